@@ -129,7 +129,7 @@ fn bare_server() -> (SocketAddr, ServerHandle) {
             };
             let server =
                 HttpServer::new(app).workers(2).listen(listener).expect("it listens").run();
-            tx.send(server.handle()).expect("somebody waits");
+            tx.send(server.handle()).expect("the caller waits");
             server.await.expect("it serves");
         });
     });

@@ -1,8 +1,8 @@
 //! What a local sandbox costs, as ratios to a bare start by another crate in the same run: numbers
 //! of one machine and one hour mean little, their ratios travel.
 //!
-//! `cargo bench --bench local`. A create is *warm* where a sandbox waits for whoever asks, as it does
-//! some milliseconds after the create before, and *cold* where it is started then. All are measured in turn, not one after the other, so that
+//! `cargo bench --bench local`. A create is *warm* if the warm pool has a sandbox for it, as it has
+//! some milliseconds after the previous create, and *cold* if not. All are measured in turn, so that
 //! whatever else the machine does hits them alike. Prints medians and exits with an error where a
 //! bound that is promised does not hold; where this machine can't make sandboxes it says so.
 
@@ -106,14 +106,14 @@ async fn main() -> ExitCode {
         ("cold create, until ready", cold_ready),
         ("cold create, until the first output", cold_first),
         ("delete, until absent", cold_delete),
-        ("exec of `true` where it is up", exec),
+        ("exec of `true` in a running sandbox", exec),
         ("each of 200 creates at once", each),
     ] {
         println!("{what:36} {:8.2} ms {:6.2}", time.as_secs_f64() * 1e3, ratio(time));
     }
     if ratio(first) > WARM_MAX || ratio(cold_first) > COLD_MAX || ratio(exec) > EXEC_MAX {
         println!(
-            "promised are {WARM_MAX} until the first output, {COLD_MAX} where it is cold, and \
+            "promised are {WARM_MAX} until the first output, {COLD_MAX} for a cold create, and \
              {EXEC_MAX} for an exec"
         );
         return ExitCode::FAILURE;
@@ -134,7 +134,7 @@ async fn run(provider: &LocalProvider, object: &Object, command: &[&str]) -> Vec
         command: command.iter().map(ToString::to_string).collect(),
         cwd: None,
         env: Vec::new(),
-        stdin: Bytes::new(),
+        stdin: Bytes::new().into(),
         timeout: None,
     };
     let mut execution = provider.exec(target(object), request).await.expect("started");
@@ -186,6 +186,7 @@ fn spec(name: &str) -> CreateSpec {
             network: Network::None,
             ports: Vec::new(),
             on_limit: OnLimit::Kill,
+            workload: issuebox::types::Workload::default(),
         },
         deadline: deadline(),
     }

@@ -89,7 +89,7 @@ fn constant_server(size: usize) -> (SocketAddr, ServerHandle) {
             };
             let server =
                 HttpServer::new(app).workers(2).listen(listener).expect("it listens").run();
-            tx.send(server.handle()).expect("somebody waits");
+            tx.send(server.handle()).expect("the caller waits");
             server.await.expect("it serves");
         });
     });

@@ -112,6 +112,7 @@ async fn start(
         network: Network::None,
         ports: Vec::new(),
         on_limit: OnLimit::Kill,
+        workload: issuebox::types::Workload::default(),
     };
     let bounds = StepRules { attempts: 3, timeout: Duration::from_secs(20) };
     let provider_rules = ProviderRules {
@@ -140,14 +141,14 @@ async fn start(
         creates_in_flight: 0,
         quotas: Quotas::default(),
         reconcile: None,
-        publisher: Arc::new(Nobody),
+        publisher: Arc::new(Silent),
         spawner: Arc::new(Threads { arbiter: arbiter.handle(), calls: io.clone(), io }),
     };
     Engine::start(parts).await.expect("the engine starts")
 }
 
-struct Nobody;
+struct Silent;
 
-impl Publisher for Nobody {
+impl Publisher for Silent {
     fn publish(&self, _: Arc<Change>) {}
 }

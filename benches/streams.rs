@@ -75,7 +75,7 @@ fn main() {
     server.end();
 }
 
-/// Somebody with a session.
+/// A client with a session.
 struct Person {
     client: Client,
     url: String,

@@ -12,7 +12,9 @@
 mod backup;
 mod build;
 pub mod doctor;
+mod entry;
 mod notices;
+pub mod providers;
 mod reload;
 mod signals;
 
@@ -31,7 +33,7 @@ use crate::clock::{Clock, SystemClock, SystemIds};
 use crate::config::{Config, Loaded, Secrets};
 use crate::http::LoginLinks;
 use crate::http::login_links::path_of;
-use build::Parts;
+use build::ServerParts;
 
 /// Time limit for requests in flight when the server stops.
 const REQUESTS_TIME_MAX: Duration = Duration::from_secs(5);
@@ -46,9 +48,9 @@ const CALLS_NICENESS: i32 = 19;
 /// Most connections that wait to be accepted; the system may bound it lower.
 const BACKLOG: i32 = 4096;
 
-/// A running server, on its own threads. Dropping it without [`Running::stop`] leaves it running until
+/// A running server, on its own threads. Dropping it without [`RunningServer::stop`] leaves it running until
 /// the process ends.
-pub struct Running {
+pub struct RunningServer {
     /// Where it listens.
     pub address: SocketAddr,
     /// Its secrets.
@@ -60,7 +62,7 @@ pub struct Running {
     thread: JoinHandle<anyhow::Result<()>>,
 }
 
-impl Running {
+impl RunningServer {
     /// Stops the server within a time limit.
     ///
     /// # Errors
@@ -88,7 +90,7 @@ impl Running {
 ///
 /// # Errors
 /// Why it failed, and what to do.
-pub fn start(config: Config) -> anyhow::Result<Running> {
+pub fn start(config: Config) -> anyhow::Result<RunningServer> {
     let listener = listen(config.server.listen)?;
     let address = listener.local_addr()?;
     let secrets = Secrets::ensure(&config)?;
@@ -97,7 +99,7 @@ pub fn start(config: Config) -> anyhow::Result<Running> {
     let (ready, is_ready) = mpsc::sync_channel(1);
     let login_links = Arc::new(LoginLinks::default());
     let public_url = config.server.public_url.clone();
-    let parts = Parts {
+    let parts = ServerParts {
         config,
         secrets: secrets.clone(),
         listener,
@@ -110,7 +112,9 @@ pub fn start(config: Config) -> anyhow::Result<Running> {
         .spawn(move || run(parts, ready))
         .context("cannot start the server's thread")?;
     match is_ready.recv() {
-        Ok(()) => Ok(Running { address, secrets, login_links, public_url, end, reload, thread }),
+        Ok(()) => {
+            Ok(RunningServer { address, secrets, login_links, public_url, end, reload, thread })
+        }
         // It ended before it was ready, and its error says why.
         Err(_) => match thread.join() {
             Ok(Err(error)) => Err(error),
@@ -154,7 +158,7 @@ pub fn serve(config: Config, load: impl Fn() -> anyhow::Result<Loaded>) -> anyho
     running.stop()
 }
 
-fn reload(running: &Running, load: &impl Fn() -> anyhow::Result<Loaded>) {
+fn reload(running: &RunningServer, load: &impl Fn() -> anyhow::Result<Loaded>) {
     match load() {
         // The channel closes only when the server ends.
         Ok(loaded) => drop(running.reload.send(loaded.config)),
@@ -163,7 +167,7 @@ fn reload(running: &Running, load: &impl Fn() -> anyhow::Result<Loaded>) {
 }
 
 /// The server's main thread.
-fn run(parts: Parts, ready: mpsc::SyncSender<()>) -> anyhow::Result<()> {
+fn run(parts: ServerParts, ready: mpsc::SyncSender<()>) -> anyhow::Result<()> {
     // One thread for provider calls: they mostly wait, and their computing slows the intake. A second
     // thread cut the deliveries handled per second by 3 in 10.
     let runtime = |name: &str, threads: usize, niceness: Option<i32>| {

@@ -56,7 +56,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 
 use client::ApiClient;
-use connect::Environment;
+use connect::EnvVars;
 use output::Screen;
 
 /// Exactly one sandbox for every GitHub issue.
@@ -167,14 +167,14 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             return if stop.print().is_ok() { ExitCode::from(code) } else { ExitCode::SUCCESS };
         }
     };
-    let env = Environment::of_process();
+    let env = EnvVars::of_process();
     match dispatch(cli, &env) {
         Ok(code) => code,
         Err(error) => failure::report(&error, &env),
     }
 }
 
-fn dispatch(cli: Cli, env: &Environment) -> anyhow::Result<ExitCode> {
+fn dispatch(cli: Cli, env: &EnvVars) -> anyhow::Result<ExitCode> {
     let server_args = cli.server_args;
     match cli.verb {
         CliVerb::Serve(args) => serve::run(&server_args, args, env),
@@ -220,20 +220,20 @@ fn dispatch(cli: Cli, env: &Environment) -> anyhow::Result<ExitCode> {
 }
 
 /// What a remote verb works with.
-struct Session<'a> {
+struct CliSession<'a> {
     client: ApiClient,
     screen: Screen,
-    env: &'a Environment,
+    env: &'a EnvVars,
 }
 
 /// Runs a remote verb on a runtime of its own.
 fn remote(
     server_args: &ServerArgs,
-    env: &Environment,
-    verb: impl AsyncFnOnce(&mut Session<'_>) -> anyhow::Result<ExitCode>,
+    env: &EnvVars,
+    verb: impl AsyncFnOnce(&mut CliSession<'_>) -> anyhow::Result<ExitCode>,
 ) -> anyhow::Result<ExitCode> {
     let client = connect::connect(server_args, env)?;
-    let mut session = Session { client, screen: Screen::new(env), env };
+    let mut session = CliSession { client, screen: Screen::new(env), env };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(verb(&mut session));
     // A thread may still be blocked reading standard input, and nothing can interrupt it.

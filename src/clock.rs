@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::types::{SandboxId, Timestamp};
-use steady::{Look, Steady};
+use steady::{ClockReading, Steady};
 
 /// A clock and its timer.
 #[async_trait]
@@ -51,12 +51,14 @@ impl Clock for SystemClock {
         let (now, look) = steady.get_or_insert(Steady::new(wall, boot)).advance(wall, boot);
         drop(steady);
         match look {
-            Look::Usual => {}
-            Look::Stepped(by) => tracing::warn!(
+            ClockReading::Usual => {}
+            ClockReading::Stepped(by) => tracing::warn!(
                 by_seconds = by / 1_000_000_000,
                 "the system clock was set; the difference is absorbed at a tenth of real time"
             ),
-            Look::Absorbed => tracing::info!("the difference to the system clock is absorbed"),
+            ClockReading::Absorbed => {
+                tracing::info!("the difference to the system clock is absorbed")
+            }
         }
         Timestamp::from_unix_ms(now / 1_000_000)
     }

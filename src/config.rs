@@ -18,22 +18,26 @@
 mod error;
 mod network;
 mod pattern;
+mod provider;
 mod reader;
 mod secrets;
 mod sections;
 mod source;
+mod workload;
 
 pub use error::{ConfigError, Problem};
 pub use pattern::RepositoryPattern;
+pub use provider::{ProviderSchema, ProviderSection, ProviderSettings};
 pub use secrets::{Made, Secrets, SecretsError};
-pub use source::{Origin, Overrides};
+pub use sections::SECONDS_MAX;
+pub use source::{Overrides, ValueOrigin};
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::types::{Reserve, Secret, Template, TemplateName};
+use crate::types::{ProviderName, Secret, SecretName, Template, TemplateName};
 
 /// The default address to listen on.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:8787";
@@ -50,17 +54,19 @@ pub struct Config {
     /// Triggers of a sandbox, and who may use them.
     pub triggers: Triggers,
     /// Bounds on lifecycle steps.
-    pub lifecycle: Lifecycle,
+    pub lifecycle: LifecycleConfig,
     /// Limits on the number of sandboxes.
     pub quota: Quota,
-    /// Retention.
-    pub retention: Retention,
+    /// RetentionConfig.
+    pub retention: RetentionConfig,
     /// Bounds on the output of commands.
     pub logs: SandboxLogs,
+    /// `[secrets]`: values for environment variables of sandboxes.
+    pub secrets: BTreeMap<SecretName, Secret>,
     /// Templates of sandboxes; `default` always exists.
     pub templates: BTreeMap<TemplateName, Template>,
-    /// Providers of sandboxes.
-    pub providers: Providers,
+    /// What each provider read of its section.
+    pub providers: BTreeMap<ProviderName, ProviderSettings>,
 }
 
 /// Top-level keys: address and data directory.
@@ -130,7 +136,7 @@ pub struct Triggers {
 
 /// `[lifecycle]`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lifecycle {
+pub struct LifecycleConfig {
     /// `create_attempts`, `create_timeout_seconds`
     pub create: StepBounds,
     /// `start_attempts`, `start_timeout_seconds`
@@ -173,7 +179,7 @@ pub struct Quota {
 
 /// `[retention]`; `None` keeps for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Retention {
+pub struct RetentionConfig {
     /// `deliveries_days`: deliveries from GitHub and their results.
     pub deliveries: Option<Duration>,
     /// `timeline_days`: the history of issues.
@@ -191,49 +197,6 @@ pub struct SandboxLogs {
     pub total_len_max: u64,
 }
 
-/// `[providers]`
-#[derive(Clone, Debug, PartialEq)]
-pub struct Providers {
-    /// `[providers.local]`
-    pub local: Local,
-    /// `[providers.simulated]`
-    pub simulated: Simulated,
-}
-
-/// `[providers.local]`
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Local {
-    /// `require_limits`: refuse sandboxes whose limits this machine cannot enforce.
-    pub require_limits: bool,
-    /// `warm_pool`: how many started sandboxes wait for an issue.
-    pub warm_pool: usize,
-    /// `disk_reserve`: space to keep free on the data directory's file system.
-    pub disk_reserve: Reserve,
-}
-
-/// `[providers.simulated]`: its directory and its faults.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Simulated {
-    /// `dir`
-    pub dir: PathBuf,
-    /// `create_delay_ms`
-    pub create_delay: Duration,
-    /// `stop_delay_ms`
-    pub stop_delay: Duration,
-    /// `delete_delay_ms`
-    pub delete_delay: Duration,
-    /// `fail_create`: the probability that a create fails, 0 to 1.
-    pub fail_create: f64,
-    /// `lose_response`: the probability that a create works but its answer is lost, 0 to 1.
-    pub lose_response: f64,
-    /// `unavailable`: every call fails.
-    pub unavailable: bool,
-    /// `fail_first_n`: this many creates fail before one succeeds.
-    pub fail_first_n: u64,
-    /// `unique_names`: a second create of one name is refused.
-    pub unique_names: bool,
-}
-
 /// A configuration and its warnings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loaded {
@@ -246,8 +209,8 @@ pub struct Loaded {
 impl Config {
     /// Reads the configuration: defaults, then `file`, then the environment, then flags.
     ///
-    /// The environment is a parameter so that tests control it. The data directory defaults to
-    /// `$XDG_STATE_HOME/issuebox`, else `~/.local/state/issuebox`.
+    /// The environment is a parameter so that tests control it. The data directory defaults to `$XDG_STATE_HOME/issuebox`, else `~/.local/state/issuebox`. Templates
+    /// can name the providers whose schemas are given; the first is the default.
     ///
     /// # Errors
     /// [`ConfigError`] names every wrong key and its origin.
@@ -255,6 +218,7 @@ impl Config {
         file: Option<&Path>,
         env: impl Iterator<Item = (String, String)>,
         overrides: Overrides,
+        schemas: &[&dyn ProviderSchema],
     ) -> Result<Loaded, ConfigError> {
         let mut sources = source::Sources::default();
         if let Some(path) = file {
@@ -262,7 +226,7 @@ impl Config {
         }
         sources.add_environment(env);
         sources.add_flags(overrides);
-        sections::read(sources)
+        sections::read(sources, schemas)
     }
 }
 

@@ -1,20 +1,20 @@
-//! The edge: everything that is spoken over HTTP, and nothing that decides.
+//! The edge: the HTTP interface. It decides nothing.
 //!
-//! Deliveries, calls and people come in here; each is authenticated, parsed into the vocabulary
-//! once, handed to the engine, and answered with what the engine made durable. Look-ups and event
-//! streams never reach the engine: they are served from what it published ([`feed`]).
+//! Deliveries, API calls and page views arrive here. Each request is authenticated, parsed into the
+//! vocabulary once, passed to the engine, and answered with the state that the engine made durable.
+//! Look-ups and event streams do not reach the engine: they read what it published ([`feed`]).
 //!
 //! # Guarantees
-//! - A delivery's signature is checked before anything of it is parsed (`webhooks`).
-//! - Everything under `/v1` says who is calling before any route is looked at (`middleware`).
+//! - A delivery's signature is verified before its body is parsed (`webhooks`).
+//! - Requests below `/v1` are authenticated before they are routed (`middleware`).
 //! - Memory is bounded: one body, the sum of all bodies, the ring of events, log-in links, failed
-//!   log-ins and refused deliveries each have a stated size, and what happens at it is an answer.
+//!   log-ins and refused deliveries have stated limits, and a request over a limit is answered.
 //! - The served description is made from the routes themselves ([`routes`]).
-//! - The listener, the clock, ids and the end of the server come from outside.
+//! - The listener, the clock, ids and the shutdown signal are injected.
 //!
 //! # Races that are accepted
-//! A list is read from the store and may be older than an event that was already streamed; its
-//! `eventCursor` is taken before it is read, so a client that applies events to it ends right.
+//! A list is read from the store and can be older than an event that was already streamed. Its
+//! `eventCursor` is taken before the read, so a client that applies later events converges.
 
 mod answers;
 pub mod api;
@@ -72,48 +72,48 @@ pub use sessions::SESSION_COOKIE;
 
 use shared::Shared;
 
-/// What the edge is made of.
+/// The parts of the edge.
 #[derive(Clone)]
 pub struct Edge {
-    /// Who does the work.
+    /// The engine.
     pub engine: Engine,
     /// The configured providers, by name.
     pub providers: BTreeMap<ProviderName, Provider>,
-    /// For reads of what is not live.
+    /// Reads of everything that is not live.
     pub store: Arc<dyn Store>,
     /// People's sessions.
     pub sessions: Arc<dyn SessionStore>,
-    /// What happened over time.
+    /// Reports over time.
     pub reports: Arc<dyn Reports>,
     /// Links that log a person in once.
     pub login_links: Arc<LoginLinks>,
-    /// What the engine publishes to.
+    /// The changes that the engine publishes.
     pub feed: Arc<Feed>,
-    /// What commands in sandboxes wrote.
+    /// The logs of sandboxes.
     pub logs: Logs,
-    /// The time.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
     /// Request ids and session secrets.
     pub ids: Arc<dyn IdSource>,
-    /// Any of these may have signed a delivery.
+    /// The webhook secrets; a delivery may be signed with any of them.
     pub webhook_secrets: LiveSecrets,
     /// Who and what may trigger.
     pub triggers: TriggerPolicy,
     /// The admin token, as its hash.
     pub admin_token: LiveToken,
-    /// How people reach the server, where that is not the address they ask.
+    /// The public address of the server, if it differs from the requested one.
     pub public_url: Option<String>,
-    /// Whose `X-Forwarded-For` counts.
+    /// Proxies whose `X-Forwarded-For` is trusted.
     pub trusted_proxies: Vec<IpAddr>,
-    /// Bounds on what clients may do.
+    /// Limits for clients.
     pub limits: Limits,
     /// When this server started.
     pub started_at: Timestamp,
-    /// Becomes true once the server is to end: streams and waits end then.
+    /// Becomes true at shutdown: streams and waits end then.
     pub closing: watch::Receiver<bool>,
 }
 
-/// Bounds on what clients may do.
+/// Limits for clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// HTTP worker threads.
@@ -134,19 +134,17 @@ pub struct Limits {
     pub upload_silence_max: Duration,
     /// How long an idle connection is kept.
     pub keep_alive: Duration,
-    /// For how long the rest of a refused body is read and thrown away, so that the refusal
-    /// reaches the client. At least a second: actix-web's clock for this is half a second coarse,
-    /// and a moment that has passed when it is set is never noticed.
+    /// How long the rest of a refused body is read and discarded, so that the refusal reaches the
+    /// client. At least one second: actix-web's clock has a resolution of half a second, and a
+    /// deadline in the past is never noticed.
     pub linger: Duration,
-    /// How long requests in flight may take once the server is to end; whole seconds, and looked
-    /// at once a second. What takes longer is cut off.
+    /// How long requests in flight may take at shutdown, in whole seconds. Longer ones are aborted.
     pub drain_time_max: Duration,
     /// How much of each output stream an exec answers with, in bytes.
     pub exec_output_max: usize,
-    /// How often the client of a WebSocket is pinged. One that answers none of four is given up.
+    /// How often the client of a WebSocket is pinged. After four unanswered pings it is closed.
     pub ping_every: Duration,
-    /// For how long an answer that goes on may outlive the session that asked for it: so often is
-    /// the session looked at.
+    /// How long a streaming answer may outlive its session: the interval of checks.
     pub session_lag_max: Duration,
 }
 

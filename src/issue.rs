@@ -1,8 +1,9 @@
-//! The heart: the lifecycle of one issue's sandbox, decided in one pure place.
+//! The lifecycle of one issue's sandbox, decided in one pure function.
 //!
-//! [`step`](step::step) takes the state of an issue, one event and the moment, and returns a
-//! [`Commit`]: the new state, what to tell whom, and at most one call to the provider. It does no
-//! IO and has no clock, so every row of the lifecycle can be tested as a table.
+//! [`step`](step::step) takes the state of an issue, one event and its context, and returns a
+//! [`Commit`]: the new state, timeline entries, a reply, at most one call to the provider, and
+//! effects for the outbox. It does no IO and has no clock, so every row of the lifecycle can be
+//! tested as a table.
 //!
 //! ```text
 //!            ensure                    answer: up
@@ -28,15 +29,19 @@
 //!   [`Record::may_land_until`].
 
 pub mod commit;
+pub mod effect;
 pub mod event;
+pub mod instruction;
 mod restored;
 pub mod state;
 pub mod step;
 
-pub use commit::{Cleanup, CleanupAction, Commit, DeliveryResult, ProviderCall, Reply};
+pub use commit::{Commit, DeliveryResult, ProviderCall, Reply};
+pub use effect::{Cleanup, CleanupAction, Effect, EffectKind};
 pub use event::{
     CallAnswer, Command, Denial, DenialKind, FanOut, IssueDelivery, IssueEvent, IssueName, Rules,
     Scope, ScopeEvent, StepContext, StepRules,
 };
+pub use instruction::Instruction;
 pub use restored::restored;
 pub use state::{Dated, Facts, Issue, IssueState, PendingStart, Record, Step, StoppedBy, Verb};

@@ -11,7 +11,7 @@
 //!
 //! # Accepted races
 //! Nothing is synced: a power loss loses the last lines. A line is cut if its command pauses in the
-//! middle of it; the entry says so ([`Entry::is_partial`]). A reader misses lines if the log is rotated
+//! middle of it; the entry says so ([`LogEntry::is_partial`]). A reader misses lines if the log is rotated
 //! twice while it reads; the numbers show the gap.
 
 mod reader;
@@ -68,7 +68,7 @@ pub struct LogBounds {
 
 /// Which of a command's streams, or another kind of line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stream {
+pub enum LogStream {
     /// A command's start: its program and arguments.
     Command,
     /// A line that it wrote to standard output.
@@ -81,7 +81,7 @@ pub enum Stream {
     Note,
 }
 
-impl Stream {
+impl LogStream {
     /// Every one.
     pub const ALL: [Self; 5] = [Self::Command, Self::Stdout, Self::Stderr, Self::Exit, Self::Note];
 
@@ -99,7 +99,7 @@ impl Stream {
 
 /// One line of a sandbox's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct LogEntry {
     /// Its number within the sandbox's log; later ones have greater ones.
     pub n: u64,
     /// When it was written.
@@ -107,7 +107,7 @@ pub struct Entry {
     /// The command, by the id of the request that ran it. Empty for a note.
     pub exec: String,
     /// Its kind.
-    pub stream: Stream,
+    pub stream: LogStream,
     /// The line, without its end; bytes that are not UTF-8 are U+FFFD.
     pub text: String,
     /// Whether the line continues in the next entry of the same stream.
@@ -141,7 +141,7 @@ struct Begun {
 /// A message to the writer.
 enum Message {
     Begin { command: u64, begun: Begun },
-    Piece { command: u64, stream: Stream, bytes: Bytes, _place: QueueShare },
+    Piece { command: u64, stream: LogStream, bytes: Bytes, _place: QueueShare },
     Lost { command: u64, bytes: u64 },
     Note { sandbox: SandboxId, text: String },
     End { command: u64, text: String },
@@ -217,7 +217,7 @@ impl Logs {
     ///
     /// # Errors
     /// If the log cannot be read. A missing log is empty.
-    pub fn tail(&self, sandbox: &SandboxId, lines: usize) -> io::Result<Vec<Entry>> {
+    pub fn tail(&self, sandbox: &SandboxId, lines: usize) -> io::Result<Vec<LogEntry>> {
         reader::tail(&self.0.dir, sandbox, lines)
     }
 

@@ -10,7 +10,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     // First of all: a sandbox launcher must keep to one thread and no environment.
-    if let Some(ended) = issuebox::sandbox::local::run_hidden_command() {
+    if let Some(ended) = issuebox::app::providers::run_hidden_command() {
         return ended;
     }
     issuebox::cli::run(std::env::args_os())

@@ -70,6 +70,8 @@ pub(crate) enum Bug {
     FastNotUndone,
     /// A new home uses the fast create although its issue may have another home.
     FastOnUncertainHome,
+    /// An effect leaves the outbox before it is carried out.
+    EffectRemovedFirst,
     /// The memory limit can kill PID 1 of a sandbox.
     InWorkGroup,
     /// Processes of a sandbox keep capabilities.

@@ -35,6 +35,7 @@ mod errors;
 mod events;
 mod exec;
 mod files;
+mod kind;
 mod lifecycle;
 mod limits;
 pub mod local;
@@ -55,9 +56,12 @@ pub use descriptor::{
 pub use egress::{Egress, EgressResult};
 pub use errors::{ProviderError, WorkError};
 pub use events::{EventSender, Notice, ObjectChange, ProviderEvent, ProviderEvents};
-pub use exec::{ExecEvent, ExecRequest, Execution, exec_by_spawn};
+pub use exec::{ExecEvent, ExecInput, ExecRequest, Execution, exec_by_spawn};
 pub use files::{
     ChunkReceiver, FileContent, FileEntry, FileKind, FileListing, FilePart, WorkspacePath, Written,
+};
+pub use kind::{
+    OpenContext, OpenFailure, OpenedProvider, ProviderKind, ReloadSettings, ReloadedSettings,
 };
 pub use lifecycle::{CreateSpec, Health, Lifecycle, ObjectKey, TargetCall};
 pub use limits::{LimitEffect, LimitEvent, LimitsInForce};
@@ -67,7 +71,7 @@ pub use process::{
     Offset, OutputStream, Overflow, ProcessEvent, ProcessExit, ProcessId, ProcessOutput,
     ProcessSpec, Signal, StdinMode,
 };
-pub use processes::{ENDED_KEPT, OUTPUT_KEPT_MAX, OUTPUT_KEPT_MIN, Processes, STDIN_CHUNK_MAX};
+pub use processes::{ENDED_KEPT, OUTPUT_KEPT_MAX, Processes, REREAD_LEN, STDIN_CHUNK_MAX};
 pub use terminal::{
     Terminal, TerminalControl, TerminalEvent, TerminalRequest, TerminalSignal, TerminalSize,
 };

@@ -18,6 +18,7 @@
 //! PostgreSQL); home numbers come from [`Store::next_home`].
 
 mod delivery;
+mod effect;
 mod orphan;
 pub mod report;
 mod rows;
@@ -31,11 +32,12 @@ use futures_util::future::BoxFuture;
 
 pub use delivery::{
     DELIVERIES_KEPT_MIN, DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState,
-    PENDING_TRIES_MAX, PendingRow,
+    InstructionRow, PENDING_TRIES_MAX, PendingRow,
 };
+pub use effect::{EffectDelay, EffectId, EffectRow, NewEffect};
 pub use orphan::Orphan;
 
-use crate::issue::{FanOut, Issue, Scope};
+use crate::issue::{EffectKind, FanOut, Instruction, Issue, Scope};
 use crate::types::{
     AccountName, Alias, DeliveryId, Epoch, ExternalId, Hold, HoldScope, HomeId, InstanceId,
     IssueId, IssueNumber, Phase, ProviderName, Repository, Sandbox, SandboxId, TemplateName,
@@ -67,7 +69,7 @@ pub trait Store: Send + Sync + 'static {
     /// future says how it ended; dropping it does not take the write back.
     fn commit(&self, write: Write) -> BoxFuture<'static, Result<(), CommitError>>;
 
-    /// The current state of a home; `None` where it was never stored.
+    /// The current state of a home; `None` if it was never stored.
     ///
     /// # Errors
     /// [`StoreError`], as for all reads below.
@@ -90,7 +92,7 @@ pub trait Store: Send + Sync + 'static {
     /// Homes whose `due_at` is at or before `now`, earliest first, at most `limit`.
     async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<HomeId>, StoreError>;
 
-    /// The earliest `due_at` of all; `None` where nothing is due ever.
+    /// The earliest `due_at` of all; `None` if nothing is due ever.
     async fn next_due(&self) -> Result<Option<Timestamp>, StoreError>;
 
     /// Homes with a live sandbox after `after`, by home, at most `limit`: the pages of a start.
@@ -130,7 +132,7 @@ pub trait Store: Send + Sync + 'static {
         limit: usize,
     ) -> Result<Vec<HomeId>, StoreError>;
 
-    /// PendingStarts that wait, at most `limit`, in a fair order: the longest waiting of each repository,
+    /// Pending starts, at most `limit`, in a fair order: the longest waiting of each repository,
     /// then the second of each, and so on; within a round the longest waiting first. Issues of no
     /// known repository take turns as one.
     async fn pending_starts(&self, limit: usize) -> Result<Vec<PendingStartRow>, StoreError>;
@@ -145,10 +147,35 @@ pub trait Store: Send + Sync + 'static {
         page: &PageAsk,
     ) -> Result<Page<DeliveryListRow>, StoreError>;
 
+    /// Instructions of a home whose number is greater than `after`, oldest first, at most `limit`.
+    async fn instructions(
+        &self,
+        home: HomeId,
+        after: i64,
+        limit: usize,
+    ) -> Result<Vec<InstructionRow>, StoreError>;
+
+    /// Effects of the outbox that are due at `now`: the earliest due first, then the oldest, at most
+    /// `limit`. Of each home and kind only the first one in the order of recording counts; the
+    /// others wait for it.
+    async fn effects(&self, now: Timestamp, limit: usize) -> Result<Vec<EffectRow>, StoreError>;
+
+    /// When [`Store::effects`] gives the next one that is not due at `now`; `None` if there is none.
+    async fn next_effect(&self, now: Timestamp) -> Result<Option<Timestamp>, StoreError>;
+
+    /// How many effects are in the outbox, by kind (kinds without any left out).
+    async fn effect_counts(&self) -> Result<Vec<(EffectKind, u64)>, StoreError>;
+
+    /// Removes an effect from the outbox. No harm when this version of it is not there.
+    async fn finish_effect(&self, id: EffectId) -> Result<(), CommitError>;
+
+    /// Tries an effect again later. No harm when this version of it is not there.
+    async fn delay_effect(&self, id: EffectId, delay: EffectDelay) -> Result<(), CommitError>;
+
     /// Stores a delivery that is still to be applied to one issue after the other.
     ///
     /// # Errors
-    /// [`CommitError::DuplicateDelivery`] where its GUID is stored, in whatever state; all others
+    /// [`CommitError::DuplicateDelivery`] if its GUID is stored, in whatever state; all others
     /// as for a write.
     async fn put_pending(&self, fan_out: FanOut) -> Result<(), CommitError>;
 
@@ -156,11 +183,11 @@ pub trait Store: Send + Sync + 'static {
     /// `limit`.
     async fn pending(&self, limit: usize) -> Result<Vec<PendingRow>, StoreError>;
 
-    /// A pending delivery is applied to every home up to this one. Never goes back; no harm where
+    /// A pending delivery is applied to every home up to this one. Never goes back; no harm if
     /// the delivery is not pending.
     async fn advance_pending(&self, id: &DeliveryId, done_to: HomeId) -> Result<(), CommitError>;
 
-    /// A pending delivery is done, with what came of it. No harm where it is not pending.
+    /// A pending delivery is done, with what came of it. No harm if it is not pending.
     async fn finish_pending(
         &self,
         id: &DeliveryId,
@@ -169,7 +196,7 @@ pub trait Store: Send + Sync + 'static {
     ) -> Result<(), CommitError>;
 
     /// A try to apply a pending delivery failed. The [`PENDING_TRIES_MAX`]th sets it aside, with
-    /// this error as its reason. No harm where it is not pending.
+    /// this error as its reason. No harm if it is not pending.
     async fn fail_pending(&self, id: &DeliveryId, error: String) -> Result<(), CommitError>;
 
     /// Everything that is held, by kind and name.
@@ -187,7 +214,7 @@ pub trait Store: Send + Sync + 'static {
     /// Keeps these. One that is kept already keeps its `first_seen_at`.
     async fn put_orphans(&self, orphans: Vec<Orphan>) -> Result<(), CommitError>;
 
-    /// Forgets these; no harm where they are not there.
+    /// Forgets these; no harm if there are none.
     async fn remove_orphans(&self, keys: &[(ProviderName, ExternalId)]) -> Result<(), CommitError>;
 
     /// Who each provider said it is, by provider.
@@ -215,12 +242,12 @@ pub trait Store: Send + Sync + 'static {
 }
 
 /// One step of one issue, to be made durable.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Write {
-    /// The state after the step, its `version` one more than before; `None` where the step only
+    /// The state after the step, its `version` one more than before; `None` if the step only
     /// records a delivery that changed nothing.
     pub issue: Option<Issue>,
-    /// Names that from now on belong to the home; refused where one belongs to another.
+    /// Names that from now on belong to the home; refused if one belongs to another.
     pub aliases: Vec<Alias>,
     /// Names that from now on belong to the home although another may have had them: those of a
     /// repository that was made again under an old name.
@@ -230,10 +257,17 @@ pub struct Write {
     pub names_go_to: Option<HomeId>,
     /// The sandbox that this step confirmed absent; kept as history.
     pub ended: Option<Sandbox>,
-    /// What happened, where something did.
+    /// What happened, if something did.
     pub timeline: Vec<TimelineEntry>,
     /// The delivery that led here.
     pub delivery: Option<DeliveryRow>,
+    /// The words for the agent that this delivery brought. Instructions of an issue that is deleted
+    /// on GitHub are removed, those of a home that gives way go behind the other one's.
+    pub instruction: Option<Instruction>,
+    /// What is to be done outside of the issues' states: it comes into the outbox. An effect of the
+    /// same home, kind and key that is there is replaced, unless it is the same. A write of nothing
+    /// else follows no version.
+    pub effects: Vec<NewEffect>,
 }
 
 /// What [`Store::look`] is asked. What is `None` is not looked for.
@@ -264,18 +298,18 @@ pub struct NumberedHome {
     /// Which.
     pub home: HomeId,
     /// GitHub's numeric id of the repository that had this name when the home was given it: one
-    /// that is made again under the same name has another. `None` where it was not known.
+    /// that is made again under the same name has another. `None` if it was not known.
     pub repository_id: Option<u64>,
 }
 
-/// A wish that waits.
+/// A pending start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingStartRow {
     /// Whose.
     pub home: HomeId,
     /// The account of the home.
     pub account: AccountName,
-    /// The issue's repository in its [folded](Repository::folded) form, where known.
+    /// The issue's repository in its [folded](Repository::folded) form, if known.
     pub repository: Option<String>,
     /// Since when it waits.
     pub since: Timestamp,

@@ -4,6 +4,7 @@
 //! [`store`](crate::store), wire types in `http`; both convert from and to these types.
 
 pub mod address;
+mod check;
 mod header;
 mod hold;
 mod ids;
@@ -14,12 +15,15 @@ mod secret;
 mod template;
 mod text;
 mod time;
+mod workload;
 
+pub use check::{Check, CheckState};
 pub use header::is_of_one_connection;
 pub use hold::{Hold, HoldScope};
 pub use ids::{
     AccountName, Alias, Attempt, DeliveryId, Epoch, ExternalId, Generation, HomeId, InstanceId,
-    InvalidId, IssueId, IssueNumber, ObjectName, ProviderName, Repository, SandboxId, TemplateName,
+    InvalidId, IssueId, IssueNumber, ObjectName, ProviderName, Repository, SandboxId, SecretName,
+    TemplateName,
 };
 pub use network::{AllowedHost, HostName, Network, NetworkKind, WEB_PORTS, split_port};
 pub use reserve::Reserve;
@@ -27,7 +31,8 @@ pub use sandbox::{
     Cause, Failure, FailureCode, Mode, ObjectState, Outcome, Phase, ProviderStep, Sandbox,
     TimelineEntry, Wanted,
 };
-pub use secret::{LiveSecrets, Secret};
+pub use secret::{LiveSecrets, NamedSecrets, Secret};
 pub use template::{OnLimit, Resources, Template};
 pub use text::inert;
 pub use time::Timestamp;
+pub use workload::{Mount, Workload, WorkloadKey, WorkloadSource};

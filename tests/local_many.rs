@@ -1,5 +1,5 @@
-//! Many sandboxes: one after the other, and at once. What is counted is what is left of them, and
-//! what each of them costs the others. The two tests take turns.
+//! Many sandboxes, one after another and at once: counts what they leave, and what each of them
+//! costs. The two tests take turns.
 //!
 //! This is a binary of its own because the tests count the children and the descriptors of their
 //! process: no other test may make sandboxes in it meanwhile.
@@ -23,26 +23,26 @@ use issuebox::types::Resources;
 
 use common::{Local, Sandbox, WAIT, attached, call, config, groups, request, spec, target, until};
 
-/// How many are made one after the other.
+/// Sandboxes made one after another.
 const ROUNDS: usize = 1_000;
 
-/// How many are up at once.
+/// Sandboxes up at once.
 const AT_ONCE: usize = 200;
 
-/// Most memory that each takes beyond its workspace, in KiB.
+/// Most memory of each beyond its workspace, in KiB.
 const MEMORY_KIB_MAX: u64 = 5 * 1024;
 
 /// Held by the test that runs.
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// A provider whose sandboxes have host uids that no other test's have.
+/// A provider whose host uids no other test uses.
 async fn counted() -> Option<(Local, Range<u32>)> {
     let Local { dir, provider } = Local::new().await?;
     drop(provider);
     let first = 3_000_000 + std::process::id() % 10_000 * 1_000;
     let host_ids = first..first + 1_000;
     let config = LocalConfig { host_ids: host_ids.clone(), ..config(dir.path()) };
-    // The first provider's end is not awaited by dropping it.
+    // Dropping the first provider does not wait for its end.
     until("the directory", || {
         let lock = fs::File::open(dir.path().join("lock")).expect("a lock");
         rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok()
@@ -52,7 +52,7 @@ async fn counted() -> Option<(Local, Range<u32>)> {
     Some((Local { dir, provider: provider.expect("opens") }, host_ids))
 }
 
-/// How many there are of what a sandbox could leave.
+/// The number of each kind of thing that a sandbox could leave.
 type Census = BTreeMap<&'static str, usize>;
 
 fn census(dir: &Path, host_ids: &Range<u32>) -> Census {
@@ -80,7 +80,7 @@ fn census(dir: &Path, host_ids: &Range<u32>) -> Census {
     found
 }
 
-/// Mounts of the host that have to do with a directory of ours, or with a loop device.
+/// Mounts of the host that contain our directory's path or a loop device.
 fn mounts(dir: &Path) -> usize {
     let all = fs::read_to_string("/proc/self/mountinfo").expect("mounts");
     let dir = dir.to_string_lossy();
@@ -111,11 +111,11 @@ async fn a_thousand_one_after_the_other_leave_nothing() {
         assert_eq!(sandbox.sh("echo x > f; sleep 1000 & cat f").await, "x\n");
         delete(&local.provider, &object).await;
     };
-    // What is kept for the next one is there after a few.
+    // The stock for the next sandboxes is complete after a few.
     for number in 0..3 {
         round(number).await;
     }
-    until("one that waits", || local.provider.waiting() == 1).await;
+    until("a warm sandbox", || local.provider.waiting() == 1).await;
     let before = census(local.dir.path(), &host_ids);
     let begin = Instant::now();
     for number in 0..ROUNDS {
@@ -125,7 +125,7 @@ async fn a_thousand_one_after_the_other_leave_nothing() {
     as_before(&before, local.dir.path(), &host_ids).await;
 }
 
-/// Waits until there is no more than before.
+/// Waits until the counts are back at those of before.
 async fn as_before(before: &Census, dir: &Path, host_ids: &Range<u32>) {
     let begin = Instant::now();
     loop {
@@ -157,7 +157,7 @@ fn memory_kib(host_ids: &Range<u32>) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "makes two hundred sandboxes at once; run by .ci/run"]
-async fn two_hundred_at_once_are_small_and_not_harmed_by_two_that_run_wild() {
+async fn two_hundred_at_once_are_small_and_not_harmed_by_two_hostile_ones() {
     let _turn = TURN.lock().await;
     let Some((local, host_ids)) = counted().await else { return };
     let make = async |number: usize| {
@@ -171,7 +171,7 @@ async fn two_hundred_at_once_are_small_and_not_harmed_by_two_that_run_wild() {
     let sandbox = Sandbox { provider: &local.provider, target: target(&warm) };
     sandbox.sh("true").await;
     delete(&local.provider, &warm).await;
-    until("one that waits", || local.provider.waiting() == 1).await;
+    until("a warm sandbox", || local.provider.waiting() == 1).await;
     let before = census(local.dir.path(), &host_ids);
     let begin = Instant::now();
     let made: Result<Vec<Object>, _> = join_all((0..AT_ONCE).map(make)).await.into_iter().collect();
@@ -195,20 +195,20 @@ async fn two_hundred_at_once_are_small_and_not_harmed_by_two_that_run_wild() {
     let write = "echo fine > f && sync f && cat f && rm f";
     for _ in 0..3 {
         let others = sandboxes[2..].iter().map(|sandbox| sandbox.sh(write));
-        for said in join_all(others).await {
-            assert_eq!(said, "fine\n");
+        for output in join_all(others).await {
+            assert_eq!(output, "fine\n");
         }
     }
     let full = sandboxes[1].run(request(&["sh", "-c", "head -c 1000000 /dev/zero > more"])).await;
     assert!(full.code != 0 || holds_no_disk(&local).await, "the wild one had its effect: {full:?}");
-    // Whoever holds what a command says, unread, holds its pipes.
+    // An execution whose output is not read holds its pipes.
     drop((bomb, fill));
 
     join_all(made.iter().map(|object| delete(&local.provider, object))).await;
     as_before(&before, local.dir.path(), &host_ids).await;
 }
 
-/// Whether disks are not limited here.
+/// Whether disk limits are not enforced here.
 async fn holds_no_disk(local: &Local) -> bool {
     let limits = local.provider.health().await.limits;
     limits[&LimitKind::Disk] != Enforcement::Enforced

@@ -1,26 +1,30 @@
-//! Style that matters, checked: layers import only downward, every file says why it exists, and
-//! no file is so long that it cannot be saying one thing.
+//! Checks of style: layers import only downward, each file begins with its purpose and is short, words
+//! are plain, and a type name means one type.
 //!
-//! This is a binary of its own because it uses nothing of the crate: it is linked in a moment.
+//! This is a separate binary because it does not use the crate, so that it links quickly.
 
 #[path = "tidy/circles.rs"]
 mod circles;
 #[path = "tidy/functions.rs"]
 mod functions;
+#[path = "tidy/types.rs"]
+mod types;
+#[path = "tidy/words.rs"]
+mod words;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A file that is longer no longer reads as one thing.
+/// Longest file, in lines.
 const LINES_MAX: usize = 600;
 
 /// The layer of adapters.
 const ADAPTERS: u8 = 3;
-/// The layer that names them.
+/// The layer that may import them.
 const ASSEMBLY: u8 = 6;
-/// The layers, from the bottom up. A module may import from its own layer and those below it;
-/// nobody but the assembly imports an adapter.
-const LAYERS: [(&str, u8); 21] = [
+/// The layers, from the bottom up. A module imports from its own layer and those below it. Only the
+/// assembly and the layers above it import an adapter. [`providers`] finds the providers' layers.
+const LAYERS: [(&str, u8); 19] = [
     ("types", 0),
     ("clock", 0),
     ("telemetry", 0),
@@ -34,8 +38,6 @@ const LAYERS: [(&str, u8); 21] = [
     ("logs", 2),
     ("egress", 2),
     ("store::sqlite", ADAPTERS),
-    ("sandbox::local", ADAPTERS),
-    ("sandbox::simulated", ADAPTERS),
     ("engine", 4),
     ("http", 5),
     ("app", ASSEMBLY),
@@ -69,13 +71,24 @@ fn module_of(path: &Path) -> String {
     parts.join("::")
 }
 
+/// The providers: each has a folder in `src/sandbox/` with a file `kind.rs`.
+fn providers() -> Vec<String> {
+    let dirs = fs::read_dir(root().join("src/sandbox")).expect("a readable directory");
+    let dirs = dirs.map(|entry| entry.expect("a readable entry").path());
+    let names = dirs.filter(|dir| dir.join("kind.rs").exists());
+    let mut names: Vec<String> =
+        names.filter_map(|dir| Some(dir.file_name()?.to_str()?.to_owned())).collect();
+    names.sort();
+    names
+}
+
 /// The layer of a module, by its longest known prefix.
-fn layer_of(module: &str) -> Option<(&'static str, u8)> {
-    LAYERS
-        .iter()
-        .filter(|(name, _)| module == *name || module.starts_with(&format!("{name}::")))
+fn layer_of(module: &str) -> Option<(String, u8)> {
+    let adapters = providers().into_iter().map(|name| (format!("sandbox::{name}"), ADAPTERS));
+    let layers = LAYERS.iter().map(|(name, layer)| ((*name).to_owned(), *layer)).chain(adapters);
+    layers
+        .filter(|(name, _)| module == name || module.starts_with(&format!("{name}::")))
         .max_by_key(|(name, _)| name.len())
-        .copied()
 }
 
 /// Everything that a file names of this crate: `crate::a::b` paths, also inside `use` groups one
@@ -105,7 +118,13 @@ fn imports(text: &str) -> Vec<String> {
 
 /// The code of a file: without comments, and without what follows its test module.
 fn code_of(text: &str) -> String {
-    let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or(text);
+    let is_tests = |(_, rest): &(&str, &str)| {
+        rest.lines().next().is_some_and(|line| line.ends_with("mod tests {"))
+    };
+    let parts = text
+        .match_indices("#[cfg(test)]\n")
+        .map(|(at, mark)| (&text[..at], &text[at + mark.len()..]));
+    let code = parts.into_iter().find(is_tests).map_or(text, |(code, _)| code);
     let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
     lines.collect::<Vec<_>>().join("\n")
 }
@@ -137,7 +156,7 @@ fn layers_import_only_downward() {
 }
 
 #[test]
-fn the_layer_check_sees_what_it_is_for() {
+fn the_layer_check_finds_upward_and_sideways_imports() {
     assert_eq!(wrong_imports("issue::step", "use crate::store::Store;").len(), 1);
     assert_eq!(wrong_imports("engine::actor", "use crate::{store::sqlite::X, types::Y};").len(), 1);
     assert_eq!(wrong_imports("store::sqlite", "use crate::sandbox::local::X;").len(), 1);
@@ -145,8 +164,83 @@ fn the_layer_check_sees_what_it_is_for() {
     assert_eq!(wrong_imports("engine::actor", "// crate::http\nuse crate::types::A;").len(), 0);
 }
 
+/// The registry: the one file outside of a provider's folder that names it. (`src/sandbox.rs` has the
+/// line `pub mod …;` too, without which the folder would not be compiled.)
+const REGISTRY: &str = "app::providers";
+
+/// What the code of a file says of one provider: its path, its name as a text, its section in the
+/// configuration, its types.
+fn names_of_provider(provider: &str, types: &[String], code: &str) -> Vec<String> {
+    let mut forbidden = vec![
+        format!("sandbox::{provider}"),
+        format!("\"{provider}\""),
+        format!("providers.{provider}"),
+        format!("PROVIDERS__{}", provider.to_uppercase()),
+    ];
+    forbidden.extend_from_slice(types);
+    let is_word = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+    let is_named = |name: &String| {
+        code.match_indices(name.as_str()).any(|(at, _)| {
+            let behind = code[at + name.len()..].chars().next();
+            !is_word(code[..at].chars().next_back()) && !is_word(behind)
+        })
+    };
+    forbidden.retain(is_named);
+    forbidden
+}
+
+/// The public types of a provider that carry its name.
+fn types_of_provider(provider: &str) -> Vec<String> {
+    let prefix = format!("{}{}", provider[..1].to_uppercase(), &provider[1..]);
+    let mut types = Vec::new();
+    for path in files_of_provider(provider) {
+        let text = fs::read_to_string(path).expect("a text file");
+        let declared = text.lines().filter_map(|line| {
+            let rest =
+                line.strip_prefix("pub struct ").or_else(|| line.strip_prefix("pub enum "))?;
+            rest.split(|c: char| !c.is_alphanumeric()).next().map(str::to_owned)
+        });
+        types.extend(declared.filter(|name| name.starts_with(&prefix)));
+    }
+    types
+}
+
+fn files_of_provider(provider: &str) -> Vec<PathBuf> {
+    let mut files = rust_files(&root().join("src/sandbox").join(provider));
+    files.push(root().join("src/sandbox").join(format!("{provider}.rs")));
+    files
+}
+
 #[test]
-fn every_file_says_why_it_exists_and_is_short_enough_to_say_one_thing() {
+fn a_provider_is_named_in_its_folder_and_the_registry_only() {
+    assert_eq!(providers(), ["local", "simulated"], "both are found");
+    let mut wrong = Vec::new();
+    for provider in providers() {
+        let (types, own) = (types_of_provider(&provider), files_of_provider(&provider));
+        assert!(types.len() >= 3, "{types:?}");
+        for path in rust_files(&root().join("src")) {
+            let module = module_of(&path);
+            let is_test = module.split("::").any(|part| part == "tests" || part == "simulation");
+            if is_test || own.contains(&path) || module == REGISTRY {
+                continue;
+            }
+            let text = fs::read_to_string(&path).expect("a text file");
+            let named = names_of_provider(&provider, &types, &code_of(&text));
+            wrong.extend(named.iter().map(|name| format!("{module} names {name}")));
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "the provider's folder or the registry must do this:\n{}",
+        wrong.join("\n")
+    );
+    let found = |code: &str| names_of_provider("pear", &["PearKind".to_owned()], code).len();
+    assert_eq!(found("use crate::sandbox::pear::PearKind; \"pear\" \"providers.pear.dir\""), 4);
+    assert_eq!(found("pear spear::PearKinds \"pears\""), 0);
+}
+
+#[test]
+fn every_file_begins_with_its_purpose_and_is_short() {
     let mut wrong = Vec::new();
     for dir in ["src", "tests", "benches"] {
         let dir = root().join(dir);
@@ -155,7 +249,7 @@ fn every_file_says_why_it_exists_and_is_short_enough_to_say_one_thing() {
             let name = path.strip_prefix(root()).expect("below the root").display().to_string();
             let docs = text.lines().next().unwrap_or_default();
             if docs.strip_prefix("//! ").is_none_or(|words| words.len() < 10) {
-                wrong.push(format!("{name} does not begin with what it is for"));
+                wrong.push(format!("{name} does not begin with its purpose"));
             }
             let lines = text.lines().count();
             if lines > LINES_MAX {

@@ -10,7 +10,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use issuebox::app;
-use issuebox::config::{Config, Overrides};
+use issuebox::app::providers::load_config;
+use issuebox::config::Overrides;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -21,7 +22,7 @@ pub const TOKEN: &str = "the-bench-token";
 
 /// A server with the simulated provider, and the directories that it lives in.
 pub struct Bench {
-    pub running: app::Running,
+    pub running: app::RunningServer,
     pub dir: tempfile::TempDir,
     _simulated: tempfile::TempDir,
 }
@@ -53,7 +54,7 @@ impl Bench {
         );
         std::fs::write(&file, text).expect("it is written");
         fill(&dir.path().join("data"), simulated.path());
-        let loaded = Config::load(Some(&file), std::iter::empty(), Overrides::default())
+        let loaded = load_config(Some(&file), std::iter::empty(), Overrides::default())
             .expect("the configuration is right");
         let running = app::start(loaded.config).expect("the server starts");
         Self { running, dir, _simulated: simulated }

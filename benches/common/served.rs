@@ -118,7 +118,7 @@ impl Served {
     pub fn resident_mb(&self, key: &str) -> f64 {
         let path = format!("/proc/{}/status", self.child.id());
         let status = std::fs::read_to_string(path).expect("it runs");
-        let line = status.lines().find_map(|line| line.strip_prefix(key)).expect("it is told");
+        let line = status.lines().find_map(|line| line.strip_prefix(key)).expect("it is listed");
         let kib: f64 = line.trim_matches([':', ' ', '\t', 'k', 'B']).parse().expect("a number");
         kib * 1024.0 / 1e6
     }

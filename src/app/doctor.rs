@@ -1,8 +1,6 @@
 //! The doctor's checks on the server's machine: whether a server could start here and work. A check
 //! changes nothing, and removes what it creates.
 
-mod provider;
-
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -17,6 +15,10 @@ use crate::config::{Config, Secrets};
 use crate::store::sqlite::SqliteStore;
 use crate::types::{NetworkKind, Template, Timestamp};
 
+use super::providers;
+
+pub use crate::types::{Check, CheckState};
+
 /// Less free space than this is noted.
 const ROOM_LOW: u64 = 1 << 30;
 /// With less free space than this a server cannot work: its log alone grows to half of that.
@@ -27,60 +29,6 @@ const SECRET_LEN_LOW: usize = 32;
 pub const CLOCK_SLACK: Duration = Duration::from_secs(60);
 /// A clock that shows an earlier time is wrong: 2026 in UTC.
 const EPOCH_OF_SANITY_MS: i64 = 1_767_225_600_000;
-
-/// The result of a check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CheckState {
-    /// In order.
-    Right,
-    /// Works, but deserves attention.
-    Noted,
-    /// Missing, or does not work.
-    Broken,
-}
-
-impl CheckState {
-    /// The stable word.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Right => "right",
-            Self::Noted => "noted",
-            Self::Broken => "broken",
-        }
-    }
-}
-
-/// One check.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Check {
-    /// What was checked, in a word or two.
-    pub what: String,
-    /// The result.
-    pub state: CheckState,
-    /// What was found.
-    pub found: String,
-    /// What to do, if anything.
-    pub remedy: Option<String>,
-}
-
-impl Check {
-    /// A check that passed.
-    pub fn right(what: &str, found: impl Into<String>) -> Self {
-        Self { what: what.to_owned(), state: CheckState::Right, found: found.into(), remedy: None }
-    }
-
-    /// Something that works but deserves attention.
-    pub fn noted(what: &str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
-        let remedy = Some(remedy.into());
-        Self { what: what.to_owned(), state: CheckState::Noted, found: found.into(), remedy }
-    }
-
-    /// Something missing or broken.
-    pub fn broken(what: &str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
-        let remedy = Some(remedy.into());
-        Self { what: what.to_owned(), state: CheckState::Broken, found: found.into(), remedy }
-    }
-}
 
 /// Whether a server runs on this data directory.
 pub fn is_running(config: &Config) -> bool {
@@ -104,7 +52,7 @@ pub fn look(config: &Config) -> Vec<Check> {
     checks.push(clock(SystemClock.now(), newest_at));
     checks.extend(host_networks(config));
     if !is_running {
-        checks.extend(provider::look(config));
+        checks.extend(providers::check(config));
     }
     checks
 }

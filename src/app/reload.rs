@@ -6,10 +6,10 @@ use anyhow::Context;
 
 use crate::config::{Config, Secrets};
 use crate::http::{LiveToken, LoginLinks, TokenHash};
-use crate::sandbox::simulated::SimulatedProvider;
-use crate::types::LiveSecrets;
+use crate::sandbox::ReloadedSettings;
+use crate::types::{LiveSecrets, NamedSecrets};
 
-use super::build::faults;
+use super::providers::Reloads;
 
 /// The parts that can change while the server runs.
 pub(super) struct Reload {
@@ -23,8 +23,10 @@ pub(super) struct Reload {
     pub admin_token: LiveToken,
     /// Login links; a new admin token invalidates them.
     pub login_links: Arc<LoginLinks>,
-    /// The simulated provider, whose faults can change.
-    pub simulated: Option<Arc<SimulatedProvider>>,
+    /// The secrets that templates name.
+    pub named_secrets: NamedSecrets,
+    /// The providers that take settings over while they are open.
+    pub providers: Reloads,
 }
 
 /// The result of a reload.
@@ -76,17 +78,18 @@ impl Reload {
         self.secrets = secrets;
         self.config.auth.clone_from(&given.auth);
         self.config.github.webhook_secrets.clone_from(&given.github.webhook_secrets);
-        if let Some(simulated) = &self.simulated {
-            let before = faults(&self.config);
-            if faults(&given) != before {
-                simulated.set_faults(faults(&given));
-                taken_over.now.push("the delays and faults of providers.simulated");
+        if given.secrets != self.config.secrets {
+            self.named_secrets.replace(given.secrets.clone());
+            self.config.secrets.clone_from(&given.secrets);
+            taken_over.now.push("[secrets]");
+        }
+        for (name, reload) in &self.providers {
+            if let Some(settings) = given.providers.get(name) {
+                let ReloadedSettings { in_force, changed } = reload(settings);
+                self.config.providers.insert(name.clone(), in_force);
+                taken_over.now.extend(changed);
             }
         }
-        let ours = &mut self.config.providers.simulated;
-        let (dir, unique_names) = (ours.dir.clone(), ours.unique_names);
-        ours.clone_from(&given.providers.simulated);
-        (ours.dir, ours.unique_names) = (dir, unique_names);
         taken_over.later = differing(&self.config, &given);
         Ok(taken_over)
     }
@@ -119,13 +122,14 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::app::providers;
     use crate::clock::{Clock, SystemClock, SystemIds};
     use crate::config::Overrides;
 
     fn config(dir: &Path, text: &str) -> Config {
         let file = dir.join("issuebox.toml");
         std::fs::write(&file, format!("data = {:?}\n{text}", dir.join("data"))).expect("written");
-        let loaded = Config::load(Some(&file), std::iter::empty(), Overrides::default());
+        let loaded = providers::load_config(Some(&file), std::iter::empty(), Overrides::default());
         loaded.expect("a good configuration").config
     }
 
@@ -136,7 +140,8 @@ mod tests {
             webhook_secrets: LiveSecrets::new(secrets.webhook_secrets.clone()),
             admin_token: LiveToken::new(TokenHash::of(&secrets.admin_token)),
             login_links: Arc::default(),
-            simulated: None,
+            named_secrets: NamedSecrets::default(),
+            providers: Reloads::new(),
             secrets,
         }
     }

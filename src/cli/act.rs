@@ -5,14 +5,14 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::Session;
+use super::CliSession;
 use super::client::ApiRequest;
 use super::failure::{self, CliFailure, FAILED};
 use super::output::{OutputMode, Shape};
 use super::progress::Spinner;
 use super::table;
 use super::target::IssueRef;
-use super::wire::{self, Sandbox};
+use super::wire::{self, ApiSandbox};
 
 /// Longest wait that the API accepts, in seconds.
 pub(super) const WAIT_MAX: u64 = 300;
@@ -81,7 +81,7 @@ impl SandboxAction {
 
 /// Acts on each issue; a failure does not stop the others.
 pub(super) async fn run(
-    session: &mut Session<'_>,
+    session: &mut CliSession<'_>,
     act: SandboxAction,
     args: Acting,
 ) -> anyhow::Result<ExitCode> {
@@ -106,7 +106,7 @@ pub(super) async fn run(
 }
 
 async fn one(
-    session: &mut Session<'_>,
+    session: &mut CliSession<'_>,
     act: SandboxAction,
     target: &IssueRef,
     args: &Acting,
@@ -118,7 +118,7 @@ async fn one(
         let _spinner = Spinner::start(&what, wait.is_some());
         session.client.call(act.call(&found.id).wait(wait)).await?
     };
-    let sandbox: Sandbox = wire::read(answer.data())?;
+    let sandbox: ApiSandbox = wire::read(answer.data())?;
     match args.shape.mode() {
         OutputMode::Table(_) => {
             let line = table::line(&session.screen, &sandbox);
@@ -137,7 +137,7 @@ async fn one(
 ///
 /// # Errors
 /// [`CliFailure::Failed`] says in which phase the sandbox is instead.
-pub(super) fn reached(sandbox: &Sandbox, goal: &str, seconds: u64) -> Result<(), CliFailure> {
+pub(super) fn reached(sandbox: &ApiSandbox, goal: &str, seconds: u64) -> Result<(), CliFailure> {
     let phase = sandbox.phase_word();
     if phase == goal {
         return Ok(());

@@ -13,7 +13,7 @@ use crate::types::inert;
 use super::ServerArgs;
 use super::config;
 use super::confirm::{Question, confirm};
-use super::connect::Environment;
+use super::connect::EnvVars;
 use super::output::{OutputMode, Screen, Shape};
 
 #[derive(Debug, Args)]
@@ -36,7 +36,7 @@ pub(super) struct RestoreArgs {
 pub(super) fn backup(
     server_args: &ServerArgs,
     args: BackupArgs,
-    env: &Environment,
+    env: &EnvVars,
 ) -> anyhow::Result<ExitCode> {
     let data = config::load(server_args, env, None)?.config.server.data;
     let size = app::backup(&data, &args.file)?;
@@ -56,7 +56,7 @@ pub(super) fn backup(
 pub(super) fn restore(
     server_args: &ServerArgs,
     args: RestoreArgs,
-    env: &Environment,
+    env: &EnvVars,
 ) -> anyhow::Result<ExitCode> {
     let data = config::load(server_args, env, None)?.config.server.data;
     let (dir, file) = (data.display(), args.file.display());

@@ -6,10 +6,11 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
+use crate::app::providers::load_config;
 use crate::config::{Config, Loaded, Overrides};
 
 use super::ServerArgs;
-use super::connect::Environment;
+use super::connect::EnvVars;
 
 /// The configuration file if none is named.
 const FILE_DEFAULT: &str = "issuebox.toml";
@@ -23,14 +24,14 @@ pub(super) enum ConfigVerb {
 pub(super) fn run(
     server_args: &ServerArgs,
     verb: ConfigVerb,
-    env: &Environment,
+    env: &EnvVars,
 ) -> anyhow::Result<ExitCode> {
     match verb {
         ConfigVerb::Check => check(server_args, env),
     }
 }
 
-fn check(server_args: &ServerArgs, env: &Environment) -> anyhow::Result<ExitCode> {
+fn check(server_args: &ServerArgs, env: &EnvVars) -> anyhow::Result<ExitCode> {
     let loaded = load(server_args, env, None)?;
     for warning in &loaded.warnings {
         eprintln!("warning: {warning}");
@@ -49,11 +50,11 @@ fn check(server_args: &ServerArgs, env: &Environment) -> anyhow::Result<ExitCode
 /// Loads the named configuration file, else `issuebox.toml` in the working directory if it exists.
 pub(super) fn load(
     server_args: &ServerArgs,
-    env: &Environment,
+    env: &EnvVars,
     listen: Option<String>,
 ) -> anyhow::Result<Loaded> {
     let default = Path::new(FILE_DEFAULT);
     let file = server_args.config.as_deref().or_else(|| default.exists().then_some(default));
     let overrides = Overrides { listen, data: server_args.data.clone() };
-    Ok(Config::load(file, env.vars(), overrides)?)
+    Ok(load_config(file, env.vars(), overrides)?)
 }

@@ -18,9 +18,9 @@ use super::failure::CliFailure;
 
 /// A copy of the environment.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Environment(BTreeMap<String, String>);
+pub(super) struct EnvVars(BTreeMap<String, String>);
 
-impl Environment {
+impl EnvVars {
     /// The environment of this process, without variables that are not UTF-8.
     pub fn of_process() -> Self {
         let text = |(name, word): (std::ffi::OsString, std::ffi::OsString)| {
@@ -47,12 +47,12 @@ impl Environment {
 }
 
 /// Connects to the chosen server.
-pub(super) fn connect(server_args: &ServerArgs, env: &Environment) -> anyhow::Result<ApiClient> {
+pub(super) fn connect(server_args: &ServerArgs, env: &EnvVars) -> anyhow::Result<ApiClient> {
     let (server, token) = choose(server_args, env)?;
     ApiClient::new(&server, token)
 }
 
-fn choose(server_args: &ServerArgs, env: &Environment) -> anyhow::Result<(Url, Secret)> {
+fn choose(server_args: &ServerArgs, env: &EnvVars) -> anyhow::Result<(Url, Secret)> {
     let given = server_args.server.as_deref().or_else(|| env.get("ISSUEBOX_SERVER"));
     let given = given.map(server_address).transpose()?;
     let token = given_token(server_args, env)?;
@@ -95,7 +95,7 @@ fn server_address(text: &str) -> Result<Url, CliFailure> {
     }
 }
 
-fn given_token(server_args: &ServerArgs, env: &Environment) -> anyhow::Result<Option<Secret>> {
+fn given_token(server_args: &ServerArgs, env: &EnvVars) -> anyhow::Result<Option<Secret>> {
     let Some(path) = &server_args.token_file else {
         return env.get("ISSUEBOX_TOKEN").map(token_of).transpose();
     };
@@ -187,8 +187,8 @@ mod tests {
         server_args: &ServerArgs,
         vars: &[(&str, &str)],
     ) -> Result<(String, String), String> {
-        let (server, token) = choose(server_args, &Environment::from_pairs(vars))
-            .map_err(|error| error.to_string())?;
+        let (server, token) =
+            choose(server_args, &EnvVars::from_pairs(vars)).map_err(|error| error.to_string())?;
         Ok((server.to_string(), token.expose().to_owned()))
     }
 

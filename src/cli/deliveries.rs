@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::clock::{Clock, SystemClock};
 
-use super::Session;
+use super::CliSession;
 use super::client::ApiRequest;
 use super::output::{OutputMode, Shape};
 use super::table;
@@ -42,7 +42,7 @@ pub(super) struct DeliveriesArgs {
 const PAGE_LEN: u64 = 200;
 
 pub(super) async fn run(
-    session: &mut Session<'_>,
+    session: &mut CliSession<'_>,
     args: DeliveriesArgs,
 ) -> anyhow::Result<ExitCode> {
     let issue_id = match &args.issue {
@@ -71,7 +71,7 @@ pub(super) async fn run(
 }
 
 fn show(
-    session: &mut Session<'_>,
+    session: &mut CliSession<'_>,
     mode: OutputMode,
     all: Vec<Value>,
     total: u64,

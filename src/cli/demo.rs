@@ -18,16 +18,18 @@ use clap::Args;
 use reqwest::Url;
 use serde_json::{Value, json};
 
-use crate::app::{self, Running};
-use crate::config::{Config, Overrides};
+use crate::app::providers::{KINDS, load_config};
+use crate::app::{self, RunningServer};
+use crate::config::Overrides;
+use crate::sandbox::ProviderKind;
 use crate::telemetry;
 use crate::types::inert;
 
 use super::client::{ApiClient, ApiRequest};
-use super::connect::Environment;
+use super::connect::EnvVars;
 use super::output::Screen;
 use super::progress::Spinner;
-use super::wire::{self, Sandbox};
+use super::wire::{self, ApiSandbox};
 
 use report::DemoSandbox;
 
@@ -41,7 +43,7 @@ pub(super) struct DemoArgs {
 /// The bot's account in the fixtures; assigning it to an issue triggers a sandbox.
 const FIXTURE_BOT: &str = "71000150";
 
-pub(super) fn run(args: DemoArgs, env: &Environment) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: DemoArgs, env: &EnvVars) -> anyhow::Result<ExitCode> {
     let _telemetry = telemetry::init("error")?;
     let name = format!("issuebox-demo-{}", uuid::Uuid::now_v7().simple());
     let data = std::env::temp_dir().join(name);
@@ -62,9 +64,9 @@ struct Demo {
 
 impl Demo {
     async fn play(mut self) -> anyhow::Result<ExitCode> {
-        let (running, client, provider) = self.start().await?;
+        let (running, client, kind) = self.start().await?;
         let ended = tokio::select! {
-            result = self.show(&running, &client, provider) => result,
+            result = self.show(&running, &client, kind) => result,
             signal = tokio::signal::ctrl_c() => signal.map(|()| ExitCode::SUCCESS).map_err(Into::into),
         };
         let cleaned = clean(&client).await;
@@ -73,30 +75,40 @@ impl Demo {
         ended
     }
 
-    /// Starts a server with the strongest provider that works on this system.
-    async fn start(&mut self) -> anyhow::Result<(Running, ApiClient, &'static str)> {
-        let (running, client) = server(&self.data, "local")?;
-        let system = client.call(ApiRequest::get(&["system"])).await?;
-        let providers = system.data()["providers"].as_array().into_iter().flatten();
-        let mut troubles = providers.filter_map(|provider| provider["trouble"].as_str());
-        let Some(trouble) = troubles.next() else { return Ok((running, client, "local")) };
-        self.screen.line(&format!(
-            "This system cannot isolate sandboxes, so they are only simulated:\n  {}\n",
-            inert(trouble)
-        ))?;
-        running.stop()?;
-        let (running, client) = server(&self.data, "simulated")?;
-        Ok((running, client, "simulated"))
+    /// A server with the first provider that works on this system.
+    async fn start(
+        &mut self,
+    ) -> anyhow::Result<(RunningServer, ApiClient, &'static dyn ProviderKind)> {
+        let mut left = KINDS.into_iter();
+        let mut kind = left.next().context("there is a provider")?;
+        loop {
+            let (running, client) = server(&self.data, kind)?;
+            let system = client.call(ApiRequest::get(&["system"])).await?;
+            let providers = system.data()["providers"].as_array().into_iter().flatten();
+            let mut errors = providers.filter_map(|provider| provider["trouble"].as_str());
+            let (Some(error), Some(next)) = (errors.next(), left.next()) else {
+                return Ok((running, client, kind));
+            };
+            self.screen.line(&format!(
+                "The provider {} does not work on this system, so the demo uses {}:\n  {}\n",
+                kind.name(),
+                next.name(),
+                inert(error)
+            ))?;
+            running.stop()?;
+            kind = next;
+        }
     }
 
     async fn show(
         &mut self,
-        running: &Running,
+        running: &RunningServer,
         client: &ApiClient,
-        provider: &str,
+        kind: &dyn ProviderKind,
     ) -> anyhow::Result<ExitCode> {
         let url = format!("http://{}", running.address);
-        self.screen.line(&format!("A fresh server at {url}; its sandboxes are {provider}.\n"))?;
+        self.screen
+            .line(&format!("A fresh server at {url}, its provider is {}.\n", kind.name()))?;
         let secret = running.secrets.webhook_secrets.first().context("a server has a secret")?;
         let flood = flood::Flood::new(secret);
         self.screen.line(&format!("{}.", flood.describe()))?;
@@ -107,7 +119,7 @@ impl Demo {
         self.screen.line(&format!("{}.\n", answers.describe()))?;
         let work = {
             let spinner = Spinner::start("waiting for the sandboxes", true);
-            work_in_all(client, provider, &spinner).await?
+            work_in_all(client, kind, &spinner).await?
         };
         let table = report::table(&self.screen, &answers, &work);
         self.screen.line(&table)?;
@@ -127,25 +139,28 @@ impl Demo {
 
 /// Starts a server. Each provider has its own data directory, because a server that just ended may
 /// still have its one locked.
-fn server(data: &Path, provider: &str) -> anyhow::Result<(Running, ApiClient)> {
-    let data = data.join(provider);
-    let simulated = data.join("simulated").display().to_string();
+fn server(data: &Path, kind: &dyn ProviderKind) -> anyhow::Result<(RunningServer, ApiClient)> {
+    let data = data.join(kind.name());
+    let variable =
+        |key: &str| format!("ISSUEBOX__PROVIDERS__{}__{}", kind.name(), key).to_ascii_uppercase();
+    let within = kind.settings_within(&data).into_iter();
+    let settings = within.map(|(key, value)| (variable(key), value));
     let env = [
-        ("ISSUEBOX__TEMPLATES__DEFAULT__PROVIDER", provider),
+        ("ISSUEBOX__TEMPLATES__DEFAULT__PROVIDER", kind.name()),
         ("ISSUEBOX__TRIGGERS__ASSIGNEE", FIXTURE_BOT),
         ("ISSUEBOX__GITHUB__BOT_USER_ID", FIXTURE_BOT),
-        ("ISSUEBOX__PROVIDERS__SIMULATED__DIR", &simulated),
     ];
     let env = env.map(|(name, word)| (name.to_owned(), word.to_owned()));
     let overrides = Overrides { listen: Some("127.0.0.1:0".into()), data: Some(data) };
-    let running = app::start(Config::load(None, env.into_iter(), overrides)?.config)?;
+    let running =
+        app::start(load_config(None, env.into_iter().chain(settings), overrides)?.config)?;
     let url = Url::parse(&format!("http://{}", running.address))?;
     let client = ApiClient::new(&url, running.secrets.admin_token.clone())?;
     Ok((running, client))
 }
 
 /// Lists the sandboxes.
-async fn sandboxes(client: &ApiClient, deleted: bool) -> anyhow::Result<Vec<Sandbox>> {
+async fn sandboxes(client: &ApiClient, deleted: bool) -> anyhow::Result<Vec<ApiSandbox>> {
     let call = ApiRequest::get(&["sandboxes"])
         .query("limit", Some(200))
         .query("deleted", deleted.then_some("true"));
@@ -155,16 +170,16 @@ async fn sandboxes(client: &ApiClient, deleted: bool) -> anyhow::Result<Vec<Sand
 /// Waits until no sandbox is changing, and runs a command in each one that runs.
 async fn work_in_all(
     client: &ApiClient,
-    provider: &str,
+    kind: &dyn ProviderKind,
     spinner: &Spinner,
 ) -> anyhow::Result<Vec<DemoSandbox>> {
     let mut all = Vec::new();
     for sandbox in sandboxes(client, true).await? {
         spinner.set(&format!("waiting for {}", sandbox.name));
         let call = ApiRequest::get(&["sandboxes", &sandbox.id]).query("until", Some("settled"));
-        let settled: Sandbox = wire::read(client.call(call.wait(Some(60))).await?.data())?;
+        let settled: ApiSandbox = wire::read(client.call(call.wait(Some(60))).await?.data())?;
         let said = match settled.phase.as_deref() {
-            Some("running") => Some(command_in(client, &settled, provider).await?),
+            Some("running") => Some(command_in(client, &settled, kind).await?),
             Some(_) | None => None,
         };
         all.push(DemoSandbox { sandbox: settled, said });
@@ -172,16 +187,17 @@ async fn work_in_all(
     Ok(all)
 }
 
-/// Runs a command in a sandbox and returns its output; a simulated sandbox only echoes arguments.
+/// Runs a command in a sandbox and returns its output; a provider that runs no programs echoes its
+/// arguments.
 async fn command_in(
     client: &ApiClient,
-    sandbox: &Sandbox,
-    provider: &str,
+    sandbox: &ApiSandbox,
+    kind: &dyn ProviderKind,
 ) -> anyhow::Result<String> {
     let script = "echo \"I am uid $(id -u), and I see $(ls -d /proc/[0-9]* | wc -l) processes\"";
-    let command = match provider {
-        "local" => json!(["sh", "-c", script]),
-        _ => json!(["echo", "hello", "from", sandbox.issue()]),
+    let command = match kind.runs_programs() {
+        true => json!(["sh", "-c", script]),
+        false => json!(["echo", "hello", "from", sandbox.issue()]),
     };
     let call =
         ApiRequest::post(&["sandboxes", &sandbox.id, "exec"]).json(json!({ "command": command }));

@@ -13,7 +13,7 @@ use crate::config::Config;
 
 use super::ServerArgs;
 use super::config;
-use super::connect::{self, Environment};
+use super::connect::{self, EnvVars};
 use super::failure::FAILED;
 use super::output::{Screen, Shape};
 
@@ -26,7 +26,7 @@ pub(super) struct DoctorArgs {
 pub(super) fn run(
     server_args: &ServerArgs,
     args: DoctorArgs,
-    env: &Environment,
+    env: &EnvVars,
 ) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let is_elsewhere = server_args.server.is_some() || env.get("ISSUEBOX_SERVER").is_some();
@@ -50,7 +50,7 @@ fn unread(error: &anyhow::Error) -> Check {
 
 fn look_here(
     server_args: &ServerArgs,
-    env: &Environment,
+    env: &EnvVars,
     runtime: &tokio::runtime::Runtime,
     config: &Config,
     warnings: &[String],
@@ -69,7 +69,7 @@ fn look_here(
     checks
 }
 
-async fn ask_server(server_args: &ServerArgs, env: &Environment) -> Vec<Check> {
+async fn ask_server(server_args: &ServerArgs, env: &EnvVars) -> Vec<Check> {
     match connect::connect(server_args, env) {
         Ok(client) => ask::server(&client).await,
         Err(error) => vec![ask::failed("server", &error)],

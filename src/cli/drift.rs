@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::clock::{Clock, SystemClock};
 use crate::types::{Timestamp, inert};
 
-use super::Session;
+use super::CliSession;
 use super::client::ApiRequest;
 use super::confirm::{Question, confirm};
 use super::failure::CliFailure;
@@ -91,7 +91,7 @@ struct Sweeps {
     last_at: Option<String>,
 }
 
-pub(super) async fn run(session: &mut Session<'_>, args: DriftArgs) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(session: &mut CliSession<'_>, args: DriftArgs) -> anyhow::Result<ExitCode> {
     match args.decide {
         None => list(session, args.shape.mode()).await,
         Some(Decide::Adopt(args)) => decide(session, "adopt", args).await,
@@ -99,7 +99,7 @@ pub(super) async fn run(session: &mut Session<'_>, args: DriftArgs) -> anyhow::R
     }
 }
 
-async fn list(session: &mut Session<'_>, mode: OutputMode) -> anyhow::Result<ExitCode> {
+async fn list(session: &mut CliSession<'_>, mode: OutputMode) -> anyhow::Result<ExitCode> {
     let mut all: Vec<Value> = Vec::new();
     let mut cursor: Option<String> = None;
     let (total, sweeps) = loop {
@@ -197,7 +197,7 @@ fn sheet(screen: &Screen, item: &Item, now: Timestamp) -> String {
 }
 
 async fn decide(
-    session: &mut Session<'_>,
+    session: &mut CliSession<'_>,
     remedy: &str,
     args: DecideArgs,
 ) -> anyhow::Result<ExitCode> {

@@ -7,14 +7,14 @@ use serde_json::{Map, Value, json};
 
 use crate::types::inert;
 
-use super::Session;
+use super::CliSession;
 use super::act::{WaitArgs, reached};
 use super::client::ApiRequest;
 use super::output::{OutputMode, Shape};
 use super::progress::Spinner;
 use super::table;
 use super::target::IssueRef;
-use super::wire::{self, EnsureAnswer, Sandbox};
+use super::wire::{self, ApiSandbox, EnsureResult};
 
 #[derive(Debug, Args)]
 pub(super) struct EnsureArgs {
@@ -36,7 +36,10 @@ pub(super) struct EnsureArgs {
     shape: Shape,
 }
 
-pub(super) async fn run(session: &mut Session<'_>, args: EnsureArgs) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(
+    session: &mut CliSession<'_>,
+    args: EnsureArgs,
+) -> anyhow::Result<ExitCode> {
     let body = body_of(session, &args).await?;
     let wait = args.waiting.seconds();
     let answer = {
@@ -44,8 +47,8 @@ pub(super) async fn run(session: &mut Session<'_>, args: EnsureArgs) -> anyhow::
         let _spinner = Spinner::start(&what, wait.is_some());
         session.client.call(ApiRequest::post(&["sandboxes"]).json(body).wait(wait)).await?
     };
-    let ensured: EnsureAnswer = wire::read(&answer.body)?;
-    let sandbox: Sandbox = wire::read(answer.data())?;
+    let ensured: EnsureResult = wire::read(&answer.body)?;
+    let sandbox: ApiSandbox = wire::read(answer.data())?;
     match args.shape.mode() {
         OutputMode::Data(notation) => session.screen.data(notation, &answer.body)?,
         OutputMode::Ids => session.screen.line(&sandbox.id)?,
@@ -67,7 +70,7 @@ pub(super) async fn run(session: &mut Session<'_>, args: EnsureArgs) -> anyhow::
 }
 
 /// The request's body. Only the server can map a sandbox's id to its issue.
-async fn body_of(session: &Session<'_>, args: &EnsureArgs) -> anyhow::Result<Value> {
+async fn body_of(session: &CliSession<'_>, args: &EnsureArgs) -> anyhow::Result<Value> {
     let mut body = Map::new();
     match (&args.issue, args.issue.issue_id()) {
         (IssueRef::Numbered(repository, number), _) => {

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::clock::{Clock, SystemClock};
 use crate::types::inert;
 
-use super::Session;
+use super::CliSession;
 use super::client::{ApiRequest, EventStream};
 use super::failure::CliFailure;
 use super::output::{OutputMode, Screen, Shape};
@@ -37,7 +37,10 @@ pub(super) struct EventsArgs {
 /// Largest page of the API.
 const PAGE_LEN: u64 = 200;
 
-pub(super) async fn run(session: &mut Session<'_>, args: EventsArgs) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(
+    session: &mut CliSession<'_>,
+    args: EventsArgs,
+) -> anyhow::Result<ExitCode> {
     let mut follower =
         EventFollower { mode: args.shape.mode(), issue_id: None, printed: Vec::new() };
     let mut cursor = None;
@@ -59,7 +62,7 @@ pub(super) async fn run(session: &mut Session<'_>, args: EventsArgs) -> anyhow::
 }
 
 /// The cursor after the latest event.
-async fn cursor_now(session: &Session<'_>) -> Result<String, CliFailure> {
+async fn cursor_now(session: &CliSession<'_>) -> Result<String, CliFailure> {
     let answer =
         session.client.call(ApiRequest::get(&["sandboxes"]).query("limit", Some(1))).await?;
     wire::read(&answer.body["eventCursor"])
@@ -67,7 +70,7 @@ async fn cursor_now(session: &Session<'_>) -> Result<String, CliFailure> {
 
 /// Prints the timeline, oldest first, and returns it.
 async fn timeline(
-    session: &mut Session<'_>,
+    session: &mut CliSession<'_>,
     issue_id: &str,
     mode: OutputMode,
 ) -> anyhow::Result<Vec<TimelineRow>> {
@@ -118,7 +121,7 @@ struct EventFollower {
 impl EventFollower {
     async fn follow(
         &mut self,
-        session: &mut Session<'_>,
+        session: &mut CliSession<'_>,
         mut cursor: Option<String>,
     ) -> anyhow::Result<()> {
         let mut rejoins = Rejoins::new();

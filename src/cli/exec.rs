@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use clap::Args;
 use serde_json::{Map, Value, json};
 
-use super::Session;
+use super::CliSession;
 use super::client::{ApiRequest, EventStream};
 use super::failure::CliFailure;
 use super::sse::SseEvent;
@@ -54,7 +54,7 @@ fn variable(text: &str) -> Result<(String, String), String> {
 /// Longest standard input, in bytes: what fits one API request once it is encoded.
 const STDIN_LEN_MAX: u64 = 768 * 1024 - 4096;
 
-pub(super) async fn run(session: &mut Session<'_>, args: ExecArgs) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(session: &mut CliSession<'_>, args: ExecArgs) -> anyhow::Result<ExitCode> {
     if args.tty {
         return attach::run(session, args).await;
     }

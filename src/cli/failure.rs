@@ -7,7 +7,7 @@ use owo_colors::OwoColorize;
 
 use crate::types::inert;
 
-use super::connect::Environment;
+use super::connect::EnvVars;
 use super::output::stderr_has_colours;
 
 /// Exit code: the verb failed.
@@ -100,7 +100,7 @@ pub(super) fn code_of(error: &anyhow::Error) -> u8 {
 }
 
 /// Prints an error and its hint on standard error.
-pub(super) fn print(error: &anyhow::Error, env: &Environment) {
+pub(super) fn print(error: &anyhow::Error, env: &EnvVars) {
     let failure = error.downcast_ref::<CliFailure>();
     if matches!(failure, Some(CliFailure::Reported(_))) {
         return;
@@ -120,7 +120,7 @@ pub(super) fn print(error: &anyhow::Error, env: &Environment) {
 }
 
 /// Prints an error and returns its exit code. A closed standard output is not an error.
-pub(super) fn report(error: &anyhow::Error, env: &Environment) -> ExitCode {
+pub(super) fn report(error: &anyhow::Error, env: &EnvVars) -> ExitCode {
     let output_is_closed = error.chain().any(|cause| {
         cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
     });

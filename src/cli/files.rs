@@ -26,7 +26,7 @@ use serde::Deserialize;
 use crate::clock::{Clock, SystemClock};
 use crate::types::inert;
 
-use super::Session;
+use super::CliSession;
 use super::client::{ApiClient, ApiRequest};
 use super::failure::CliFailure;
 use super::output::{OutputMode, Shape};
@@ -170,7 +170,7 @@ impl FileRow {
     }
 }
 
-pub(super) async fn run(session: &mut Session<'_>, verb: FilesVerb) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(session: &mut CliSession<'_>, verb: FilesVerb) -> anyhow::Result<ExitCode> {
     match verb {
         FilesVerb::Ls(args) => list(session, args).await?,
         FilesVerb::Cat(args) => cat(&session.client, args).await?,
@@ -200,7 +200,7 @@ pub(super) async fn run(session: &mut Session<'_>, verb: FilesVerb) -> anyhow::R
     Ok(ExitCode::SUCCESS)
 }
 
-async fn list(session: &mut Session<'_>, args: LsFilesArgs) -> anyhow::Result<()> {
+async fn list(session: &mut CliSession<'_>, args: LsFilesArgs) -> anyhow::Result<()> {
     let sandbox = args.issue.sandbox(&session.client).await?;
     let mut call =
         ApiRequest::get(&["sandboxes", &sandbox.id, "files"]).query("depth", Some(args.depth));
@@ -240,7 +240,7 @@ async fn cat(client: &ApiClient, args: CatArgs) -> anyhow::Result<()> {
 
 /// Changes the workspace and returns the answer's status.
 async fn change(
-    session: &Session<'_>,
+    session: &CliSession<'_>,
     issue: &IssueRef,
     what: &str,
     method: fn(&[&str]) -> ApiRequest,
@@ -285,7 +285,7 @@ async fn get(client: &ApiClient, args: GetFileArgs) -> anyhow::Result<()> {
 }
 
 /// Downloads to a file, or to an existing device or pipe. An existing file stays until the new one is
-/// complete. A link is not followed: somebody else may have made it to have another file
+/// complete. A link is not followed: an attacker may have made it to have another file
 /// overwritten.
 async fn save(client: &ApiClient, call: ApiRequest, path: &Path) -> anyhow::Result<()> {
     let cannot = |path: &Path| format!("cannot write {}", path.display());
@@ -316,7 +316,7 @@ async fn save(client: &ApiClient, call: ApiRequest, path: &Path) -> anyhow::Resu
     placed
 }
 
-async fn put(session: &mut Session<'_>, args: PutArgs) -> anyhow::Result<()> {
+async fn put(session: &mut CliSession<'_>, args: PutArgs) -> anyhow::Result<()> {
     let (name, file) = match &args.file {
         Some(path) => {
             let cannot = || format!("cannot read {}", path.display());
@@ -356,7 +356,7 @@ async fn put(session: &mut Session<'_>, args: PutArgs) -> anyhow::Result<()> {
 
 /// Uploads the content of a local directory into a directory of the workspace.
 async fn put_directory(
-    session: &mut Session<'_>,
+    session: &mut CliSession<'_>,
     args: &PutArgs,
     from: &Path,
 ) -> anyhow::Result<()> {

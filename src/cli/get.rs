@@ -6,7 +6,7 @@ use clap::Args;
 
 use crate::clock::{Clock, SystemClock};
 
-use super::Session;
+use super::CliSession;
 use super::client::ApiRequest;
 use super::output::{OutputMode, Shape};
 use super::provider_errors::print_provider_errors;
@@ -23,7 +23,7 @@ pub(super) struct GetArgs {
     shape: Shape,
 }
 
-pub(super) async fn run(session: &mut Session<'_>, args: GetArgs) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(session: &mut CliSession<'_>, args: GetArgs) -> anyhow::Result<ExitCode> {
     let sandbox = args.issue.sandbox(&session.client).await?;
     match args.shape.mode() {
         OutputMode::Table(_) => {

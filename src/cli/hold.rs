@@ -14,7 +14,7 @@ use super::failure::CliFailure;
 use super::output::{OutputMode, Shape};
 use super::target::IssueRef;
 use super::wire::{self, HoldRow, Released};
-use super::{ServerArgs, Session, table};
+use super::{CliSession, ServerArgs, table};
 
 /// What to hold or release; exactly one of these.
 #[derive(Debug, Args)]
@@ -74,7 +74,7 @@ impl HoldScopeArgs {
     }
 
     /// The path segments below `/v1/holds`.
-    async fn path(&self, session: &Session<'_>) -> Result<Vec<String>, CliFailure> {
+    async fn path(&self, session: &CliSession<'_>) -> Result<Vec<String>, CliFailure> {
         let given = (&self.issue, &self.repository, &self.account, self.all);
         let parts: Vec<String> = match given {
             (Some(target), None, None, false) => {
@@ -108,7 +108,7 @@ fn below_holds(parts: &[String]) -> Vec<&str> {
     std::iter::once("holds").chain(parts.iter().map(String::as_str)).collect()
 }
 
-pub(super) async fn hold(session: &mut Session<'_>, args: HoldArgs) -> anyhow::Result<ExitCode> {
+pub(super) async fn hold(session: &mut CliSession<'_>, args: HoldArgs) -> anyhow::Result<ExitCode> {
     let parts = args.what.path(session).await?;
     let mut call = ApiRequest::put(&below_holds(&parts));
     if let Some(reason) = &args.reason {
@@ -130,7 +130,7 @@ pub(super) async fn hold(session: &mut Session<'_>, args: HoldArgs) -> anyhow::R
 }
 
 pub(super) async fn release(
-    session: &mut Session<'_>,
+    session: &mut CliSession<'_>,
     args: ReleaseArgs,
 ) -> anyhow::Result<ExitCode> {
     let parts = args.what.path(session).await?;
@@ -153,7 +153,10 @@ pub(super) async fn release(
 /// Largest page of the API.
 const PAGE_LEN: u64 = 200;
 
-pub(super) async fn list(session: &mut Session<'_>, args: HoldsArgs) -> anyhow::Result<ExitCode> {
+pub(super) async fn list(
+    session: &mut CliSession<'_>,
+    args: HoldsArgs,
+) -> anyhow::Result<ExitCode> {
     let mut all: Vec<Value> = Vec::new();
     let mut cursor: Option<String> = None;
     loop {

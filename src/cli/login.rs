@@ -6,7 +6,7 @@ use clap::Args;
 
 use crate::types::inert;
 
-use super::Session;
+use super::CliSession;
 use super::client::ApiRequest;
 use super::output::{OutputMode, Shape};
 
@@ -16,7 +16,7 @@ pub(super) struct LoginArgs {
     shape: Shape,
 }
 
-pub(super) async fn run(session: &mut Session<'_>, args: LoginArgs) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(session: &mut CliSession<'_>, args: LoginArgs) -> anyhow::Result<ExitCode> {
     let answer = session.client.call(ApiRequest::post(&["login-links"])).await?;
     let url = inert(answer.data()["url"].as_str().unwrap_or_default());
     match args.shape.mode() {

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::types::inert;
 
-use super::Session;
+use super::CliSession;
 use super::client::ApiRequest;
 use super::output::{OutputMode, Screen, Shape};
 use super::rejoin::{Rejoins, ended_by_server};
@@ -43,7 +43,7 @@ struct LogRow {
     text: String,
 }
 
-pub(super) async fn run(session: &mut Session<'_>, args: LogsArgs) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(session: &mut CliSession<'_>, args: LogsArgs) -> anyhow::Result<ExitCode> {
     let sandbox = args.issue.sandbox(&session.client).await?;
     let call =
         || ApiRequest::get(&["sandboxes", &sandbox.id, "logs"]).query("tail", Some(args.tail));
@@ -69,7 +69,7 @@ pub(super) async fn run(session: &mut Session<'_>, args: LogsArgs) -> anyhow::Re
 }
 
 async fn follow(
-    session: &mut Session<'_>,
+    session: &mut CliSession<'_>,
     call: impl Fn() -> ApiRequest,
     args: &LogsArgs,
 ) -> anyhow::Result<()> {

@@ -7,13 +7,13 @@ use serde_json::Value;
 
 use crate::clock::{Clock, SystemClock};
 
-use super::Session;
+use super::CliSession;
 use super::client::{ApiAnswer, ApiRequest};
 use super::failure::CliFailure;
 use super::output::{OutputMode, Shape};
 use super::provider_errors::print_provider_errors;
 use super::table;
-use super::wire::{self, Sandbox};
+use super::wire::{self, ApiSandbox};
 
 #[derive(Debug, Args)]
 pub(super) struct LsArgs {
@@ -39,7 +39,7 @@ pub(super) struct LsArgs {
 /// Largest page of the API.
 const PAGE_LEN: u64 = 200;
 
-pub(super) async fn run(session: &mut Session<'_>, args: LsArgs) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(session: &mut CliSession<'_>, args: LsArgs) -> anyhow::Result<ExitCode> {
     let mut all: Vec<Value> = Vec::new();
     let mut cursor: Option<String> = None;
     loop {
@@ -65,7 +65,7 @@ pub(super) async fn run(session: &mut Session<'_>, args: LsArgs) -> anyhow::Resu
 }
 
 async fn page(
-    session: &Session<'_>,
+    session: &CliSession<'_>,
     args: &LsArgs,
     cursor: Option<&str>,
 ) -> Result<ApiAnswer, CliFailure> {
@@ -80,13 +80,13 @@ async fn page(
     session.client.call(call).await
 }
 
-fn show(session: &mut Session<'_>, mode: OutputMode, all: Vec<Value>) -> anyhow::Result<()> {
+fn show(session: &mut CliSession<'_>, mode: OutputMode, all: Vec<Value>) -> anyhow::Result<()> {
     let width = match mode {
         OutputMode::Data(notation) => return session.screen.data(notation, &Value::Array(all)),
         OutputMode::Table(width) => Some(width),
         OutputMode::Ids => None,
     };
-    let sandboxes: Vec<Sandbox> = all.iter().map(wire::read).collect::<Result<_, _>>()?;
+    let sandboxes: Vec<ApiSandbox> = all.iter().map(wire::read).collect::<Result<_, _>>()?;
     let Some(width) = width else {
         for sandbox in &sandboxes {
             session.screen.line(&sandbox.id)?;

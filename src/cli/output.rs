@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use owo_colors::{OwoColorize, Style};
 use serde_json::Value;
 
-use super::connect::Environment;
+use super::connect::EnvVars;
 
 /// How to show results.
 #[derive(Clone, Copy, Debug, Default, Args)]
@@ -78,7 +78,7 @@ pub(super) struct Screen {
 }
 
 impl Screen {
-    pub fn new(env: &Environment) -> Self {
+    pub fn new(env: &EnvVars) -> Self {
         let out = io::stdout();
         let colours = takes_colours(out.is_terminal(), env);
         let size = terminal_size::terminal_size_of(&out);
@@ -152,11 +152,11 @@ fn yaml(value: &Value) -> anyhow::Result<String> {
 }
 
 /// Whether standard error accepts colours.
-pub(super) fn stderr_has_colours(env: &Environment) -> bool {
+pub(super) fn stderr_has_colours(env: &EnvVars) -> bool {
     takes_colours(io::stderr().is_terminal(), env)
 }
 
-fn takes_colours(is_terminal: bool, env: &Environment) -> bool {
+fn takes_colours(is_terminal: bool, env: &EnvVars) -> bool {
     is_terminal && env.get("NO_COLOR").is_none() && env.get("TERM") != Some("dumb")
 }
 
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn colours_are_for_terminals_without_no_color() {
-        let env = |name: &str, word: &str| Environment::from_pairs(&[(name, word)]);
+        let env = |name: &str, word: &str| EnvVars::from_pairs(&[(name, word)]);
         assert!(takes_colours(true, &env("TERM", "xterm")));
         assert!(takes_colours(true, &env("NO_COLOR", "")), "an empty NO_COLOR is not set");
         assert!(!takes_colours(false, &env("TERM", "xterm")));

@@ -18,7 +18,7 @@ use tokio_tungstenite::tungstenite::Message;
 
 use crate::http::SESSION_COOKIE;
 
-use super::Session;
+use super::CliSession;
 use super::client::{ApiClient, ApiRequest, WebSocket};
 use super::failure::CliFailure;
 use super::target::IssueRef;
@@ -77,7 +77,7 @@ impl Ports {
 }
 
 pub(super) async fn run(
-    session: &mut Session<'_>,
+    session: &mut CliSession<'_>,
     args: PortForwardArgs,
 ) -> anyhow::Result<ExitCode> {
     let sandbox = args.issue.sandbox(&session.client).await?;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::Session;
+use super::CliSession;
 use super::act::{self, Acting, SandboxAction};
 
 #[derive(Debug, Args)]
@@ -13,6 +13,6 @@ pub(super) struct RetryArgs {
     acting: Acting,
 }
 
-pub(super) async fn run(session: &mut Session<'_>, args: RetryArgs) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(session: &mut CliSession<'_>, args: RetryArgs) -> anyhow::Result<ExitCode> {
     act::run(session, SandboxAction::Retry, args.acting).await
 }

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::Session;
+use super::CliSession;
 use super::act::{self, Acting, SandboxAction};
 use super::confirm::{Question, confirm};
 
@@ -21,7 +21,7 @@ pub(super) struct RmArgs {
     yes: bool,
 }
 
-pub(super) async fn run(session: &mut Session<'_>, args: RmArgs) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(session: &mut CliSession<'_>, args: RmArgs) -> anyhow::Result<ExitCode> {
     if !args.yes {
         let names: Vec<String> = args.acting.issues.iter().map(ToString::to_string).collect();
         let names = names.join(", ");

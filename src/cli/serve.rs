@@ -8,7 +8,7 @@ use crate::{app, telemetry};
 
 use super::ServerArgs;
 use super::config;
-use super::connect::Environment;
+use super::connect::EnvVars;
 
 #[derive(Debug, Args)]
 pub(super) struct ServeArgs {
@@ -20,7 +20,7 @@ pub(super) struct ServeArgs {
 pub(super) fn run(
     server_args: &ServerArgs,
     args: ServeArgs,
-    env: &Environment,
+    env: &EnvVars,
 ) -> anyhow::Result<ExitCode> {
     let load = || config::load(server_args, env, args.listen.clone());
     let loaded = load()?;

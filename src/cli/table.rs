@@ -7,7 +7,7 @@ use crate::types::{Timestamp, inert};
 
 use super::files::FileRow;
 use super::output::{Screen, Width};
-use super::wire::{Delivery, Endpoint, HoldRow, Limit, Sandbox};
+use super::wire::{ApiSandbox, Delivery, Endpoint, HoldRow, Limit};
 
 /// Longest title or reason if the output is not a terminal, in characters.
 const TITLE_LEN_MAX: usize = 48;
@@ -17,8 +17,13 @@ const TITLE_LEN_MIN: usize = 24;
 const GAP: usize = 2;
 
 /// A table of sandboxes, the phase first.
-pub(super) fn list(screen: &Screen, width: Width, sandboxes: &[Sandbox], now: Timestamp) -> String {
-    let row = |sandbox: &Sandbox| {
+pub(super) fn list(
+    screen: &Screen,
+    width: Width,
+    sandboxes: &[ApiSandbox],
+    now: Timestamp,
+) -> String {
+    let row = |sandbox: &ApiSandbox| {
         let mut row = vec![
             inert(sandbox.phase_word()).into_owned(),
             inert(&sandbox.issue()).into_owned(),
@@ -137,7 +142,7 @@ fn width_beside(header: &[&str], at: usize, rows: &[Vec<String>]) -> usize {
 }
 
 /// The details of one sandbox.
-pub(super) fn sheet(screen: &Screen, sandbox: &Sandbox, now: Timestamp) -> String {
+pub(super) fn sheet(screen: &Screen, sandbox: &ApiSandbox, now: Timestamp) -> String {
     let mut rows: Vec<(&str, String)> = Vec::new();
     let mut row = |name, value: Option<&str>| {
         if let Some(value) = value {
@@ -192,7 +197,7 @@ pub(super) fn endpoints(screen: &Screen, endpoints: &[Endpoint]) -> String {
 }
 
 /// One line about a sandbox, for verbs that act.
-pub(super) fn line(screen: &Screen, sandbox: &Sandbox) -> String {
+pub(super) fn line(screen: &Screen, sandbox: &ApiSandbox) -> String {
     let phase = sandbox.phase_word();
     let mut line = format!("{} {}", inert(&sandbox.name), screen.phase(phase, phase));
     if let Some(failure) = &sandbox.failure {

@@ -8,7 +8,7 @@ use crate::types::{IssueId, IssueNumber, Repository};
 
 use super::client::{ApiClient, ApiRequest};
 use super::failure::CliFailure;
-use super::wire::{self, Sandbox};
+use super::wire::{self, ApiSandbox};
 
 /// How a person names an issue or its sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ impl IssueRef {
 
     /// The named sandbox; `None` if there is none. An issue id takes precedence over a sandbox's id
     /// of the same letters.
-    pub async fn find(&self, client: &ApiClient) -> Result<Option<Sandbox>, CliFailure> {
+    pub async fn find(&self, client: &ApiClient) -> Result<Option<ApiSandbox>, CliFailure> {
         match self {
             Self::Numbered(repository, number) => {
                 let call = ApiRequest::get(&path_of(repository, *number, "sandbox"));
@@ -100,7 +100,7 @@ impl IssueRef {
     ///
     /// # Errors
     /// [`CliFailure::NotFound`] if there is none.
-    pub async fn sandbox(&self, client: &ApiClient) -> Result<Sandbox, CliFailure> {
+    pub async fn sandbox(&self, client: &ApiClient) -> Result<ApiSandbox, CliFailure> {
         self.find(client).await?.ok_or_else(|| self.not_found())
     }
 

@@ -123,7 +123,7 @@ fn waiting_takes_its_seconds_after_an_equals_sign_only() {
     assert!(parse(&["ensure", "--wait=17"]).is_err(), "the issue is missing");
 }
 
-fn sandbox(changes: &serde_json::Value) -> wire::Sandbox {
+fn sandbox(changes: &serde_json::Value) -> wire::ApiSandbox {
     let mut value = serde_json::json!({
         "id": "0190c1d2-0000-7000-8000-000000000001", "name": "claude-issue-2874100012",
         "issueId": "2874100012", "repository": "pear-garden/orchard", "issueNumber": 12,
@@ -147,7 +147,7 @@ fn screen(colours: bool) -> Screen {
     Screen { out: std::io::stdout(), colours, columns: None }
 }
 
-fn samples() -> [wire::Sandbox; 3] {
+fn samples() -> [wire::ApiSandbox; 3] {
     [
         sandbox(&serde_json::json!({})),
         sandbox(&serde_json::json!({
@@ -246,7 +246,7 @@ fn a_list_uses_the_width_of_its_terminal() {
         list.lines().map(str::to_owned).collect::<Vec<_>>()
     };
     let shown = |columns| lines(columns, output::Width::Fitting).remove(1);
-    assert_eq!(shown(None).matches('t').count(), 47, "as much as ever where it is no terminal");
+    assert_eq!(shown(None).matches('t').count(), 47, "the default without a terminal");
     assert!(shown(Some(200)).contains(&title));
     let fitted = shown(Some(110));
     assert!(fitted.chars().count() == 110 && fitted.contains("t…"), "{fitted:?}");

@@ -20,11 +20,11 @@ use tokio::sync::mpsc::{self, Sender};
 
 use crate::clock::{Clock, SystemClock};
 
-use super::Session;
+use super::CliSession;
 use super::client::{ApiClient, ApiRequest, EventStream};
 use super::failure::CliFailure;
 use super::rejoin::{Rejoins, ended_by_server};
-use super::wire::{self, Sandbox};
+use super::wire::{self, ApiSandbox};
 use frame::frame;
 use state::{KEPT_MAX, KeyAction, System, TopView, ViewUpdate};
 use terminal::RawScreen;
@@ -39,7 +39,7 @@ const PACE: Duration = Duration::from_secs(2);
 /// Most updates that may wait; beyond it the reader blocks.
 const NEWS_MAX: usize = 256;
 
-pub(super) async fn run(session: &mut Session<'_>, _args: TopArgs) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(session: &mut CliSession<'_>, _args: TopArgs) -> anyhow::Result<ExitCode> {
     let is_dumb = session.env.get("TERM") == Some("dumb");
     if is_dumb || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return Err(CliFailure::Usage {
@@ -123,7 +123,7 @@ async fn poll_system(client: &ApiClient, news: &Sender<ViewUpdate>) -> std::conv
 
 /// The sandboxes, failed ones first and then the newest, and the cursor at which the stream of
 /// changes must start.
-async fn load(client: &ApiClient) -> Result<(Vec<Sandbox>, Option<String>), CliFailure> {
+async fn load(client: &ApiClient) -> Result<(Vec<ApiSandbox>, Option<String>), CliFailure> {
     let mut all = Vec::new();
     let mut since = None;
     for phase in [Some("failed"), None] {

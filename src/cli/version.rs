@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::json;
 
-use super::connect::Environment;
+use super::connect::EnvVars;
 use super::output::{OutputMode, Screen, Shape};
 
 #[derive(Debug, Args)]
@@ -14,7 +14,7 @@ pub(super) struct VersionArgs {
     shape: Shape,
 }
 
-pub(super) fn run(args: VersionArgs, env: &Environment) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: VersionArgs, env: &EnvVars) -> anyhow::Result<ExitCode> {
     let version = env!("CARGO_PKG_VERSION");
     let mut screen = Screen::new(env);
     match args.shape.mode() {

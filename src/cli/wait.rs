@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use tokio::time::Instant;
 
-use super::Session;
+use super::CliSession;
 use super::act::{WAIT_MAX, reached};
 use super::client::ApiRequest;
 use super::failure::CliFailure;
@@ -17,7 +17,7 @@ use super::output::{OutputMode, Shape};
 use super::progress::Spinner;
 use super::table;
 use super::target::IssueRef;
-use super::wire::{self, Sandbox};
+use super::wire::{self, ApiSandbox};
 
 #[derive(Debug, Args)]
 pub(super) struct WaitVerbArgs {
@@ -66,7 +66,10 @@ impl WaitGoal {
 /// Longest wait of one request, in seconds; proxies cut off longer ones.
 const STRIDE: u64 = 30;
 
-pub(super) async fn run(session: &mut Session<'_>, args: WaitVerbArgs) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(
+    session: &mut CliSession<'_>,
+    args: WaitVerbArgs,
+) -> anyhow::Result<ExitCode> {
     let Some(mut sandbox) = args.issue.find(&session.client).await? else {
         return match args.goal {
             WaitGoal::Deleted => Ok(ExitCode::SUCCESS),
@@ -103,22 +106,22 @@ pub(super) async fn run(session: &mut Session<'_>, args: WaitVerbArgs) -> anyhow
     Ok(ExitCode::SUCCESS)
 }
 
-fn waiting(sandbox: &Sandbox, goal: &str) -> String {
+fn waiting(sandbox: &ApiSandbox, goal: &str) -> String {
     format!("{} is {}, waiting for {goal}", sandbox.name, sandbox.phase_word())
 }
 
 /// One waiting request; it takes at least a second.
 async fn once_more(
-    session: &Session<'_>,
+    session: &CliSession<'_>,
     id: &str,
     goal: &str,
     until: Instant,
-) -> Result<Sandbox, CliFailure> {
+) -> Result<ApiSandbox, CliFailure> {
     let sent = Instant::now();
     let left = until.saturating_duration_since(sent);
     let seconds = left.as_secs().clamp(1, STRIDE);
     let call = ApiRequest::get(&["sandboxes", id]).query("until", Some(goal)).wait(Some(seconds));
-    let sandbox: Sandbox = wire::read(session.client.call(call).await?.data())?;
+    let sandbox: ApiSandbox = wire::read(session.client.call(call).await?.data())?;
     if sandbox.phase_word() != goal {
         let paced = sent + Duration::from_secs(1);
         tokio::time::sleep_until(paced.min(until)).await;

@@ -10,7 +10,7 @@ use super::failure::CliFailure;
 /// A sandbox.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Sandbox {
+pub(super) struct ApiSandbox {
     pub id: String,
     pub name: String,
     pub issue_id: String,
@@ -35,7 +35,7 @@ pub(super) struct Sandbox {
     pub deleted_at: Option<String>,
 }
 
-impl Sandbox {
+impl ApiSandbox {
     /// The phase, or `deleted`.
     pub fn phase_word(&self) -> &str {
         self.phase.as_deref().unwrap_or("deleted")
@@ -87,7 +87,7 @@ pub(super) struct SandboxFailure {
 /// The answer of *ensure* besides the sandbox.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct EnsureAnswer {
+pub(super) struct EnsureResult {
     pub outcome: String,
     pub reason: String,
     pub settled: Option<bool>,
@@ -110,7 +110,7 @@ pub(super) struct TimelineRow {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Changed {
-    pub sandbox: Sandbox,
+    pub sandbox: ApiSandbox,
     pub from: Option<String>,
     pub to: Option<String>,
     pub reason: String,

@@ -34,7 +34,7 @@ pub(super) struct Steady {
 
 /// The result of a reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Look {
+pub(super) enum ClockReading {
     /// No step.
     Usual,
     /// The wall clock was set, forward or back by this much.
@@ -50,7 +50,7 @@ impl Steady {
     }
 
     /// The time, for the clocks' current values.
-    pub fn advance(&mut self, wall: i64, boot: i64) -> (i64, Look) {
+    pub fn advance(&mut self, wall: i64, boot: i64) -> (i64, ClockReading) {
         let went_by = (boot - self.boot).max(0);
         self.boot = self.boot.max(boot);
         let carried = self.time.saturating_add(went_by);
@@ -64,9 +64,9 @@ impl Steady {
             self.time.max(wall)
         };
         let look = match (was_absorbing, self.absorbing) {
-            (false, true) => Look::Stepped(ahead),
-            (true, false) => Look::Absorbed,
-            (false, false) | (true, true) => Look::Usual,
+            (false, true) => ClockReading::Stepped(ahead),
+            (true, false) => ClockReading::Absorbed,
+            (false, false) | (true, true) => ClockReading::Usual,
         };
         (self.time, look)
     }
@@ -84,7 +84,7 @@ mod tests {
 
     /// Performs readings. Each has the time since the previous one, and the wall clock's offset from the
     /// boot clock. Returns the time as an offset from `BEGIN`, and the result.
-    fn live(looks: &[(i64, i64)]) -> Vec<(i64, Look)> {
+    fn live(looks: &[(i64, i64)]) -> Vec<(i64, ClockReading)> {
         let mut steady = Steady::new(BEGIN, 0);
         let mut boot = 0;
         let mut times = Vec::new();
@@ -108,12 +108,12 @@ mod tests {
                 (SECOND, -half)
             ]),
             [
-                (SECOND, Look::Usual),
-                (2 * SECOND + half, Look::Usual),
-                (3 * SECOND, Look::Usual),
+                (SECOND, ClockReading::Usual),
+                (2 * SECOND + half, ClockReading::Usual),
+                (3 * SECOND, ClockReading::Usual),
                 // It would be 2.6 s, so time stands still.
-                (3 * SECOND, Look::Usual),
-                (3 * SECOND + 6 * SECOND / 10, Look::Usual),
+                (3 * SECOND, ClockReading::Usual),
+                (3 * SECOND + 6 * SECOND / 10, ClockReading::Usual),
             ]
         );
     }
@@ -122,16 +122,17 @@ mod tests {
     fn a_step_of_an_hour_is_absorbed_in_ten_either_way() {
         for (step, per_ten) in [(HOUR, 11), (-HOUR, 9)] {
             let times = live(&[(10 * SECOND, step), (10 * SECOND, step), (HOUR, step)]);
-            assert_eq!(times[0], (per_ten * SECOND, Look::Stepped(step)));
-            assert_eq!(times[1], (2 * per_ten * SECOND, Look::Usual), "reported once");
+            assert_eq!(times[0], (per_ten * SECOND, ClockReading::Stepped(step)));
+            assert_eq!(times[1], (2 * per_ten * SECOND, ClockReading::Usual), "reported once");
             assert_eq!(times[2].0, 2 * per_ten * SECOND + per_ten * HOUR / 10);
         }
         // A reading every minute for eleven hours.
         let looks = vec![(60 * SECOND, HOUR); 11 * 60];
         let times = live(&looks);
-        let absorbed: Vec<_> = times.iter().filter(|(_, look)| *look == Look::Absorbed).collect();
+        let absorbed: Vec<_> =
+            times.iter().filter(|(_, look)| *look == ClockReading::Absorbed).collect();
         assert_eq!(absorbed.len(), 1);
-        assert_eq!(times.last(), Some(&(12 * HOUR, Look::Usual)), "both agree again");
+        assert_eq!(times.last(), Some(&(12 * HOUR, ClockReading::Usual)), "both agree again");
         // Without a reading in between, no more than the step is absorbed.
         assert_eq!(live(&[(1, HOUR), (50 * HOUR, HOUR)])[1].0, 51 * HOUR + 1);
     }
@@ -139,14 +140,14 @@ mod tests {
     #[test]
     fn suspend_is_not_a_step() {
         // Both clocks count it.
-        assert_eq!(live(&[(8 * HOUR, 0)]), [(8 * HOUR, Look::Usual)]);
+        assert_eq!(live(&[(8 * HOUR, 0)]), [(8 * HOUR, ClockReading::Usual)]);
     }
 
     #[test]
     fn a_step_that_is_undone_ends_the_absorption() {
         let times = live(&[(SECOND, HOUR), (SECOND, 0), (SECOND, 0)]);
-        assert_eq!(times[1].1, Look::Absorbed);
-        assert_eq!(times[2], (3 * SECOND, Look::Usual));
+        assert_eq!(times[1].1, ClockReading::Absorbed);
+        assert_eq!(times[2], (3 * SECOND, ClockReading::Usual));
     }
 
     proptest! {

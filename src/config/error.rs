@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::source::Origin;
+use super::source::ValueOrigin;
 
 /// Why the configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +35,7 @@ pub enum ConfigError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Where the value was read; `None` for a default that cannot be determined.
-    pub origin: Option<Origin>,
+    pub origin: Option<ValueOrigin>,
     /// What is wrong, naming the key.
     pub message: String,
 }

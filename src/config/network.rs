@@ -4,12 +4,12 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::reader::Reader;
+use super::reader::ConfigReader;
 use crate::types::address::{AddressClass, canonical, classify};
 use crate::types::{AllowedHost, Network, NetworkKind, WEB_PORTS};
 
 /// Reads the three network keys of a template.
-pub(super) fn network(r: &mut Reader, key: &impl Fn(&str) -> String) -> Network {
+pub(super) fn network(r: &mut ConfigReader, key: &impl Fn(&str) -> String) -> Network {
     let kind = r.parsed(&key("network"), NetworkKind::None, |text| {
         NetworkKind::parse(text).ok_or_else(|| "must be none, allow, full or host".to_owned())
     });
@@ -51,7 +51,7 @@ pub(super) fn network(r: &mut Reader, key: &impl Fn(&str) -> String) -> Network 
 
 /// Parses a list's entries, and reports each wrong one.
 fn entries<T>(
-    r: &mut Reader,
+    r: &mut ConfigReader,
     key: &str,
     listed: &[String],
     parse: impl Fn(&str) -> Result<T, &'static str>,

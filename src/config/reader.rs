@@ -6,21 +6,24 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use super::error::Problem;
-use super::source::{ConfigValue, Origin, Sources, Value};
+use super::source::{ConfigValue, Sources, Value, ValueOrigin};
 
 /// Reads values by key and collects problems.
-pub(super) struct Reader {
+pub(super) struct ConfigReader {
     entries: BTreeMap<String, ConfigValue>,
+    /// The variables of the environment that are no keys, for secrets.
+    variables: BTreeMap<String, String>,
     known: BTreeSet<String>,
-    set: BTreeMap<String, Origin>,
+    set: BTreeMap<String, ValueOrigin>,
     problems: Vec<Problem>,
     warnings: Vec<String>,
 }
 
-impl Reader {
+impl ConfigReader {
     pub fn new(sources: Sources) -> Self {
         Self {
             entries: sources.entries,
+            variables: sources.variables,
             known: BTreeSet::new(),
             set: BTreeMap::new(),
             problems: Vec::new(),
@@ -46,8 +49,36 @@ impl Reader {
     }
 
     /// Where a key that was read before was set.
-    pub fn origin(&self, key: &str) -> Option<Origin> {
+    pub fn origin(&self, key: &str) -> Option<ValueOrigin> {
         self.set.get(key).cloned()
+    }
+
+    /// The names in a table whose names are free. The table may be empty.
+    pub fn table_names(&mut self, table: &str) -> BTreeSet<String> {
+        if self.entries.get(table).is_some_and(|entry| entry.value == Value::EmptySection) {
+            self.entries.remove(table);
+        }
+        self.names_below(table)
+    }
+
+    /// A text; `None` if it is not given or not a text.
+    pub fn text_if_given(&mut self, key: &str) -> Option<String> {
+        self.read(key, None, |value| text_of(value).map(Some), "a text")
+    }
+
+    /// A variable of the environment.
+    pub fn variable(&self, name: &str) -> Option<String> {
+        self.variables.get(name).cloned()
+    }
+
+    /// Whether a key that was read before came from the environment.
+    pub fn is_variable(&self, key: &str) -> bool {
+        matches!(self.set.get(key), Some(ValueOrigin::Variable(_)))
+    }
+
+    /// How many problems there are so far.
+    pub fn problems(&self) -> usize {
+        self.problems.len()
     }
 
     /// Records that the value of a key is wrong.

@@ -139,7 +139,7 @@ mod tests {
     fn config(data: &Path, env: &[(&str, &str)]) -> Config {
         let env = env.iter().map(|(name, word)| ((*name).to_owned(), (*word).to_owned()));
         let overrides = Overrides { listen: None, data: Some(data.to_owned()) };
-        Config::load(None, env, overrides).expect("a good configuration").config
+        Config::load(None, env, overrides, &[]).expect("a good configuration").config
     }
 
     #[test]

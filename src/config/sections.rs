@@ -5,24 +5,30 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::types::{
-    Mode, OnLimit, ProviderName, Reserve, Resources, Secret, Template, TemplateName,
-};
+use crate::types::{Mode, OnLimit, ProviderName, Resources, Secret, Template, TemplateName};
 
 use super::error::ConfigError;
 use super::network::network;
-use super::reader::{Reader, list_of, text_of};
+use super::provider::{ProviderSchema, ProviderSection, ProviderSettings};
+use super::reader::{ConfigReader, list_of, text_of};
 use super::source::{Sources, Value};
+use super::workload::{self, TemplateContext};
 use super::{
-    Auth, Config, GitHub, LISTEN_DEFAULT, Lifecycle, Loaded, Local, Providers, Quota,
-    RepositoryPattern, Retention, SandboxLogs, Server, Simulated, StepBounds, Triggers,
+    Auth, Config, GitHub, LISTEN_DEFAULT, LifecycleConfig, Loaded, Quota, RepositoryPattern,
+    RetentionConfig, SandboxLogs, Server, StepBounds, Triggers,
 };
 
 /// Reads all sections.
-pub(super) fn read(sources: Sources) -> Result<Loaded, ConfigError> {
+pub(super) fn read(
+    sources: Sources,
+    schemas: &[&dyn ProviderSchema],
+) -> Result<Loaded, ConfigError> {
     let data_default = default_data(sources.state_home.as_deref(), sources.home.as_deref());
-    let mut reader = Reader::new(sources);
+    let mut reader = ConfigReader::new(sources);
     let r = &mut reader;
+    let secrets = workload::secrets(r);
+    let mounts = workload::allowed_mounts(r, schemas);
+    let context = TemplateContext { schemas, secrets, mounts };
     let config = Config {
         server: server(r, data_default),
         auth: auth(r),
@@ -32,8 +38,9 @@ pub(super) fn read(sources: Sources) -> Result<Loaded, ConfigError> {
         quota: quota(r),
         retention: retention(r),
         logs: logs(r),
-        templates: templates(r),
-        providers: providers(r),
+        templates: templates(r, &context),
+        providers: providers(r, schemas),
+        secrets: context.secrets,
     };
     let warnings = reader.finish().map_err(ConfigError::Wrong)?;
     Ok(Loaded { config, warnings })
@@ -50,7 +57,7 @@ fn default_data(state_home: Option<&str>, home: Option<&str>) -> Option<PathBuf>
     Some(state.join("issuebox"))
 }
 
-fn server(r: &mut Reader, data_default: Option<PathBuf>) -> Server {
+fn server(r: &mut ConfigReader, data_default: Option<PathBuf>) -> Server {
     let listen_default = LISTEN_DEFAULT.parse().expect("the default is an address");
     let listen = r.parsed("listen", listen_default, |text| {
         text.parse::<SocketAddr>().map_err(|_| "must be an address and port".to_owned())
@@ -70,7 +77,7 @@ fn server(r: &mut Reader, data_default: Option<PathBuf>) -> Server {
     Server { listen, data, public_url, trusted_proxies }
 }
 
-fn auth(r: &mut Reader) -> Auth {
+fn auth(r: &mut ConfigReader) -> Auth {
     let admin_token = secret(r, "auth.admin_token", |given| match given {
         Given::Inline(Value::Text(text) | Value::Word(text)) | Given::File(text) => token_of(&text),
         Given::Inline(
@@ -97,7 +104,7 @@ fn token_of(text: &str) -> Result<Secret, String> {
     Ok(Secret::new(text))
 }
 
-fn github(r: &mut Reader) -> GitHub {
+fn github(r: &mut ConfigReader) -> GitHub {
     let webhook_secrets = secret(r, "github.webhook_secrets", |given| match given {
         Given::Inline(Value::Word(word)) => secrets_of(word.split(',')),
         Given::Inline(value) => match list_of(&value, text_of) {
@@ -139,7 +146,7 @@ enum Given {
 
 /// Reads a secret from `key` or `key_file`; the source with the higher precedence wins.
 fn secret<T>(
-    r: &mut Reader,
+    r: &mut ConfigReader,
     key: &str,
     parse: impl FnOnce(Given) -> Result<T, String>,
 ) -> Option<T> {
@@ -187,7 +194,7 @@ const ASSOCIATIONS: [&str; 8] = [
     "NONE",
 ];
 
-fn triggers(r: &mut Reader) -> Triggers {
+fn triggers(r: &mut ConfigReader) -> Triggers {
     let label = r.text("triggers.label", "agent").trim().to_owned();
     let command = r.parsed("triggers.command", "/issuebox".to_owned(), |text| {
         if text.contains(char::is_whitespace) {
@@ -216,7 +223,7 @@ fn triggers(r: &mut Reader) -> Triggers {
     }
 }
 
-fn lifecycle(r: &mut Reader) -> Lifecycle {
+fn lifecycle(r: &mut ConfigReader) -> LifecycleConfig {
     let create = step_bounds(r, "create", 120);
     let start = step_bounds(r, "start", 120);
     let stop = step_bounds(r, "stop", 60);
@@ -226,7 +233,7 @@ fn lifecycle(r: &mut Reader) -> Lifecycle {
     let after_close = r.number("lifecycle.delete_after_close_seconds", 86_400, 0..=SECONDS_MAX);
     let reconcile = r.number("lifecycle.reconcile_seconds", 60, 1..=SECONDS_MAX);
     let ttl = off_or(r.number("lifecycle.ttl_seconds", 0, 0..=SECONDS_MAX));
-    Lifecycle {
+    LifecycleConfig {
         create,
         start,
         stop,
@@ -239,9 +246,9 @@ fn lifecycle(r: &mut Reader) -> Lifecycle {
 }
 
 /// Longest span, in seconds: ten years.
-const SECONDS_MAX: u64 = 10 * 366 * 86_400;
+pub const SECONDS_MAX: u64 = 10 * 366 * 86_400;
 
-fn step_bounds(r: &mut Reader, step: &str, timeout_seconds: u64) -> StepBounds {
+fn step_bounds(r: &mut ConfigReader, step: &str, timeout_seconds: u64) -> StepBounds {
     let attempts = r.number(&format!("lifecycle.{step}_attempts"), 3, 1..=100);
     let key = format!("lifecycle.{step}_timeout_seconds");
     let timeout = r.number(&key, timeout_seconds, 1..=86_400);
@@ -251,7 +258,7 @@ fn step_bounds(r: &mut Reader, step: &str, timeout_seconds: u64) -> StepBounds {
     }
 }
 
-fn quota(r: &mut Reader) -> Quota {
+fn quota(r: &mut ConfigReader) -> Quota {
     let mut number =
         |name: &str, default| r.number(&format!("quota.{name}"), default, 0..=u64::MAX);
     Quota {
@@ -268,7 +275,7 @@ const DELIVERIES_DAYS_MIN: u64 = 3;
 /// Longest retention other than for ever, in days: a hundred years.
 const DAYS_MAX: u64 = 36_525;
 
-fn retention(r: &mut Reader) -> Retention {
+fn retention(r: &mut ConfigReader) -> RetentionConfig {
     let days = |days: u64| (days > 0).then(|| Duration::from_secs(days * 86_400));
     let key = "retention.deliveries_days";
     let deliveries = r.number(key, 30, 0..=DAYS_MAX);
@@ -276,13 +283,13 @@ fn retention(r: &mut Reader) -> Retention {
         r.wrong(key, "must be 0 (for ever) or at least 3: GitHub may redeliver for that long");
     }
     let timeline = r.number("retention.timeline_days", 90, 0..=DAYS_MAX);
-    Retention { deliveries: days(deliveries), timeline: days(timeline) }
+    RetentionConfig { deliveries: days(deliveries), timeline: days(timeline) }
 }
 
 /// Largest log, in MiB: more than any disk of today has.
 const LOG_MB_MAX: u64 = 1 << 24;
 
-fn logs(r: &mut Reader) -> SandboxLogs {
+fn logs(r: &mut ConfigReader) -> SandboxLogs {
     let days = r.number("logs.days", 30, 0..=DAYS_MAX);
     let sandbox_mb = r.number("logs.sandbox_mb", 8, 1..=LOG_MB_MAX);
     let total_mb = r.number("logs.total_mb", 1024, 1..=LOG_MB_MAX);
@@ -293,20 +300,26 @@ fn logs(r: &mut Reader) -> SandboxLogs {
     }
 }
 
-fn templates(r: &mut Reader) -> BTreeMap<TemplateName, Template> {
+fn templates(
+    r: &mut ConfigReader,
+    context: &TemplateContext<'_>,
+) -> BTreeMap<TemplateName, Template> {
     let mut names = r.names_below("templates");
     names.insert("default".to_owned());
-    names.into_iter().map(|name| template(r, &name)).map(|t| (t.name.clone(), t)).collect()
+    let read = |name: String| {
+        let template = template(r, context, &name);
+        (template.name.clone(), template)
+    };
+    names.into_iter().map(read).collect()
 }
 
-/// The available providers.
-const PROVIDERS: [&str; 2] = ["local", "simulated"];
-
-fn template(r: &mut Reader, name: &str) -> Template {
+fn template(r: &mut ConfigReader, context: &TemplateContext<'_>, name: &str) -> Template {
     let key = |part: &str| format!("templates.{name}.{part}");
-    let provider = r.parsed(&key("provider"), "local".to_owned(), |text| {
-        if !PROVIDERS.contains(&text) {
-            return Err("must be local or simulated (others are not available yet)".to_owned());
+    let known: Vec<&str> = context.schemas.iter().map(|schema| schema.name()).collect();
+    let default = known.first().copied().unwrap_or_default();
+    let provider = r.parsed(&key("provider"), default.to_owned(), |text| {
+        if !known.contains(&text) {
+            return Err(format!("must be {} (there are no others yet)", known.join(" or ")));
         }
         Ok(text.to_owned())
     });
@@ -325,6 +338,7 @@ fn template(r: &mut Reader, name: &str) -> Template {
         "stop" => Ok(OnLimit::Stop),
         _ => Err("must be kill or stop".to_owned()),
     });
+    let workload = workload::workload(r, context, name, &provider);
     Template {
         name: TemplateName::trusted(name),
         provider: ProviderName::trusted(provider),
@@ -338,13 +352,14 @@ fn template(r: &mut Reader, name: &str) -> Template {
         network,
         ports,
         on_limit,
+        workload,
     }
 }
 
 /// Most ports of a template: the server connects to each to find out its state.
 const PORTS_MAX: usize = 16;
 
-fn ports(r: &mut Reader, key: &str) -> Vec<u16> {
+fn ports(r: &mut ConfigReader, key: &str) -> Vec<u16> {
     let mut ports = Vec::new();
     for number in r.numbers(key) {
         match u16::try_from(number) {
@@ -359,37 +374,13 @@ fn ports(r: &mut Reader, key: &str) -> Vec<u16> {
     ports
 }
 
-/// Most sandboxes in the warm pool: one for each kind of template in use.
-const WARM_MAX: u64 = 16;
-
-fn providers(r: &mut Reader) -> Providers {
-    r.parsed("providers.local.isolation", (), |text| match text {
-        "namespaces" => Ok(()),
-        _ => Err("must be namespaces (anything less is not available yet)".to_owned()),
-    });
-    let require_limits = r.flag("providers.local.require_limits", false);
-    let warm_pool = r.number("providers.local.warm_pool", 1, 0..=WARM_MAX);
-    let warm_pool = usize::try_from(warm_pool).expect("it is in bounds");
-    let disk_reserve = r.parsed("providers.local.disk_reserve", Reserve::Auto, Reserve::parse);
-    let key = |name: &str| format!("providers.simulated.{name}");
-    let mut delay =
-        |name: &str| Duration::from_millis(r.number(&key(name), 0, 0..=SECONDS_MAX * 1000));
-    let create_delay = delay("create_delay_ms");
-    let stop_delay = delay("stop_delay_ms");
-    let delete_delay = delay("delete_delay_ms");
-    let dir = r.path(&key("dir"), Some(PathBuf::from("./simulated")));
-    Providers {
-        local: Local { require_limits, disk_reserve, warm_pool },
-        simulated: Simulated {
-            dir: dir.expect("it has a default"),
-            create_delay,
-            stop_delay,
-            delete_delay,
-            fail_create: r.fraction(&key("fail_create"), 0.0, 0.0..=1.0),
-            lose_response: r.fraction(&key("lose_response"), 0.0, 0.0..=1.0),
-            unavailable: r.flag(&key("unavailable"), false),
-            fail_first_n: r.number(&key("fail_first_n"), 0, 0..=u64::MAX),
-            unique_names: r.flag(&key("unique_names"), true),
-        },
-    }
+fn providers(
+    r: &mut ConfigReader,
+    schemas: &[&dyn ProviderSchema],
+) -> BTreeMap<ProviderName, ProviderSettings> {
+    let read = |schema: &&dyn ProviderSchema| {
+        let section = format!("providers.{}", schema.name());
+        (ProviderName::trusted(schema.name()), schema.read(&mut ProviderSection::new(r, section)))
+    };
+    schemas.iter().map(read).collect()
 }

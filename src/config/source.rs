@@ -20,7 +20,7 @@ pub struct Overrides {
 
 /// Where a value was read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Origin {
+pub enum ValueOrigin {
     /// A line of the file.
     File {
         /// Which file.
@@ -34,7 +34,7 @@ pub enum Origin {
     Flag(&'static str),
 }
 
-impl Origin {
+impl ValueOrigin {
     /// The precedence: flags over the environment over the file.
     pub(super) const fn rank(&self) -> u8 {
         match self {
@@ -45,7 +45,7 @@ impl Origin {
     }
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for ValueOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File { path, line } => write!(f, "{}:{line}", path.display()),
@@ -80,13 +80,15 @@ pub(super) enum Value {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ConfigValue {
     pub value: Value,
-    pub origin: Origin,
+    pub origin: ValueOrigin,
 }
 
 /// All values, the one with the highest precedence for each key.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Sources {
     pub entries: BTreeMap<String, ConfigValue>,
+    /// Every other variable of the environment; `[secrets]` may name them.
+    pub variables: BTreeMap<String, String>,
     /// `$XDG_STATE_HOME` and `$HOME`, for the default data directory.
     pub state_home: Option<String>,
     pub home: Option<String>,
@@ -132,7 +134,7 @@ impl Sources {
                 }
                 other => {
                     let origin =
-                        Origin::File { path: path.to_owned(), line: line_at(text, name_at) };
+                        ValueOrigin::File { path: path.to_owned(), line: line_at(text, name_at) };
                     self.entries.insert(key, ConfigValue { value: value_of(other), origin });
                 }
             }
@@ -147,30 +149,33 @@ impl Sources {
                 short.push(((*key).to_owned(), name, word));
             } else if let Some(rest) = name.strip_prefix(LONG_PREFIX) {
                 let key = rest.to_lowercase().replace("__", ".");
-                self.add_word(key, Origin::Variable(name), word);
-            } else if name == "XDG_STATE_HOME" {
-                self.state_home = Some(word);
-            } else if name == "HOME" {
-                self.home = Some(word);
+                self.add_word(key, ValueOrigin::Variable(name), word);
+            } else {
+                match name.as_str() {
+                    "XDG_STATE_HOME" => self.state_home = Some(word.clone()),
+                    "HOME" => self.home = Some(word.clone()),
+                    _ => {}
+                }
+                self.variables.insert(name, word);
             }
         }
         for (key, name, word) in short {
-            self.add_word(key, Origin::Variable(name), word);
+            self.add_word(key, ValueOrigin::Variable(name), word);
         }
     }
 
     /// Adds the command line's values.
     pub fn add_flags(&mut self, overrides: Overrides) {
         if let Some(listen) = overrides.listen {
-            self.add_word("listen".into(), Origin::Flag("--listen"), listen);
+            self.add_word("listen".into(), ValueOrigin::Flag("--listen"), listen);
         }
         if let Some(data) = overrides.data {
             let word = data.to_string_lossy().into_owned();
-            self.add_word("data".into(), Origin::Flag("--data"), word);
+            self.add_word("data".into(), ValueOrigin::Flag("--data"), word);
         }
     }
 
-    fn add_word(&mut self, key: String, origin: Origin, word: String) {
+    fn add_word(&mut self, key: String, origin: ValueOrigin, word: String) {
         self.entries.insert(key, ConfigValue { value: Value::Word(word), origin });
     }
 }

@@ -1,7 +1,33 @@
 //! The text of every error, and the precedence of sources.
 
+mod workload;
+
 use super::*;
-use crate::types::{Network, OnLimit, Reserve};
+use crate::types::{Network, OnLimit, WorkloadKey};
+
+/// A provider whose section has one key.
+struct Stub(&'static str);
+
+impl ProviderSchema for Stub {
+    fn name(&self) -> &'static str {
+        self.0
+    }
+
+    fn read(&self, section: &mut ProviderSection<'_>) -> ProviderSettings {
+        ProviderSettings::new(section.fraction("share", 0.5, 0.0..=1.0))
+    }
+
+    fn read_template(&self, section: &mut ProviderSection<'_>) -> BTreeMap<String, String> {
+        let size = section.number_if_given("size", 1..=9);
+        size.map(|size| ("size".to_owned(), size.to_string())).into_iter().collect()
+    }
+
+    fn supports(&self, _key: WorkloadKey) -> Result<(), &'static str> {
+        if self.0 == "local" { Err("it has none; remove the key") } else { Ok(()) }
+    }
+}
+
+const STUBS: [&dyn ProviderSchema; 2] = [&Stub("local"), &Stub("simulated")];
 
 fn load_with(
     file: Option<&str>,
@@ -15,7 +41,7 @@ fn load_with(
     }
     let env = [("HOME", "/home/mira")].iter().chain(env);
     let env = env.map(|(name, word)| ((*name).to_owned(), (*word).to_owned()));
-    Config::load(file.map(|_| path.as_path()), env, overrides)
+    Config::load(file.map(|_| path.as_path()), env, overrides, &STUBS)
         .map_err(|error| error.to_string().replace(&format!("{}/", dir.path().display()), ""))
 }
 
@@ -51,7 +77,8 @@ fn the_defaults_hold_if_nothing_is_set() {
     let template = &config.templates[&TemplateName::trusted("default")];
     assert_eq!(template.provider.as_str(), "local");
     assert_eq!(template.resources.memory_mb, 1024);
-    assert!(config.providers.simulated.unique_names);
+    let shares: Vec<_> = config.providers.values().map(|settings| settings.get()).collect();
+    assert_eq!(shares, [Some(&0.5), Some(&0.5)]);
 }
 
 #[test]
@@ -85,13 +112,7 @@ fn a_whole_file_is_read() {
         memory_mb = 4096
         provider = "simulated"
         [providers.simulated]
-        dir = "elsewhere"
-        create_delay_ms = 1500
-        fail_create = 0.25
-        lose_response = 1
-        fail_first_n = 2
-        unavailable = true
-        unique_names = false
+        share = 0.25
         [quota]
         live = 0
         [retention]
@@ -119,12 +140,10 @@ fn a_whole_file_is_read() {
     assert_eq!(config.logs.age_max, None);
     assert_eq!((config.logs.sandbox_len_max, config.logs.total_len_max), (2 << 20, 1 << 30));
     assert_eq!(config.templates.len(), 2);
-    let simulated = config.providers.simulated;
-    assert_eq!(simulated.create_delay, Duration::from_millis(1500));
-    assert!((simulated.fail_create - 0.25).abs() < f64::EPSILON);
-    assert!((simulated.lose_response - 1.0).abs() < f64::EPSILON);
-    assert_eq!((simulated.fail_first_n, simulated.unavailable), (2, true));
-    assert!(!simulated.unique_names);
+    let simulated = &config.providers[&ProviderName::trusted("simulated")];
+    assert_eq!(simulated.get(), Some(&0.25));
+    assert_ne!(simulated, &config.providers[&ProviderName::trusted("local")]);
+    assert_eq!(simulated.get::<bool>(), None, "only its reader knows the type");
 }
 
 #[test]
@@ -160,7 +179,7 @@ fn the_data_directory_follows_xdg() {
     assert_eq!(data(&[("XDG_STATE_HOME", "/x")]), Path::new("/x/issuebox"));
     let home = Path::new("/home/mira/.local/state/issuebox");
     assert_eq!(data(&[("XDG_STATE_HOME", "relative")]), home);
-    let none = Config::load(None, std::iter::empty(), Overrides::default());
+    let none = Config::load(None, std::iter::empty(), Overrides::default(), &STUBS);
     insta::assert_snapshot!(
         none.expect_err("no home"),
         @"there is no home directory for the data; set data (--data DIR)"
@@ -242,7 +261,7 @@ mode = "quick"
 cpu = 0
 on_limit = "shrug"
 [providers.simulated]
-fail_create = 1.5
+share = 1.5
 "#
         ),
         @r#"
@@ -261,11 +280,11 @@ fail_create = 1.5
     issuebox.toml:17: lifecycle.create_attempts must be a whole number from 1 to 100, not 0
     issuebox.toml:18: lifecycle.create_timeout_seconds must be a whole number from 1 to 86400, not 1.5
     issuebox.toml:19: lifecycle.ttl_seconds must be a whole number from 0 to 316224000, not a number out of range
-    issuebox.toml:21: templates.default.provider must be local or simulated (others are not available yet), not "locl"
+    issuebox.toml:21: templates.default.provider must be local or simulated (there are no others yet), not "locl"
     issuebox.toml:22: templates.default.mode must be strong or fast, not "quick"
     issuebox.toml:23: templates.default.cpu must be a number from 0.01 to 1024, not 0
     issuebox.toml:24: templates.default.on_limit must be kill or stop, not "shrug"
-    issuebox.toml:26: providers.simulated.fail_create must be a number from 0 to 1, not 1.5
+    issuebox.toml:26: providers.simulated.share must be a number from 0 to 1, not 1.5
     "#
     );
 }
@@ -301,13 +320,10 @@ fn a_setting_whose_absence_would_change_the_meaning_is_refused() {
 [templates.default]
 provider = "docker"
 mode = "fast"
-[providers.local]
-isolation = "none"
 "#
         ),
         @r#"
-    issuebox.toml:3: templates.default.provider must be local or simulated (others are not available yet), not "docker"
-    issuebox.toml:6: providers.local.isolation must be namespaces (anything less is not available yet), not "none"
+    issuebox.toml:3: templates.default.provider must be local or simulated (there are no others yet), not "docker"
     "#
     );
 }
@@ -442,31 +458,10 @@ on_limit = "stop"
     assert_eq!(loaded.config.server.public_url.as_deref(), Some("https://box.example.org"));
     assert_eq!(loaded.config.templates.values().next().expect("one").on_limit, OnLimit::Stop);
     assert_eq!(loaded.config.templates.values().next().expect("one").ports, [8080]);
-    assert!(!loaded.config.providers.local.require_limits);
     let dir = loaded.warnings[0].split("issuebox.toml").next().unwrap_or_default().to_owned();
     insta::assert_snapshot!(loaded.warnings.join("\n").replace(&dir, ""), @"
     issuebox.toml:5: github.api_url is accepted but has no effect yet
     ");
-}
-
-#[test]
-fn a_reserve_is_a_percentage_or_a_size() {
-    let reserve = |text: &str| {
-        let loaded = load(&format!("[providers.local]\ndisk_reserve = {text}"));
-        loaded.expect("good").config.providers.local.disk_reserve
-    };
-    assert_eq!(reserve("\"auto\""), Reserve::Auto);
-    assert_eq!(reserve("\"10%\""), Reserve::Percent(10.0));
-    assert_eq!(reserve("\"2 GB\""), Reserve::Megabytes(2048));
-    let error = |text: &str| error_of(&format!("[providers.local]\ndisk_reserve = {text}"));
-    insta::assert_snapshot!(
-        error("\"plenty\""),
-        @r#"issuebox.toml:2: providers.local.disk_reserve must be "auto", a percentage up to "90%", or a size such as "4096 MB" or "4 GB", not "plenty""#
-    );
-    insta::assert_snapshot!(
-        error("5"),
-        @"issuebox.toml:2: providers.local.disk_reserve must be a text, not 5"
-    );
 }
 
 #[test]
@@ -536,8 +531,8 @@ fn secrets_are_read_from_files_and_the_environment_takes_precedence() {
 
 #[test]
 fn a_file_that_is_missing_or_not_toml_is_named() {
-    let none =
-        Config::load(Some(Path::new("/nowhere.toml")), std::iter::empty(), Overrides::default());
+    let nowhere = Some(Path::new("/nowhere.toml"));
+    let none = Config::load(nowhere, std::iter::empty(), Overrides::default(), &STUBS);
     insta::assert_snapshot!(none.expect_err("no file"), @"cannot read /nowhere.toml");
     insta::assert_snapshot!(error_of("listen = \"x\"\n[triggers\n"), @"issuebox.toml:2: unclosed table, expected `]`");
     insta::assert_snapshot!(error_of("listen = \"a\"\nlisten = \"b\"\n"), @"issuebox.toml:2: duplicate key");

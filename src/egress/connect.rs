@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use super::idle::Idle;
 use super::lookups::{LookupFailure, Lookups};
 use super::machine::ThisMachine;
-use super::meter::{Meter, Metered, metered};
+use super::meter::{Meter, MeteredStream, metered};
 use super::notices::{NoticeKind, Notices};
 use super::policy::{Destination, Policy, Refusal};
 use super::race;
@@ -23,7 +23,7 @@ const ADDRESSES_MAX: usize = 4;
 pub const IDLE_WAIT: Duration = Duration::from_secs(600);
 
 /// A connection to the outside.
-pub type Stream = Idle<Metered<TcpStream>>;
+pub type OutgoingStream = Idle<MeteredStream<TcpStream>>;
 
 /// Makes the connections of one sandbox.
 pub struct Connector {
@@ -97,7 +97,7 @@ impl Connector {
         &self,
         authority: &str,
         port: Option<u16>,
-    ) -> Result<(Destination, Stream), NotConnected> {
+    ) -> Result<(Destination, OutgoingStream), NotConnected> {
         let destination = Destination::parse(authority, port).map_err(NotConnected::from);
         let connected = match destination {
             Ok(destination) => self.reach(&destination).await.map(|stream| (destination, stream)),
@@ -114,7 +114,7 @@ impl Connector {
     }
 
     /// Checks a destination, resolves it once and connects to a checked address.
-    async fn reach(&self, destination: &Destination) -> Result<Stream, NotConnected> {
+    async fn reach(&self, destination: &Destination) -> Result<OutgoingStream, NotConnected> {
         self.policy.check_destination(destination)?;
         let addresses = match &destination.host {
             HostName::Address(address) => vec![*address],

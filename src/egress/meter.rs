@@ -52,13 +52,13 @@ impl Drop for Open {
 }
 
 /// A stream to the outside that counts its bytes.
-pub type Metered<S> = InspectWriter<InspectReader<S, Count>, Count>;
+pub type MeteredStream<S> = InspectWriter<InspectReader<S, Count>, Count>;
 
 /// Counts the bytes of one direction.
 type Count = Box<dyn FnMut(&[u8]) + Send>;
 
 /// Counts the bytes of a stream.
-pub fn metered<S: AsyncRead + AsyncWrite>(stream: S, meter: &Arc<Meter>) -> Metered<S> {
+pub fn metered<S: AsyncRead + AsyncWrite>(stream: S, meter: &Arc<Meter>) -> MeteredStream<S> {
     let count = |of: fn(&Meter) -> &AtomicU64| -> Count {
         let meter = Arc::clone(meter);
         Box::new(move |bytes| {

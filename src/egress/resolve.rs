@@ -113,9 +113,7 @@ mod tests {
     #[ignore = "needs unshare(1) and user namespaces; run by .ci/run"]
     async fn search_domains_do_not_count() {
         if std::env::var_os(INSIDE).is_none() {
-            return again_inside(
-                "sandbox::local::proxy::resolve::tests::search_domains_do_not_count",
-            );
+            return again_inside("egress::resolve::tests::search_domains_do_not_count");
         }
         crate::sandbox::local::raise_loopback().expect("it is ours");
         let asked = Arc::new(Mutex::new(Vec::new()));

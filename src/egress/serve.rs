@@ -18,7 +18,7 @@ use tokio::io::{AsyncWriteExt, copy_bidirectional};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use super::connect::{Connector, IDLE_WAIT, NotConnected, Stream};
+use super::connect::{Connector, IDLE_WAIT, NotConnected, OutgoingStream};
 use super::idle::Idle;
 use super::policy::{Destination, Refusal};
 use crate::sandbox::EgressResult;
@@ -68,7 +68,7 @@ impl RequestError {
 }
 
 /// A tunnel that starts after its request was answered.
-type Tunnel = (OnUpgrade, Stream);
+type Tunnel = (OnUpgrade, OutgoingStream);
 
 /// The state of one connection from a sandbox.
 struct ProxyConnection {
@@ -106,7 +106,7 @@ pub async fn serve(stream: TcpStream, connector: Arc<Connector>) {
 }
 
 /// Copies bytes in both directions until both have ended, or one has failed.
-async fn carry(near: Upgraded, mut far: Stream) -> std::io::Result<()> {
+async fn carry(near: Upgraded, mut far: OutgoingStream) -> std::io::Result<()> {
     let Ok(parts) = near.downcast::<TokioIo<Idle<TcpStream>>>() else { return Ok(()) };
     let mut near = parts.io.into_inner();
     far.write_all(&parts.read_buf).await?;

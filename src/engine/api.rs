@@ -1,4 +1,4 @@
-//! What callers say to the engine and what it answers: plain data.
+//! What callers ask of the engine and what it answers: plain data.
 
 use std::sync::Arc;
 
@@ -29,9 +29,9 @@ pub struct EnsureIssue {
     pub issue: IssueKey,
     /// The template asked for; `None` takes what is there, or the default.
     pub template: Option<TemplateName>,
-    /// How to record a create, where one is needed; `None` takes the template's.
+    /// How to record a create, if one is needed; `None` takes the template's.
     pub mode: Option<Mode>,
-    /// The issue's title, where the caller knows it.
+    /// The issue's title, if the caller knows it.
     pub title: Option<String>,
     /// Who asks.
     pub cause: Cause,
@@ -73,7 +73,7 @@ pub struct Commanded {
 pub struct Delivered {
     /// What became of it.
     pub status: DeliveredStatus,
-    /// The issue it concerns, where it concerns one.
+    /// The issue it concerns, if it concerns one.
     pub issue_id: Option<IssueId>,
     /// What came of it, in words.
     pub reason: String,
@@ -114,7 +114,7 @@ pub enum WaitFor {
 pub struct Waited {
     /// Whether what was waited for came, before the time was up.
     pub settled: bool,
-    /// The sandbox as it was last seen; the deleted one where it is gone.
+    /// The sandbox as it was last seen; the deleted one if it is gone.
     pub sandbox: Option<Sandbox>,
 }
 
@@ -164,15 +164,15 @@ pub enum EngineError {
     ProviderFailed(ProviderName, String),
     /// A call to the provider is under way for this issue; nothing was stored. Come back in a
     /// second.
-    #[error("a call to the provider {0} is under way for this issue")]
+    #[error("a call to the provider {0} is under way for this issue; retry in a second")]
     ProviderBusy(ProviderName),
     /// A queue is full; nothing was stored. Come back in a second.
-    #[error("too much at once")]
+    #[error("the server is overloaded; retry in a second")]
     Overloaded,
     /// The store failed or is shutting down; nothing was stored. The text is for the log.
     #[error("the store failed: {0}")]
     StoreFailed(String),
-    /// In fast mode: the record could not be written in time, and its object was destroyed. Where
+    /// In fast mode: the record could not be written in time, and its object was destroyed. If
     /// the record is written after all, that was its first try, and the next one follows.
     #[error(
         "the create failed: its record could not be written within 30 s, and what was made for it \
@@ -203,7 +203,7 @@ impl From<CommitError> for EngineError {
     }
 }
 
-/// Where the engine tells what became durable, in commit order for each home.
+/// Takes what became durable, in commit order for each home.
 pub trait Publisher: Send + Sync + 'static {
     /// Takes one change. Must not block: it runs on the engine's thread.
     fn publish(&self, change: Arc<Change>);
@@ -220,21 +220,23 @@ pub struct Change {
     pub version: u64,
     /// Every issue id that became an alias of it in this step.
     pub aliases: Vec<IssueId>,
-    /// The home that all of its names belong to now, where it turned out to be the same issue.
+    /// The home that all of its names belong to now, if it was merged into that one.
     pub names_go_to: Option<HomeId>,
-    /// As of when its repository and number are known: where two homes are shown in the same
-    /// place, it is the later one's.
+    /// The time of the news about its repository and number: if two homes are shown under the same
+    /// number, it is the later one's.
     pub placed_as_of: Option<Timestamp>,
-    /// The live sandbox after the step; `None` where there is none.
+    /// The live sandbox after the step; `None` if there is none.
     pub sandbox: Option<Arc<Sandbox>>,
     /// The sandbox that was confirmed absent in this step.
     pub ended: Option<Arc<Sandbox>>,
+    /// The command of its template, if the sandbox came up in this step and has one.
+    pub entry_command: Vec<String>,
     /// What happened.
     pub timeline: Vec<TimelineEntry>,
 }
 
 impl Change {
-    /// An issue as it was found in the store, without anything having happened to it.
+    /// An issue as the store has it, with no change.
     pub(super) fn as_it_is(issue: &Issue) -> Self {
         Self {
             home: issue.home,
@@ -245,6 +247,7 @@ impl Change {
             placed_as_of: issue.facts.placed_as_of,
             sandbox: issue.sandbox().map(Arc::new),
             ended: None,
+            entry_command: Vec::new(),
             timeline: Vec::new(),
         }
     }

@@ -1,13 +1,13 @@
-//! The circuit breaker of a provider: while it cannot be reached, nothing is asked of it, so that
+//! The circuit breaker of a provider: while the provider is unreachable, no calls are made to it, so that
 //! no issue spends its tries on an outage.
 //!
-//! A lifecycle call whose outcome is unknown is a suspicion, no proof: an answer may have been lost
-//! by a provider that is well. So the provider's health is asked, and only where that reports
-//! trouble, or hangs, the breaker opens. Calls that come while health is being asked wait for what
-//! it says. An open breaker answers at once with when it is tried next; at that time health is
-//! asked again, after 1, 2, 4, … at most 20 seconds, and the breaker closes once it is well.
+//! A lifecycle call whose outcome is unknown is a suspicion, no proof: an answer may have been lost on
+//! the way. So the provider's health is checked, and only if that reports trouble, or hangs, the breaker
+//! opens. Calls that come during the check wait for its result. An open breaker answers at once with the
+//! time of the next try. Then health is checked again, after 1, 2, 4, … at most 20 seconds, and the
+//! breaker closes once the provider is healthy.
 //!
-//! Calls that are under way when it opens go on to their end. What a breaker knows is lost with the
+//! Calls that are under way when it opens go on to their end. The breaker's state is lost with the
 //! server: the next one finds out again.
 
 use std::panic::AssertUnwindSafe;
@@ -25,11 +25,11 @@ use crate::types::{ProviderName, Timestamp};
 use super::environment::Environment;
 use super::identity::Identities;
 
-/// A provider promises to say within two seconds how it is; one that does not is in trouble.
+/// A provider promises to report its health within two seconds; one that does not is in trouble.
 const HEALTH_TIME_MAX: Duration = Duration::from_secs(2);
 /// The pause before the first probe; doubled with each that finds it still in trouble.
 const PROBE_PAUSE_FIRST: Duration = Duration::from_secs(1);
-/// The longest pause, so that a provider that is well again is soon found to be.
+/// The longest pause, so that a recovery is soon noticed.
 const PROBE_PAUSE_MAX: Duration = Duration::from_secs(20);
 
 /// One provider's breaker.
@@ -41,11 +41,11 @@ pub(super) struct Breaker {
 enum Circuit {
     /// Calls go through.
     Closed,
-    /// The outcome of a call is unknown; health is being asked.
+    /// The outcome of a call is unknown; health is being checked.
     Suspected,
-    /// It cannot be reached.
+    /// It is unreachable.
     Open(Outage),
-    /// It could not be reached; health is being asked again.
+    /// It was unreachable; health is being checked again.
     Probing(Outage),
 }
 
@@ -58,7 +58,7 @@ struct Outage {
     next_try: Timestamp,
 }
 
-/// How a breaker stands, for people and programs.
+/// The state of a breaker, for people and programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BreakerView {
     /// Whether calls go through.
@@ -76,9 +76,9 @@ pub struct BreakerView {
 pub enum BreakerState {
     /// They do.
     Closed,
-    /// They are answered at once, without asking it.
+    /// They fail at once, without a call.
     Open,
-    /// They wait until it has said how it is.
+    /// They wait for a health check.
     HalfOpen,
 }
 
@@ -94,7 +94,7 @@ impl BreakerState {
 }
 
 impl BreakerView {
-    /// What stands in the way, in words; `None` where nothing does.
+    /// Why no calls are made, in words; `None` if they are.
     pub fn trouble(&self, provider: &ProviderName, now: Timestamp) -> Option<String> {
         let (reason, next) = (self.reason.as_ref()?, self.next_try_at?);
         Some(unreachable(provider, reason, next.since(now)))
@@ -107,7 +107,7 @@ fn unreachable(provider: &ProviderName, reason: &str, next_try: Duration) -> Str
 }
 
 impl Circuit {
-    /// A call's outcome is unknown. Whether health is to be asked by whoever told so.
+    /// A call's outcome is unknown. Returns whether the caller is to check the health.
     fn suspect(&mut self) -> bool {
         let was_closed = *self == Self::Closed;
         if was_closed {
@@ -123,7 +123,7 @@ impl Circuit {
         }
     }
 
-    /// What health says. Returns when it is to be asked again, where there is trouble.
+    /// The result of a health check. Returns when to check again if there is trouble.
     fn heard(
         &mut self,
         trouble: Option<String>,
@@ -155,7 +155,7 @@ impl Default for Breaker {
 }
 
 impl Breaker {
-    /// Whether the provider may be asked now; waits where its health is just being asked.
+    /// Whether calls may be made now; waits if the health is being checked.
     pub async fn admit(&self, clock: &dyn Clock, provider: &ProviderName) -> Result<(), NotAsked> {
         let mut state = self.state.subscribe();
         let decided = state.wait_for(|state| match state {
@@ -173,7 +173,7 @@ impl Breaker {
         }
     }
 
-    /// How it stands.
+    /// Its state.
     pub fn view(&self) -> BreakerView {
         let of = |state, outage: &Outage| BreakerView {
             state,
@@ -193,8 +193,8 @@ impl Breaker {
         }
     }
 
-    /// A call's outcome is unknown: find out whether the provider can be reached, and where it
-    /// cannot, keep asking until it can.
+    /// A call's outcome is unknown: checks whether the provider is reachable, and if not, checks
+    /// again until it is.
     pub fn suspect(
         self: &Arc<Self>,
         env: &Arc<Environment>,
@@ -226,8 +226,8 @@ impl Breaker {
         while !env.is_stopping() {
             let trouble = match health_of(provider).await {
                 Ok(health) => {
-                    // Before any call goes through: what is well again may be somebody else, which
-                    // each call finds in what is kept of it.
+                    // Before any call goes through: what answers again may be another provider,
+                    // which each call learns from the identities.
                     drop(identities.hear(name, &health).await);
                     health.trouble
                 }
@@ -239,14 +239,14 @@ impl Breaker {
             self.state.send_modify(|state| next = state.heard(trouble, now, jitter));
             let Some(next) = next else {
                 if was_open {
-                    tracing::info!(provider = %name, "the provider can be reached again");
+                    tracing::info!(provider = %name, "the provider is reachable again");
                 }
                 return;
             };
             if !was_open {
                 tracing::warn!(
                     provider = %name, trouble = said,
-                    "the provider cannot be reached; nothing is asked of it until it can"
+                    "the provider is unreachable; no calls are made to it until it recovers"
                 );
             }
             was_open = true;
@@ -256,13 +256,13 @@ impl Breaker {
     }
 }
 
-/// What a provider says of itself; silence and panics are trouble.
+/// What a provider reports of itself; silence and panics are trouble.
 async fn health_of(provider: &dyn Lifecycle) -> Result<Health, String> {
     let health = AssertUnwindSafe(provider.health()).catch_unwind();
     match tokio::time::timeout(HEALTH_TIME_MAX, health).await {
         Ok(Ok(health)) => Ok(health),
-        Ok(Err(_)) => Err("asking how it is ended in a panic; see the log".into()),
-        Err(_) => Err("it did not say within 2 seconds how it is".into()),
+        Ok(Err(_)) => Err("the health check panicked; see the log".into()),
+        Err(_) => Err("its health check did not answer within 2 seconds".into()),
     }
 }
 
@@ -288,7 +288,7 @@ mod tests {
         for pause in [1, 2, 4, 8, 16, 20, 20, 20] {
             let next = state.heard(Some("down".into()), now, 0);
             assert_eq!(next, Some(now.after(Duration::from_secs(pause))));
-            assert!(!state.suspect(), "whoever asks already goes on");
+            assert!(!state.suspect(), "one check at a time");
             now = next.expect("just seen");
             state.probe();
             assert!(matches!(&state, Circuit::Probing(outage) if outage.since == at(100)));

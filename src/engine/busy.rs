@@ -1,5 +1,5 @@
-//! Which sandboxes somebody works in right now: a command that runs, a file on its way. Such a
-//! sandbox is active, however silent, and is not stopped as idle.
+//! Which sandboxes have work in them right now: a command that runs, a file that is transferred. Such
+//! a sandbox is active, however silent, and is not stopped as idle.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ impl Busy {
         AtWork { busy: self.clone(), home }
     }
 
-    /// Whether somebody works in it now.
+    /// Whether work is under way in it now.
     pub fn is_busy(&self, home: HomeId) -> bool {
         self.at_work.contains_key(&home)
     }

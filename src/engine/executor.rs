@@ -1,28 +1,26 @@
 //! Provider calls: one slot for a home, held until the call really ended.
 //!
-//! The slot outlives the actor that asked. An actor that ended is built again by the answer, and
-//! sees by [`Executor::in_flight`] that a call is still held, so that it waits instead of asking
-//! twice. Each call has a deadline; at it the provider's future is dropped, which by the provider's
-//! contract gives up, and the answer says that the outcome is unknown. A provider that panics has
-//! answered nothing, and is looked at.
+//! The slot outlives the actor that asked. An actor that ended is built again by the answer, and sees
+//! by [`Executor::in_flight`] that a call still holds the slot, so that it waits instead of asking
+//! twice. Each call has a deadline. At the deadline the provider's future is dropped, which by the
+//! provider's contract gives up, and the answer says that the outcome is unknown. A provider that
+//! panics has answered nothing, so the lifecycle looks.
 //!
-//! A newer call of a home waits until the held one has ended (`slots`); what is to be put away
-//! without a record ([`Executor::clean`]) and the looks of sweeps ([`Executor::lease`]) go through
-//! the same slot.
+//! A newer call of a home waits until the current one has ended (`slots`). The clean-up of orphans
+//! and the looks of sweeps take the same slot by [`Executor::lease`].
 
 mod ask;
 pub(super) mod calls;
+mod clean_up;
 pub(super) mod slots;
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, Span};
 
-use crate::issue::event::{CallAnswer, NotAsked};
-use crate::issue::{Cleanup, CleanupAction, IssueEvent, ProviderCall};
-use crate::sandbox::{ProviderError, Target, TargetCall};
+use crate::issue::event::CallAnswer;
+use crate::issue::{IssueEvent, ProviderCall};
 use crate::types::{Attempt, HomeId, SandboxId};
 
 use super::directory::Directory;
@@ -30,7 +28,9 @@ use super::fast_create::call::fast_create;
 use super::fast_create::record::PendingRecord;
 use super::mailbox::{ActorMessage, ActorSender};
 
-use calls::{Bounded, ProviderCalls, guarded};
+use calls::ProviderCalls;
+pub use clean_up::CleanupCounts;
+use clean_up::Cleanups;
 use slots::{CallId, HeldAnswer, QueuedCall, Slots};
 
 /// Makes the provider calls.
@@ -44,26 +44,8 @@ pub(super) struct Executor {
     pub tasks: TaskTracker,
 }
 
-#[derive(Default)]
-struct Cleanups {
-    stopped: AtomicU64,
-    removed: AtomicU64,
-    failed: AtomicU64,
-}
-
-/// How many objects without a record were put away since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CleanupCounts {
-    /// Taken down, to be decided about.
-    pub stopped: u64,
-    /// Removed, or gone already.
-    pub removed: u64,
-    /// Not done; the next sweep comes again.
-    pub failed: u64,
-}
-
-/// A home's slot, taken beside the lifecycle. What the lifecycle asks meanwhile waits, and leaves
-/// when this is dropped.
+/// The lease of a home's slot beside the lifecycle. A call of the lifecycle waits meanwhile, and is
+/// made when this is dropped.
 pub(super) struct Lease {
     executor: Arc<Executor>,
     home: HomeId,
@@ -101,20 +83,10 @@ impl Executor {
         self.slots.in_flight(home, sandbox)
     }
 
-    /// Frees a home's slot whatever holds it: a bug that tests switch on.
+    /// Frees a home's slot, whatever holds it: a bug that tests switch on.
     #[cfg(test)]
     pub fn free(&self, home: HomeId) {
         self.slots.free(home);
-    }
-
-    /// How much was put away so far.
-    pub fn cleanup_counts(&self) -> CleanupCounts {
-        let Cleanups { stopped, removed, failed } = &self.cleanups;
-        CleanupCounts {
-            stopped: stopped.load(Ordering::Relaxed),
-            removed: removed.load(Ordering::Relaxed),
-            failed: failed.load(Ordering::Relaxed),
-        }
     }
 
     /// Makes a call, as soon as the home's slot is free. Its answer comes to the home's actor as
@@ -135,7 +107,7 @@ impl Executor {
 
     fn hand_in(self: &Arc<Self>, home: HomeId, asked: QueuedCall) {
         if self.calls.env.is_stopping() {
-            // It is recorded as asked: the next start looks.
+            // It is recorded as asked: after the next start the home looks.
             return;
         }
         if let Some(asked) = self.slots.enter(home, asked) {
@@ -143,79 +115,16 @@ impl Executor {
         }
     }
 
-    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+    /// Runs a task that makes provider calls.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.calls.env.spawner.call(Box::pin(self.tasks.track_future(task)));
     }
 
-    /// Puts away something that no record knows, where the home's slot is free; false where it is
-    /// not, and the next sweep asks again. Nobody is answered.
-    pub fn clean(self: &Arc<Self>, home: HomeId, cleanup: Cleanup) -> bool {
-        if self.calls.env.is_stopping() || !self.slots.lease(home) {
-            return false;
-        }
-        let executor = Arc::clone(self);
-        self.spawn(async move {
-            executor.put_away(home, cleanup).await;
-            if let Some(asked) = executor.slots.ended(home, None) {
-                executor.make_calls(home, asked).await;
-            }
-        });
-        true
-    }
-
-    /// Takes a home's slot for a look that the lifecycle did not ask for; `None` where a call is
-    /// under way, whose answer is nearer to the truth.
+    /// Takes a home's slot for a look that the lifecycle did not ask for; `None` if a call is under
+    /// way, whose answer is newer.
     pub fn lease(self: &Arc<Self>, home: HomeId) -> Option<Lease> {
         let is_free = !self.calls.env.is_stopping() && self.slots.lease(home);
         is_free.then(|| Lease { executor: Arc::clone(self), home })
-    }
-
-    /// Stops or removes an object, within the time of such a step.
-    async fn put_away(&self, home: HomeId, cleanup: Cleanup) {
-        let ProviderCalls { env, identities, .. } = &self.calls;
-        let Cleanup { provider: name, external_id, expected, action } = cleanup;
-        let rules = match action {
-            CleanupAction::Stop => env.rules.stop,
-            CleanupAction::Remove => env.rules.delete,
-        };
-        let deadline = env.now().after(rules.timeout);
-        let work = async {
-            let Some(Bounded { provider, breaker, others, .. }) = self.calls.bounded(&name) else {
-                let why = format!("the configuration has no provider {name}");
-                return Err(ProviderError::Refused(why));
-            };
-            if let Err(NotAsked::Unreachable { message, .. }) =
-                breaker.admit(env.clock.as_ref(), &name).await
-            {
-                return Err(ProviderError::unavailable(message));
-            }
-            let is_same = identities.confirm(&name).await;
-            is_same.map_err(|why| ProviderError::unavailable(why.describe(&name)))?;
-            // Never closed; and without a turn it would only be one call more.
-            let _turn = others.acquire().await;
-            let target = Target { external_id: external_id.clone(), expected };
-            let call = TargetCall { target, force: false, deadline };
-            match action {
-                CleanupAction::Stop => provider.stop(call).await.map(drop),
-                CleanupAction::Remove => match provider.delete(call).await {
-                    // What was to be removed is gone.
-                    Err(ProviderError::Absent) => Ok(()),
-                    other => other,
-                },
-            }
-        };
-        let result = guarded(env, deadline, work).await;
-        let (counter, what) = match (&result, action) {
-            (Ok(()), CleanupAction::Stop) => (&self.cleanups.stopped, "was stopped"),
-            (Ok(()), CleanupAction::Remove) => (&self.cleanups.removed, "was removed"),
-            (Err(_), _) => (&self.cleanups.failed, "could not be put away"),
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
-        let why = result.err().unwrap_or_default();
-        tracing::warn!(
-            home = home.0, provider = %name, object = %external_id, why,
-            "an object that no record knows {what}"
-        );
     }
 
     /// Makes a call, answers, and goes on with the one that waited behind it, until none does.

@@ -1,19 +1,19 @@
 //! Deliveries that concern many issues: of a repository, or of an App's installation.
 //!
-//! Such a delivery is stored as pending and answered; then it is applied to one issue after the
-//! other, through their actors, so that it falls in line with everything else that happens to them.
+//! Such a delivery is stored as pending and answered. Then it is applied to one issue after the other,
+//! through their actors, so that it falls in line with everything else that happens to them.
 //!
 //! # Guarantees
-//! - Acknowledged is applied, or set aside with a reason: how far it got is durable, and it is taken
-//!   up after a restart.
-//! - An issue that cannot be told holds up neither the rest of its delivery nor other deliveries. It
-//!   is tried again, and after three tries the delivery is set aside with the error.
+//! - An acknowledged delivery is applied, or set aside with a reason: its progress is durable, and
+//!   resumes after a restart.
+//! - An issue to which it cannot be applied holds up neither the rest of the delivery nor other
+//!   deliveries. It is retried, and after three tries the delivery is set aside with the error.
 //!
 //! # Races that are accepted
-//! - Progress is stored once a page, and only up to the first issue that failed. What a crash
-//!   repeats are stops of what was stopped, and names that are known; who started a sandbox again
-//!   in just these moments sees it stopped a second time.
-//! - What is counted for the reason is counted in memory: behind a restart it says so.
+//! - Progress is stored once a page, and only up to the first issue that failed. After a crash, stops
+//!   of stopped sandboxes and known names are repeated; a sandbox that was started again in these
+//!   moments is stopped a second time.
+//! - The counts in the reason are kept in memory: after a restart the reason says so.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ use super::environment::Environment;
 use super::holds::Holds;
 use super::mailbox::Activation;
 
-/// How many issues are told at once, and after how many the progress is stored.
+/// To how many issues it is applied at once, and after how many the progress is stored.
 const PAGE: usize = 32;
 /// How many deliveries are looked at in one round.
 const ROUND: usize = 32;
@@ -67,10 +67,10 @@ impl FanOuts {
         }
         let id = fan_out.delivery.clone();
         let (stored, reason) = match &fan_out.news {
-            // Nothing changes for an issue, so nobody has to be told.
+            // Nothing changes for an issue, so it is applied to none.
             ScopeEvent::Noted(what) => {
                 let reason = what.clone();
-                (env.store.commit(noted(&fan_out, &reason)).await, reason)
+                (env.store.commit(recorded(&fan_out, &reason)).await, reason)
             }
             ScopeEvent::Renamed { .. } | ScopeEvent::Stop(_) | ScopeEvent::LabelGone => {
                 if let ScopeEvent::Renamed { repository, formerly: Some(formerly), .. } =
@@ -90,7 +90,7 @@ impl FanOuts {
             Err(CommitError::DuplicateDelivery) => {
                 let row = env.store.delivery(&id).await?;
                 let row = row.ok_or_else(|| {
-                    EngineError::StoreFailed("a delivery is stored and cannot be found".into())
+                    EngineError::StoreFailed("a delivery is stored but was not found".into())
                 })?;
                 match row.state {
                     DeliveryState::Pending => Ok(accepted(reason)),
@@ -104,14 +104,8 @@ impl FanOuts {
     }
 }
 
-fn noted(fan_out: &FanOut, reason: &str) -> Write {
+fn recorded(fan_out: &FanOut, reason: &str) -> Write {
     Write {
-        issue: None,
-        aliases: Vec::new(),
-        taken_over: Vec::new(),
-        names_go_to: None,
-        ended: None,
-        timeline: Vec::new(),
         delivery: Some(DeliveryRow {
             id: fan_out.delivery.clone(),
             received_at: fan_out.received_at,
@@ -122,6 +116,7 @@ fn noted(fan_out: &FanOut, reason: &str) -> Write {
             reason: reason.to_owned(),
             state: DeliveryState::Done,
         }),
+        ..Write::default()
     }
 }
 
@@ -133,11 +128,11 @@ pub(super) async fn run(fan_outs: Arc<FanOuts>) {
         let wake = match round(&fan_outs, &mut under_way).await {
             Ok(next) => next,
             Err(error) => {
-                tracing::error!(%error, "deliveries of repositories wait for the store");
+                tracing::error!(%error, "failed to apply pending deliveries; retrying");
                 Some(env.now().after(STORE_PAUSE))
             }
         };
-        // One that was stored meanwhile has left its mark: this returns at once then.
+        // If one was stored meanwhile, this returns at once.
         match wake {
             None => fan_outs.wake.notified().await,
             Some(at) => tokio::select! {
@@ -158,7 +153,7 @@ enum Halt {
     Write(#[from] CommitError),
 }
 
-/// Goes through what is pending. Returns when the next try is due; `None` where nothing waits.
+/// Goes through what is pending. Returns when the next try is due; `None` if nothing waits.
 async fn round(
     parts: &FanOuts,
     under_way: &mut HashMap<DeliveryId, FanOutProgress>,
@@ -186,22 +181,22 @@ async fn round(
             }
         }
     }
-    // Behind a full round there may be more; where all of it waits, so do they.
+    // Behind a full round there may be more. If all of the round waits, so do they.
     Ok(if is_full && went_on { Some(env.now()) } else { next })
 }
 
 /// How far a delivery is.
 struct FanOutProgress {
-    /// The last home that was told, or could not be.
+    /// The last home that it was applied to, or could not be.
     after: Option<HomeId>,
     /// Whether there are homes behind it.
     more: bool,
-    /// Homes that could not be told, with the reason.
+    /// Homes to which it could not be applied, with the reason.
     failed: Vec<(HomeId, String)>,
-    /// How many homes were told, and for how many that changed something.
-    told: u64,
+    /// To how many homes it was applied, and for how many that changed something.
+    applied: u64,
     changed: u64,
-    /// Whether some were told before this server started.
+    /// Whether it was applied to some before this server started.
     resumed: bool,
     /// When the next try is due; `None` while there is something to do now, and at the end.
     not_before: Option<Timestamp>,
@@ -213,20 +208,20 @@ impl FanOutProgress {
             after: row.done_to,
             more: true,
             failed: Vec::new(),
-            told: 0,
+            applied: 0,
             changed: 0,
             resumed: row.done_to.is_some(),
             not_before: None,
         }
     }
 
-    /// Tells whom is left, and stores what came of it.
+    /// Applies it to the homes that are left, and stores the result.
     async fn go_on(&mut self, parts: &FanOuts, row: PendingRow) -> Result<(), Halt> {
         let store = &parts.env.store;
         let PendingRow { fan_out, tries, .. } = row;
         let again = std::mem::take(&mut self.failed);
         for some in again.chunks(PAGE) {
-            self.tell(parts, &fan_out, some.iter().map(|(home, _)| *home)).await;
+            self.apply(parts, &fan_out, some.iter().map(|(home, _)| *home)).await;
         }
         while self.more {
             let page = store.homes(&fan_out.scope, self.after, PAGE).await?;
@@ -235,10 +230,10 @@ impl FanOutProgress {
                 break;
             };
             let skipped = usize::from(on(Bug::FanOutSkips));
-            self.tell(parts, &fan_out, page.into_iter().skip(skipped)).await;
+            self.apply(parts, &fan_out, page.into_iter().skip(skipped)).await;
             self.after = Some(last);
             if parts.env.is_stopping() {
-                // What is stored is taken up after the restart.
+                // It resumes after the restart.
                 self.not_before = Some(parts.env.now());
                 return Ok(());
             }
@@ -252,31 +247,31 @@ impl FanOutProgress {
             return Ok(store.finish_pending(&fan_out.delivery, self.changed > 0, reason).await?);
         };
         if parts.env.is_stopping() {
-            // Not told because the server ends: that is no failed try.
+            // Not applied because the server shuts down: that is no failed try.
             self.not_before = Some(parts.env.now());
             return Ok(());
         }
         let (home, left) = (home.0, self.failed.len());
-        tracing::error!(delivery = %fan_out.delivery, home, left, error, "issues were not told");
-        let told = format!("{left} issues could not be told, the first (home {home}): {error}");
-        store.fail_pending(&fan_out.delivery, told).await?;
+        tracing::error!(delivery = %fan_out.delivery, home, left, error, "failed to apply a delivery to issues");
+        let why = format!("cannot apply it to {left} issues, first home {home}: {error}");
+        store.fail_pending(&fan_out.delivery, why).await?;
         let tries = tries + 1;
         let at = parts.env.now().after(TRY_PAUSE * tries);
         self.not_before = (tries < PENDING_TRIES_MAX).then_some(at);
         Ok(())
     }
 
-    async fn tell(
+    async fn apply(
         &mut self,
         parts: &FanOuts,
         fan_out: &FanOut,
         homes: impl Iterator<Item = HomeId>,
     ) {
-        let told = homes.map(|home| async move { (home, tell(parts, fan_out, home).await) });
-        for (home, result) in join_all(told).await {
+        let all = homes.map(|home| async move { (home, apply(parts, fan_out, home).await) });
+        for (home, result) in join_all(all).await {
             match result {
                 Ok(changed) => {
-                    self.told += 1;
+                    self.applied += 1;
                     self.changed += u64::from(changed);
                 }
                 Err(error) => self.failed.push((home, error.to_string())),
@@ -285,28 +280,31 @@ impl FanOutProgress {
     }
 
     fn reason(&self, fan_out: &FanOut) -> String {
-        let (told, changed) = (self.told, self.changed);
+        let (applied, changed) = (self.applied, self.changed);
         let what = match &fan_out.news {
-            ScopeEvent::Stop(why) => format!("{why}: stopped {changed} sandboxes of {told} issues"),
+            ScopeEvent::Stop(why) => {
+                format!("{why}: stopped {changed} sandboxes of {applied} issues")
+            }
             ScopeEvent::Renamed { repository, .. } => {
-                format!("it is {repository} now: {changed} of {told} issues are there")
+                format!("it is {repository} now: {changed} of {applied} issues are there")
             }
             ScopeEvent::LabelGone => {
-                format!("the trigger label has another name: {changed} of {told} issues had it")
+                format!("the trigger label has another name: {changed} of {applied} issues had it")
             }
             ScopeEvent::Noted(what) => what.clone(),
         };
-        let resumed = if self.resumed { "; others were told before a restart" } else { "" };
+        let resumed =
+            if self.resumed { "; issues from before a restart are not counted" } else { "" };
         let whose = match &fan_out.scope {
             Scope::Repositories(_) => "",
-            Scope::Installation(_) => "; only issues that this installation told of are known",
+            Scope::Installation(_) => "; only issues known through this installation",
         };
         format!("{what}{resumed}{whose}")
     }
 }
 
-/// Tells one issue; whether that changed something.
-async fn tell(parts: &FanOuts, fan_out: &FanOut, home: HomeId) -> Result<bool, EngineError> {
+/// Applies it to one issue. Returns whether that changed something.
+async fn apply(parts: &FanOuts, fan_out: &FanOut, home: HomeId) -> Result<bool, EngineError> {
     let mut attempts = parts.actors.retry_limit()?;
     loop {
         let (news, delivery) = (fan_out.news.clone(), fan_out.delivery.clone());
@@ -315,7 +313,7 @@ async fn tell(parts: &FanOuts, fan_out: &FanOut, home: HomeId) -> Result<bool, E
         let Some(answered) = attempts.judge(attempt)? else { continue };
         return match answered.reply {
             Reply::Delivered(result) => Ok(result.applied),
-            // It turned out to be another home's issue, which is told for itself.
+            // The issue has another home now, which gets the delivery for itself.
             _ if answered.moved => Ok(false),
             reply => Err(unfitting(&reply)),
         };

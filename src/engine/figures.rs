@@ -1,20 +1,23 @@
 //! What can be measured of the engine: plain data.
 
 use super::breaker::BreakerView;
+use super::effects::EffectCounts;
 use super::executor::CleanupCounts;
-use super::reconciler::drift::ProviderSweeps;
+use super::reconciler::view::ProviderSweeps;
 use crate::sandbox::Egress;
 use crate::types::ProviderName;
 
-/// What can be measured of the engine as it is now.
+/// What can be measured of the engine now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// What was put away without a record since the start.
+    /// Orphans cleaned up since the start.
     pub cleanups: CleanupCounts,
-    /// How the providers' circuit breakers stand, by name.
+    /// Effects by kind: how many are in the outbox, and how others ended.
+    pub effects: Vec<EffectCounts>,
+    /// The state of the providers' circuit breakers, by name.
     pub breakers: Vec<(ProviderName, BreakerView)>,
     /// The sweeps of each provider and what they found.
     pub sweeps: Vec<ProviderSweeps>,
-    /// What went out of the sandboxes of all providers through the server.
+    /// The egress traffic of all providers' sandboxes through the server.
     pub egress: Egress,
 }

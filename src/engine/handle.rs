@@ -9,31 +9,26 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dashmap::DashSet;
-
 use crate::issue::FanOut;
 use crate::sandbox::{Egress, Lifecycle};
 use crate::types::{
-    AccountName, Alias, Cause, Hold, HoldScope, HomeId, IssueId, ProviderName, Sandbox, SandboxId,
+    AccountName, Alias, Cause, Hold, HoldScope, IssueId, ProviderName, Sandbox, SandboxId,
     Template, TemplateName,
 };
 
 use super::actors::Actors;
-use super::admission::{Admission, Quotas};
-use super::alarm::Alarm;
-use super::api::{Delivered, EngineError, IssueKey, SandboxRef, WaitFor, Waited};
-use super::busy::Busy;
-use super::directory::{Directory, Route};
+use super::admission::Quotas;
+use super::api::{Delivered, EngineError, SandboxRef, WaitFor, Waited};
+use super::directory::Directory;
+use super::effects::EffectWorker;
 use super::environment::Environment;
 use super::executor::Executor;
 use super::fanout::FanOuts;
 use super::figures::Figures;
-use super::holds::Holds;
 use super::merge::Merger;
 use super::providers::Providers;
-use super::publication::Publication;
 use super::reconciler::Reconciler;
-use super::reconciler::drift::{DriftItem, DriftView, Remedy};
+use super::reconciler::view::{DriftItem, DriftView, Remedy};
 use super::registry::Registry;
 use super::wait::Waits;
 
@@ -52,17 +47,11 @@ pub(super) struct Parts {
     pub actors: Actors,
     pub directory: Arc<Directory>,
     pub executor: Arc<Executor>,
-    pub admission: Arc<Admission>,
-    pub holds: Arc<Holds>,
-    pub publication: Arc<Publication>,
     pub reconciler: Arc<Reconciler>,
     pub merger: Merger,
     pub fan_outs: Arc<FanOuts>,
     pub waits: Waits,
-    pub alarm: Arc<Alarm>,
-    pub busy: Busy,
-    /// Homes whose first step after the server's start is not durable yet.
-    pub restarting: Arc<DashSet<HomeId>>,
+    pub effects: Arc<EffectWorker>,
 }
 
 impl Engine {
@@ -91,12 +80,12 @@ impl Engine {
 
     /// Every hold, the widest first.
     pub fn holds(&self) -> Vec<Hold> {
-        self.parts.admission.holds()
+        self.parts.registry.actor_parts().admission.holds()
     }
 
     /// How many live sandboxes there may be.
     pub fn quotas(&self) -> Quotas {
-        self.parts.admission.quotas()
+        self.parts.registry.actor_parts().admission.quotas()
     }
 
     /// Puts a hold on. From now on nothing that it covers is created, started or resumed; what is
@@ -111,7 +100,7 @@ impl Engine {
         reason: String,
         by: String,
     ) -> Result<Hold, EngineError> {
-        self.parts.holds.hold(account, scope, reason, by).await
+        self.parts.registry.actor_parts().holds.hold(account, scope, reason, by).await
     }
 
     /// Releases a hold; whether there was one. Pending starts that it kept waiting are granted.
@@ -119,7 +108,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError`].
     pub async fn release(&self, scope: &HoldScope) -> Result<bool, EngineError> {
-        self.parts.holds.release(scope).await
+        self.parts.registry.actor_parts().holds.release(scope).await
     }
 
     /// What our records and the providers disagree on, as of the last sweeps.
@@ -180,18 +169,10 @@ impl Engine {
         Figures {
             egress,
             cleanups: executor.cleanup_counts(),
+            effects: self.parts.effects.counts(),
             breakers: executor.calls.breakers(),
             sweeps: self.parts.reconciler.drift.sweeps(),
         }
-    }
-
-    /// The home of an issue, also of one that is just becoming durable.
-    async fn home(
-        &self,
-        account: &AccountName,
-        alias: &Alias,
-    ) -> Result<Option<HomeId>, EngineError> {
-        self.parts.directory.find(account, alias).await
     }
 
     async fn find(
@@ -203,7 +184,7 @@ impl Engine {
             SandboxRef::Id(id) => self.by_id(account, id).await,
             SandboxRef::Name(name) => {
                 let id = IssueId::from_sandbox_name(name).ok_or(EngineError::SandboxNotFound)?;
-                let home = self.home(account, &Alias::Issue(id)).await?;
+                let home = self.parts.directory.find(account, &Alias::Issue(id)).await?;
                 let home = home.ok_or(EngineError::SandboxNotFound)?;
                 let newest = self.parts.env.store.newest_sandbox(home).await?;
                 newest.ok_or(EngineError::SandboxNotFound)
@@ -214,11 +195,5 @@ impl Engine {
     async fn by_id(&self, account: &AccountName, id: &SandboxId) -> Result<Sandbox, EngineError> {
         let found = self.parts.env.store.sandbox(account, id).await?;
         found.ok_or(EngineError::SandboxNotFound)
-    }
-
-    async fn place(&self, account: &AccountName, key: &IssueKey) -> Result<Route, EngineError> {
-        let directory = &self.parts.directory;
-        let (names, _) = directory.look(account, key, None).await?;
-        directory.place(account, key, None, names)
     }
 }

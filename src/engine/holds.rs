@@ -1,12 +1,12 @@
-//! Holds: the brake that people put on the server, an account, a repository or an issue. Durable
-//! first, then in force; released first for good, then for the wishes that waited.
+//! Holds: the brake that people put on the server, an account, a repository or an issue. A hold is
+//! durable first, then in force. A release is durable first, then the starts that waited are granted.
 //!
-//! A repository that is held stays held under a new name: durable and in force before GitHub's word of
-//! it is acknowledged. Where that was missed, and another delivery tells the new name, the
-//! hold follows as well, and becomes durable behind it.
+//! A repository that is held stays held under a new name: durable and in force before GitHub's delivery
+//! of the rename is acknowledged. If that delivery was missed, and another one carries the new name,
+//! the hold follows as well, and becomes durable behind it.
 //!
-//! One at a time, since what is stored and what is in force are two: a hold that follows a new name
-//! must not become durable behind a release that found it in force.
+//! One change at a time, since the stored holds and the holds in force are two sets: a hold that follows
+//! a new name must not become durable behind a release that found it in force.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ impl Holds {
         }
         let hold = Hold { scope, reason, since: self.env.now(), by, followed_to: None };
         let _one_at_a_time = self.one_at_a_time.lock().await;
-        // Looked for first: where that fails, nothing was put on.
+        // Looked up first: if that fails, nothing was put on.
         let home = self.held_home(account, &hold).await?;
         self.env.store.put_holds(vec![hold.clone()]).await?;
         self.put_in_force(hold.clone(), home);
@@ -67,13 +67,13 @@ impl Holds {
             Ok(now) => self.put_in_force(hold.clone(), now),
             Err(error) => {
                 let scope = &hold.scope;
-                tracing::error!(%scope, %error, "whether a held id has just become an issue's");
+                tracing::error!(%scope, %error, "failed to look up whether a held id has become an issue's");
             }
         }
         Ok(hold)
     }
 
-    /// Releases a hold; whether there was one. PendingStarts that it kept waiting are granted.
+    /// Releases a hold; whether there was one. Pending starts that it kept waiting are granted.
     ///
     /// # Errors
     /// [`EngineError`].
@@ -94,8 +94,8 @@ impl Holds {
         Ok(())
     }
 
-    /// The home of an issue that is held, where it is known: a transferred issue is held by each of
-    /// its ids.
+    /// The home of an issue that is held, if it is known: a transferred issue is held by each of its
+    /// ids.
     async fn held_home(
         &self,
         account: &AccountName,
@@ -138,10 +138,10 @@ impl Holds {
         let holds_of = Arc::clone(self);
         self.env.spawner.io(Box::pin(async move {
             let _one_at_a_time = holds_of.one_at_a_time.lock().await;
-            // Somebody may have released one, or held it for another reason.
+            // One may have been released, or held for another reason.
             let holds = holds_of.admission.in_force(holds);
             if let Err(error) = holds_of.env.store.put_holds(holds).await {
-                tracing::error!(%error, "a hold under a new name is in force until the next start");
+                tracing::error!(%error, "failed to store a hold under a new name; it is in force until the next start");
             }
         }));
     }

@@ -1,18 +1,17 @@
-//! Who each provider says it is: the engine behind an adapter, not the adapter.
+//! The identity that each provider reports: of the engine behind an adapter, not of the adapter.
 //!
-//! A provider whose identity changed is another one that answers at the same address. That it has
-//! none of our objects says nothing about the objects of the one that was there before, so it counts
-//! as unreachable: nothing is asked of it and its list is not looked at, until the old one is back or
-//! a person says that the new one is right.
+//! A provider whose identity changed is another one that answers at the same address. That it has none
+//! of our objects says nothing about the objects of the former one. So it counts as unreachable: no
+//! calls are made to it and its list is not read, until the former one is back or a person accepts the
+//! new identity.
 //!
-//! The first identity that is ever seen is kept in the store. A provider is asked again before the
-//! first call after the start, after each call of unknown outcome (the breaker asks then, and calls
-//! wait for what is said), and by each sweep: a connection that broke may have come back to somebody
-//! else.
+//! The first identity ever seen is kept in the store. A provider is asked for it before the first call
+//! after the start, after each call of unknown outcome (the breaker asks then, and calls wait for the
+//! answer), and by each sweep: a connection that broke may have come back to another provider.
 //!
 //! # The race that is accepted
 //! A provider may be replaced between the question and the call that follows it, without any call
-//! failing in between. The next sweep asks it before it looks at its list.
+//! failing in between. The next sweep asks for the identity before it reads the list.
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -29,12 +28,12 @@ use crate::types::{ProviderName, Timestamp};
 use super::environment::Environment;
 use super::providers::Providers;
 
-/// How long a provider may take to say who it is. It promises two seconds.
+/// How long a provider may take to report its identity. It promises two seconds.
 const ANSWER_TIME_MAX: Duration = Duration::from_millis(2_500);
-/// When a call is tried again that was not made because of this.
+/// When a call is retried that was not made because of this.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// Who each provider is known to be.
+/// The known identity of each provider.
 pub(super) struct Identities {
     env: Arc<Environment>,
     providers: Providers,
@@ -50,34 +49,34 @@ struct KnownIdentity {
 
 #[derive(Clone, Default)]
 enum IdentityState {
-    /// It was not asked since the start, and is to be before anything else is asked of it.
+    /// It was not asked since the start, and must be before any call to it.
     #[default]
     Unasked,
-    /// It is who it was, or has no identity.
+    /// It has the identity that it had, or none.
     Confirmed,
-    /// It is somebody else.
+    /// It has another identity.
     Changed(ChangedIdentity),
 }
 
-/// A provider that is not who it was.
+/// A provider whose identity changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ChangedIdentity {
-    /// Who it was.
+    /// The identity that it had.
     pub kept: String,
-    /// Who it says it is.
+    /// The identity that it reports.
     pub seen: String,
-    /// When that was first seen.
+    /// When the change was first seen.
     pub since: Timestamp,
 }
 
-/// Why a provider is not to be asked anything.
+/// Why no calls are made to a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NotConfirmed {
-    /// It could not say who it is; why, for people.
+    /// It did not report its identity; why, for people.
     Silent(String),
-    /// It is somebody else.
+    /// It has another identity.
     Changed(ChangedIdentity),
-    /// Who it is could not be kept; for the log.
+    /// Its identity could not be stored; for the log.
     StoreFailed(String),
 }
 
@@ -85,13 +84,13 @@ impl NotConfirmed {
     /// What is wrong, for people.
     pub fn describe(&self, provider: &ProviderName) -> String {
         match self {
-            Self::Silent(why) => format!("{provider} could not say who it is: {why}"),
+            Self::Silent(why) => format!("{provider} did not report its identity: {why}"),
             Self::Changed(changed) => changed.describe(provider),
-            Self::StoreFailed(_) => format!("who {provider} is could not be stored"),
+            Self::StoreFailed(_) => format!("the identity of {provider} could not be stored"),
         }
     }
 
-    /// The same to a call that was to be made.
+    /// The same as the answer to a call that was to be made.
     pub fn not_asked(&self, provider: &ProviderName) -> NotAsked {
         NotAsked::Unreachable { message: self.describe(provider), next_try: PAUSE }
     }
@@ -102,15 +101,15 @@ impl ChangedIdentity {
     pub fn describe(&self, provider: &ProviderName) -> String {
         let Self { kept, seen, .. } = self;
         format!(
-            "{provider} is not the one that it was: it was {kept} and says now that it is {seen}; \
-             nothing is asked of it until the old one is back, or `issuebox drift adopt \
-             identity:{provider}` says that the new one is right"
+            "{provider} has another identity: it was {kept} and is now {seen}; no calls are made to \
+             it until the former one is back; to accept the new one, run `issuebox drift adopt \
+             identity:{provider}`"
         )
     }
 }
 
 impl Identities {
-    /// With what the store has kept.
+    /// With the identities in the store.
     pub fn new(
         env: Arc<Environment>,
         providers: Providers,
@@ -122,7 +121,7 @@ impl Identities {
         Self { env, providers, known }
     }
 
-    /// Whether a provider is who it was, as far as that has been asked; asks where it was not.
+    /// Confirms that a provider has the identity that it had; asks it if it was not asked yet.
     pub async fn confirm(&self, name: &ProviderName) -> Result<(), NotConfirmed> {
         let standing = self.locked().entry(name.clone()).or_default().standing.clone();
         match standing {
@@ -132,7 +131,7 @@ impl Identities {
         }
     }
 
-    /// Asks a provider who it is, whatever was known.
+    /// Asks a provider for its identity, whatever was known.
     pub async fn ask(&self, name: &ProviderName) -> Result<(), NotConfirmed> {
         let Some(provider) = self.providers.get(name) else { return Ok(()) };
         let give_up = self.env.clock.sleep_until(self.env.now().after(ANSWER_TIME_MAX));
@@ -145,7 +144,7 @@ impl Identities {
         self.hear(name, &health).await
     }
 
-    /// What a provider says of itself, whoever asked it.
+    /// Takes in what a provider reports of itself.
     pub async fn hear(&self, name: &ProviderName, health: &Health) -> Result<(), NotConfirmed> {
         match (&health.identity, &health.trouble) {
             (None, Some(trouble)) => self.silent(name, trouble.clone()),
@@ -157,7 +156,7 @@ impl Identities {
         }
     }
 
-    /// It does not say who it is. Where it never did, there is nobody it could be mistaken for.
+    /// It does not report an identity. If it never did, it cannot be confused with another.
     fn silent(&self, name: &ProviderName, why: String) -> Result<(), NotConfirmed> {
         let is_known = self.locked().get(name).is_some_and(|known| known.kept.is_some());
         if is_known { Err(NotConfirmed::Silent(why)) } else { Ok(()) }
@@ -184,7 +183,7 @@ impl Identities {
         self.keep(name, seen).await
     }
 
-    /// From now on a provider is this one. Durable when it returns.
+    /// Accepts an identity. Durable when it returns.
     pub async fn keep(&self, name: &ProviderName, seen: String) -> Result<(), NotConfirmed> {
         let stored = self.env.store.put_identity(name, &seen).await;
         stored.map_err(|error| NotConfirmed::StoreFailed(error.to_string()))?;
@@ -194,7 +193,7 @@ impl Identities {
     }
 
     fn locked(&self) -> MutexGuard<'_, BTreeMap<ProviderName, KnownIdentity>> {
-        // Whole between statements, also where a thread panicked under it.
+        // Whole between statements, also if a thread panicked while it held the lock.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -14,16 +14,14 @@ use super::actors::Actors;
 use super::environment::Environment;
 use super::reconciler::Reconciler;
 
-/// What following a provider's events needs.
-pub(super) struct Following {
-    pub env: Arc<Environment>,
-    pub actors: Actors,
-    pub reconciler: Arc<Reconciler>,
-}
-
 /// Follows the events of one provider until it is gone.
-pub(super) async fn run(following: Following, name: ProviderName, mut events: ProviderEvents) {
-    let Following { env, actors, reconciler } = following;
+pub(super) async fn follow(
+    env: Arc<Environment>,
+    actors: Actors,
+    reconciler: Arc<Reconciler>,
+    name: ProviderName,
+    mut events: ProviderEvents,
+) {
     while let Some(event) = events.next().await {
         if env.is_stopping() {
             return;

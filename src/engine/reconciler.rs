@@ -1,32 +1,36 @@
 //! Sweeps: what providers list, sent as observations to the actors, which alone decide.
 //!
-//! Webhooks and calls tell what changed; a sweep finds what nobody told: an object that was killed or
-//! removed from outside, one that a crash left behind, one that a restored backup does not know. At
-//! start and once a period each provider's list is compared with the records ([`compare`]), and each
-//! home about which they disagree is looked at once more and told to its actor ([`sweep`]). What is
-//! left after that is drift ([`drift`]), for people to see and decide about ([`remedy`]).
+//! Webhooks and calls report what changed. A sweep finds what was not reported: an object that was killed
+//! or removed from outside, one that a crash left behind, one that a restored backup does not know. At
+//! start and once a period each provider's list is compared with the records ([`compare`]). Each home
+//! about which they disagree is looked at once more, and its actor gets what was seen ([`sweep`]). What
+//! is left after that is drift ([`drift`]), for people to see and decide about ([`remedy`]).
 //!
 //! # Guarantees
 //! - A list decides nothing by itself, and neither does a look that is older than a call.
-//! - Unreachable is not gone: a provider that cannot be looked at, or is not who it was, has lost
+//! - Unreachable is not gone: a provider that cannot be looked at, or has another identity, has lost
 //!   nothing.
-//! - Too much at once is not believed: more than three and more than a tenth lost, or to be removed,
-//!   and the sweep acts on none of what it found.
-//! - Each provider has a loop of its own, each home its own time bound: trouble with one holds up no
+//! - Too much at once is not believed: if more than three and more than a tenth are lost, or would be
+//!   removed, the sweep acts on none of what it found.
+//! - Each provider has a loop of its own, each home its own timeout: trouble with one holds up no
 //!   other.
 //! - Objects of another installation are never touched.
 //!
 //! # Races that are accepted
 //! - Homes of a restored backup are reserved by the first sweep. A new issue that is seen before it
-//!   may be given a number that an object out there carries. Its first look finds that object.
-//! - A list that shows an object no more begins its waiting time anew once it shows it again. It is
-//!   kept longer, never shorter.
+//!   may be given a number that an existing object carries. Its first look finds that object.
+//! - An orphan that a list does not show for once begins its waiting time anew. It is kept longer,
+//!   never shorter.
 
 pub(super) mod compare;
 pub(super) mod drift;
 mod items;
+mod read;
 mod remedy;
-pub(super) mod sweep;
+mod second_look;
+pub(super) mod sides;
+mod sweep;
+pub(super) mod view;
 
 use std::collections::{BTreeMap, HashMap};
 use std::panic::AssertUnwindSafe;
@@ -38,12 +42,15 @@ use tokio::sync::{Notify, Semaphore};
 
 use crate::types::{ProviderName, Template, TemplateName, Timestamp};
 
-use drift::{Drift, DriftItem};
-use sweep::SweepParts;
+use super::directory::Directory;
+use drift::Drift;
+use sides::SweepParts;
+use view::DriftItem;
 
 /// Sweeps the providers.
 pub(super) struct Reconciler {
     parts: SweepParts,
+    directory: Arc<Directory>,
     templates: Arc<HashMap<TemplateName, Template>>,
     /// The pause between two sweeps of a provider; `None` sweeps only when asked.
     period: Option<Duration>,
@@ -55,7 +62,7 @@ pub(super) struct Reconciler {
 struct ProviderSweep {
     /// At most one at a time.
     turn: Semaphore,
-    /// Somebody wants one before its time.
+    /// A sweep is wanted before its time.
     wake: Notify,
 }
 
@@ -63,6 +70,7 @@ impl Reconciler {
     /// Of all providers.
     pub fn new(
         parts: SweepParts,
+        directory: Arc<Directory>,
         templates: Arc<HashMap<TemplateName, Template>>,
         period: Option<Duration>,
     ) -> Self {
@@ -70,7 +78,7 @@ impl Reconciler {
             (name.clone(), ProviderSweep { turn: Semaphore::new(1), wake: Notify::new() })
         };
         let sweeps = parts.providers.all().map(|(name, _)| sweep(name)).collect();
-        Self { parts, templates, period, sweeps, drift: Drift::default() }
+        Self { parts, directory, templates, period, sweeps, drift: Drift::default() }
     }
 
     /// Sweeps every provider now; returns once that is done.
@@ -79,7 +87,7 @@ impl Reconciler {
         futures_util::future::join_all(all).await;
     }
 
-    /// Has a provider swept soon, where it is swept at all.
+    /// Has a provider swept soon, if it is swept at all.
     pub fn sweep_soon(&self, provider: &ProviderName) {
         if let Some(sweep) = self.sweeps.get(provider) {
             sweep.wake.notify_one();
@@ -100,7 +108,7 @@ impl Reconciler {
         let _turn = self.sweeps.get(name)?.turn.acquire().await.ok()?;
         let guarded = AssertUnwindSafe(sweep::sweep(&self.parts, &self.drift, name)).catch_unwind();
         let Ok(outcome) = guarded.await else {
-            tracing::error!(provider = %name, "a sweep panicked; the next one tries again");
+            tracing::error!(provider = %name, "a sweep panicked; the next one retries");
             return None;
         };
         for new in self.drift.take(name, outcome.swept) {
@@ -130,8 +138,8 @@ fn log(new: &DriftItem) {
     let DriftItem { id, kind, reason, next, .. } = new;
     let kind = kind.as_str();
     if new.kind.is_alarm() {
-        tracing::warn!(item = %id, kind, %reason, %next, "a sweep found what needs a person");
+        tracing::warn!(item = %id, kind, %reason, %next, "found drift that needs a person's decision");
     } else {
-        tracing::info!(item = %id, kind, %reason, %next, "a sweep found drift");
+        tracing::info!(item = %id, kind, %reason, %next, "found drift");
     }
 }

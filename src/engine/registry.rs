@@ -5,7 +5,7 @@
 //!   home took away the successor's entry 274 times in 2,000.
 //! - A sender counts itself as pending under the map's guard, before it lets go of it, and stays
 //!   counted until the actor has taken its message. Passivation removes the entry under the same
-//!   guard only when nobody is pending, so no message is ever left in a queue that nobody reads.
+//!   guard only if no sender is pending, so no message is left in a queue that is never read.
 //! - Messages go through a bounded queue of our own. An actor's mailbox was seen to hold only 16
 //!   at first, and to lose messages behind `ctx.stop()`.
 //!
@@ -52,7 +52,7 @@ struct Registration {
 pub(super) struct Envelope {
     pub message: ActorMessage,
     pub pending: Pending,
-    /// Within what it was sent, for traces.
+    /// The span in which it was sent, for traces.
     pub span: Span,
 }
 
@@ -93,7 +93,7 @@ pub(super) struct Ticket {
 }
 
 impl Ticket {
-    /// Gives the activation up where nobody is about to speak to it; false where somebody is.
+    /// Gives the activation up, unless a sender is about to send to it; then returns false.
     pub fn passivate(&self) -> bool {
         let idle = |entry: &Registration| {
             entry.number == self.number
@@ -102,7 +102,7 @@ impl Ticket {
         self.activations.map.remove_if(&self.home, |_, entry| idle(entry)).is_some()
     }
 
-    /// Gives the activation up at once: who speaks next speaks to a successor.
+    /// Gives the activation up at once: the next message goes to a successor.
     pub fn leave(&self) {
         self.activations.remove(self.home, self.number);
     }
@@ -127,11 +127,11 @@ impl Registry {
     }
 
     /// What the actors use.
-    pub fn parts(&self) -> &ActorParts {
+    pub fn actor_parts(&self) -> &ActorParts {
         &self.parts
     }
 
-    /// Sends without waiting; makes the actor where there is none. Says which activation took it.
+    /// Sends without waiting; starts an actor if there is none. Returns which activation took it.
     pub fn try_send(
         &self,
         home: HomeId,
@@ -174,8 +174,8 @@ impl Registry {
         handle
     }
 
-    /// An activation dropped a message without a word: it is ending, and nobody is to speak to it
-    /// any more. (What a panic unwinds first is the reply; the queue is still open then.)
+    /// An activation dropped a message without an answer: it is ending, and must get no further
+    /// messages. (What a panic unwinds first is the reply; the queue is still open then.)
     pub fn give_up(&self, home: HomeId, activation: ActivationNumber) {
         self.activations.remove(home, activation.0);
     }
@@ -190,12 +190,12 @@ impl Registry {
         self.activations.map.len()
     }
 
-    /// Asks every activation that was not used since `before` to end. It decides by itself.
+    /// Asks every activation that was not used since `before` to end. Each decides by itself.
     pub fn passivate_idle(&self, before: Timestamp) {
         let mut idle: Vec<_> = Vec::new();
         for entry in &self.activations.map {
-            let spoken_to = entry.pending.load(Ordering::SeqCst) > 0;
-            if !spoken_to && entry.last_used.load(Ordering::Relaxed) < before.unix_ms() {
+            let is_pending = entry.pending.load(Ordering::SeqCst) > 0;
+            if !is_pending && entry.last_used.load(Ordering::Relaxed) < before.unix_ms() {
                 idle.push((*entry.key(), entry.queue.clone(), Pending::count(&entry.pending)));
             }
         }

@@ -1,7 +1,6 @@
-//! Homes whose actors end one after the other before anything was durable, and how long each waits
-//! for the next one: a store that refuses again and again, or a row that cannot be read, must
-//! neither keep a core busy nor fill the log. Whoever speaks to the home meanwhile is not kept
-//! waiting: that begins an actor at once.
+//! Backoff of homes whose actors end one after the other before anything was durable. A store that
+//! refuses again and again, or a row that cannot be read, must neither keep a core busy nor fill the
+//! log. A message to the home does not wait for the backoff: it starts an actor at once.
 
 use std::time::Duration;
 
@@ -14,14 +13,14 @@ const PAUSE_FIRST: Duration = Duration::from_millis(100);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// How often the last actors of a home ended like that. A home that rests is not in it.
+/// How often the last actors of a home ended like that. Homes without such an end are not in it.
 #[derive(Default)]
 pub(super) struct RestartBackoff {
     ends: DashMap<HomeId, u32>,
 }
 
 impl RestartBackoff {
-    /// One more has ended; how long the next one is to be waited for.
+    /// One more has ended; how long to wait before the next one is started.
     pub fn pause(&self, home: HomeId) -> Duration {
         let mut ends = self.ends.entry(home).or_insert(0);
         let pause = PAUSE_FIRST.saturating_mul(1 << (*ends).min(16)).min(PAUSE_MAX);
@@ -29,12 +28,12 @@ impl RestartBackoff {
         pause
     }
 
-    /// Something of it is durable, or there is nothing to take up.
-    pub fn rests(&self, home: HomeId) {
+    /// A commit of it is durable, or there is nothing to resume.
+    pub fn reset(&self, home: HomeId) {
         self.ends.remove(&home);
     }
 
-    /// How many homes are restless.
+    /// How many homes have a backoff.
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.ends.len()
@@ -53,7 +52,7 @@ mod tests {
             assert_eq!(restart_backoff.pause(home), Duration::from_millis(pause_ms));
         }
         assert_eq!(restart_backoff.pause(other), PAUSE_FIRST);
-        restart_backoff.rests(home);
+        restart_backoff.reset(home);
         assert_eq!(restart_backoff.pause(home), PAUSE_FIRST);
     }
 }

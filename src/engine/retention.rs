@@ -1,8 +1,8 @@
-//! What is kept for how long: old deliveries and rows of timelines are removed once an hour.
+//! Retention: old deliveries and timeline rows are removed once an hour.
 //!
-//! The store takes them in small bites between other writes. Here, too, there is a pause after
-//! every thousand rows, so that a server which finds a year of them (retention was set for the
-//! first time) goes through them in the background and no delivery waits for that.
+//! The store removes them in small batches between other writes. Here, too, there is a pause after
+//! every thousand rows, so that a server which finds a year of them (retention was set for the first
+//! time) removes them in the background and no delivery waits for that.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,17 +38,17 @@ pub(super) async fn run(env: Arc<Environment>, retention: Retention) {
     loop {
         match round(&env, retention).await {
             Ok(0) => {}
-            Ok(rows) => tracing::info!(rows, "old deliveries and timelines were removed"),
+            Ok(rows) => tracing::info!(rows, "removed old deliveries and timeline rows"),
             Err(error) => {
-                tracing::warn!(%error, "old deliveries and timelines could not all be removed; \
-                                        it is tried again in an hour");
+                tracing::warn!(%error, "failed to remove all old deliveries and timeline rows; \
+                                        retrying in an hour");
             }
         }
         env.clock.sleep_until(env.now().after(ROUND_EVERY)).await;
     }
 }
 
-/// Removes all that is too old now; says how many rows.
+/// Removes all that is too old now; returns how many rows.
 pub(super) async fn round(env: &Environment, retention: Retention) -> Result<u64, CommitError> {
     let mut rows = 0;
     loop {

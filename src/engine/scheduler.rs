@@ -1,8 +1,8 @@
 //! What is due, from the store's index. No actor has a timer.
 //!
-//! One loop asks the store which homes are due and nudges their actors, which decide. It sleeps
-//! until the earliest due time; a commit with an earlier one wakes it. A second loop asks idle
-//! actors to end.
+//! One loop asks the store which homes are due and sends `Due` to their actors, which decide. It sleeps
+//! until the earliest due time; a commit with an earlier one wakes it. A second loop asks idle actors to
+//! end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,11 +16,11 @@ use super::registry::Registry;
 
 /// How many due homes are nudged in one round; the rest follow in the next.
 const ROUND_LEN_MAX: usize = 256;
-/// The pause between two rounds: what is due and cannot be helped yet must not keep a core busy.
+/// The pause between two rounds: what stays due must not keep a core busy.
 const ROUND_PAUSE: Duration = Duration::from_millis(50);
 /// The longest sleep, in case the clock is set forward.
 const SLEEP_MAX: Duration = Duration::from_secs(5);
-/// An actor that was not spoken to for this long is asked to end.
+/// An actor without a message for this long is asked to end.
 const IDLE: Duration = Duration::from_secs(60);
 /// With more activations than this, a tenth of [`IDLE`] is enough.
 const CROWDED: usize = 20_000;
@@ -45,7 +45,7 @@ pub(super) async fn run(env: Arc<Environment>, alarm: Arc<Alarm>, registry: Arc<
             Err(error) => Err(error),
         };
         let next = next.unwrap_or_else(|error| {
-            tracing::error!(%error, "what is due could not be read");
+            tracing::error!(%error, "failed to load what is due");
             None
         });
         let latest = env.now().after(SLEEP_MAX);

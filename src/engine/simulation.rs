@@ -3,14 +3,14 @@
 //! The engine runs as it is, on one thread and in virtual time, against the ports: a clock that
 //! steps (`time`), a store whose commits are slow, fail and land or not at a crash (`store`),
 //! providers that lose answers and act late (`provider`, `objects`, `lists`), GitHub (`github`), callers
-//! (`clients`), people who lay hands on objects (`outsiders`), and somebody else at a provider's
-//! address (`impostors`). GitHub transfers issues (`transfers`), renames and archives repositories
+//! (`clients`), people who change objects at the provider (`outsiders`), and another provider at the
+//! same address (`impostors`). GitHub transfers issues (`transfers`), renames and archives repositories
 //! (`scope_event`). All of that is the `world`, which outlives every server; a `ServerLife` is one server
 //! process. What happens is chosen by the `driver`, how bad it is by the `weather`, both from the
 //! seed (`chance`), so that a seed is one history and can be repeated. In the end it becomes calm, and all must come to `rest`.
 //!
 //! # What a crash is
-//! The local set that a server runs on is dropped, at any step. Dropping runs `Drop` where SIGKILL
+//! The local set that a server runs on is dropped, at any step. Dropping runs `Drop` although SIGKILL
 //! would not: so from the step of the crash on the world ignores that life. Dropping a client never
 //! cancels its call: what was asked of a provider goes on in the world. A group of writes that was
 //! under way has landed or has not, by chance; writes that waited are lost.
@@ -23,38 +23,38 @@
 //! - Once the server said that it has a delivery of a transfer, all names of the issue are one home's,
 //!   for ever. A home that gave way has its sandbox deleted and makes no other, and no home begins
 //!   for an issue that has one.
-//! - Where an issue is never becomes older knowledge.
+//! - The known repository and number of an issue never become older.
 //! - Versions and generations grow; attempts of a sandbox never shrink; another sandbox follows
 //!   only a deleted one.
-//! - A sandbox that a caller was told stays its issue's sandbox until it is deleted.
+//! - A sandbox that a caller was given stays its issue's sandbox until it is deleted.
 //! - An accepted delete is never taken back. A confirmed one means that no object of it is there,
 //!   and none comes back.
 //! - Every phase in which something is under way is left in bounded time, except *deleting*.
 //!
 //! Of what is said and asked:
 //! - A delivery that was acknowledged is durable with what came of it; so is every sandbox that a
-//!   caller is told; nothing is published that is not durable.
-//! - What concerns many issues was told to each of them before it counts as done.
+//!   caller is given; nothing is published that is not durable.
+//! - A delivery that concerns many issues was applied to each of them before it counts as done.
 //! - A provider is asked nothing that is not recorded, and one thing at a time for a home; one that
-//!   the server knows to be somebody else, nothing at all.
+//!   the server knows to have another identity, nothing at all.
 //! - Only objects of the home itself are touched, and only one that carries the sandbox is adopted.
-//! - Nobody is blamed (`object_lost`, `killed_outside`, `duplicate_object`) for an object that nobody
-//!   laid hands on, whatever lists a sweep is shown.
-//! - Nothing begins that is held; a wish ends granted or withdrawn (`holds`).
-//! - What a provider answered is taken; nobody is refused without a fault that explains it; no two
+//! - No outsider is blamed (`object_lost`, `killed_outside`, `duplicate_object`) for an object that
+//!   none changed, whatever lists a sweep is shown.
+//! - Nothing begins that is held; a pending start ends granted or withdrawn (`holds`).
+//! - A provider's answer is taken; no caller is refused without a fault that explains it; no two
 //!   activations of a home write, except behind an actor that ended in the middle.
 //!
 //! # What is checked at rest
 //! Everything that GitHub sent is acknowledged and stored. Each object belongs to the live record
-//! of its home: no orphan. Where no outsider was, sweeps find no drift, and what is recorded as up or
-//! down is there; where only GitHub spoke, an issue that is closed has nothing running. Once all is
-//! released, no wish waits for nothing, and no more are live than may be. Once all is deleted, nothing
+//! of its home: no orphan. If no outsider was, sweeps find no drift, and what is recorded as up or
+//! down is there; if only GitHub spoke, an issue that is closed has nothing running. Once all is
+//! released, no pending start waits for nothing, and no more are live than may be. Once all is deleted, nothing
 //! is left.
 //!
 //! # What providers keep to
 //! The contract of `sandbox.rs`, and not more: an effect comes at the latest at the call's deadline
-//! plus the settle time; a name is never given twice where that is promised, and elsewhere only
-//! where two creates overlap; *absent* is only said of what is not there; a removal may take its
+//! plus the settle time; a name is never given twice if that is promised, and elsewhere only
+//! if two creates overlap; *absent* is only said of what is not there; a removal may take its
 //! time, or end only when it is asked again. Lists alone may be out of date or not complete; and a
 //! *forgetful* provider shows sweeps nothing at all, which no contract covers, only the bound on what
 //! a sweep believes.
@@ -65,8 +65,8 @@
 //!
 //! # Repeating a seed
 //! `SIM_SEED=7 cargo test --lib engine::simulation::the_promise -- --nocapture` lives through one
-//! history; with `SIM_SEEDS=50000` as well through so many from there on. Where the promise is
-//! broken, the history is told: the last lines of the home concerned and of the whole world, or with
+//! history; with `SIM_SEEDS=50000` as well through so many from there on. If the promise is
+//! broken, the history is printed: the last lines of the home concerned and of the whole world, or with
 //! `SIM_TRACE=2000` so many lines of all homes.
 //!
 //! # That it can fail
@@ -98,7 +98,7 @@ use std::sync::Arc;
 
 use world::{Violation, World};
 
-/// How many lines of a broken history are told.
+/// How many lines of a broken history are printed.
 const TRACE_LINES_MAX: usize = 250;
 /// How many histories `cargo test` lives through.
 const SEEDS_OF_TESTS: u64 = 300;
@@ -137,7 +137,7 @@ fn run(seed: u64, traced: bool) -> Result<Arc<World>, (Violation, Arc<World>)> {
     }
 }
 
-/// Lives through the history of a seed, and tells all about it where the promise is broken.
+/// Lives through the history of a seed, and describes it if the promise is broken.
 fn check(seed: u64) -> Result<(), String> {
     let Err(_) = run(seed, false) else { return Ok(()) };
     // Once more, with a trace: keeping one all the time costs more than living.
@@ -202,18 +202,18 @@ fn the_promise_holds_whatever_happens() {
 
 #[test]
 fn a_seed_is_one_history() {
-    let told = |seed| {
+    let trace = |seed| {
         let world = match run(seed, true) {
             Ok(world) | Err((_, world)) => world,
         };
         world.with(|inner| inner.trace_of(None, usize::MAX))
     };
     for seed in 0..20 {
-        let (first, again) = (told(seed), told(seed));
+        let (first, again) = (trace(seed), trace(seed));
         let differs = first.lines().zip(again.lines()).position(|(first, again)| first != again);
-        // What was the same just before it tells where to look.
+        // The lines just before are the same and show the context.
         let from = differs.unwrap_or_default().saturating_sub(12);
-        let shown = |told: &str| told.lines().skip(from).take(16).collect::<Vec<_>>().join("\n");
+        let shown = |trace: &str| trace.lines().skip(from).take(16).collect::<Vec<_>>().join("\n");
         assert_eq!(differs, None, "seed {seed}:\n{}\n\n{}", shown(&first), shown(&again));
         assert_eq!(first.len(), again.len(), "seed {seed}");
     }

@@ -1,5 +1,5 @@
-//! How an engine begins and ends: what is live is published, what is unfinished is taken up, and
-//! at the end provider calls in flight have their time.
+//! How an engine begins and ends: live sandboxes are published, unfinished work is resumed, and at the
+//! end provider calls in flight get time to finish.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -12,16 +12,16 @@ use crate::issue::Rules;
 use crate::issue::step::life_due;
 use crate::sandbox::Lifecycle;
 use crate::store::Store;
-use crate::types::{HomeId, Phase, ProviderName, Template, TemplateName};
+use crate::types::{Phase, ProviderName, Template, TemplateName};
 
 use super::actor::ActorParts;
 use super::actors::Actors;
 use super::admission::capacity::Capacity;
 use super::admission::{Admission, Quotas, grant};
-use super::alarm::Alarm;
 use super::api::{Change, EngineError, Publisher};
 use super::busy::Busy;
 use super::directory::Directory;
+use super::effects::{self, EffectWorker};
 use super::environment::Environment;
 use super::executor::Executor;
 use super::executor::calls::ProviderCalls;
@@ -35,7 +35,7 @@ use super::provider_events;
 use super::providers::Providers;
 use super::publication::Publication;
 use super::reconciler::Reconciler;
-use super::reconciler::sweep::SweepParts;
+use super::reconciler::sides::SweepParts;
 use super::registry::Registry;
 use super::restart_backoff::RestartBackoff;
 use super::retention::{self, Retention};
@@ -48,11 +48,11 @@ const START_PAGE: usize = 1_000;
 
 /// What the engine is made of.
 pub struct EngineParts {
-    /// What is durable.
+    /// The database.
     pub store: Arc<dyn Store>,
-    /// Time.
+    /// The time.
     pub clock: Arc<dyn Clock>,
-    /// Ids and chance.
+    /// Ids and randomness.
     pub ids: Arc<dyn IdSource>,
     /// What is configured of the lifecycle.
     pub rules: Rules,
@@ -64,9 +64,9 @@ pub struct EngineParts {
     pub creates_in_flight: u64,
     /// How many live sandboxes there may be.
     pub quotas: Quotas,
-    /// Who is told what became durable.
+    /// Takes what became durable.
     pub publisher: Arc<dyn Publisher>,
-    /// Where all work runs.
+    /// Runs all work.
     pub spawner: Arc<dyn Spawner>,
     /// The pause between two sweeps of a provider; `None` sweeps only when asked.
     pub reconcile: Option<Duration>,
@@ -75,8 +75,8 @@ pub struct EngineParts {
 }
 
 impl Engine {
-    /// Builds the engine, publishes every live sandbox, and takes up what is unfinished: each
-    /// issue in a transitional phase looks at its provider first.
+    /// Builds the engine, publishes every live sandbox, and resumes unfinished work: each issue in a
+    /// transitional phase looks at its provider first.
     ///
     /// # Errors
     /// [`EngineError::StoreFailed`] when the store cannot be read.
@@ -87,7 +87,7 @@ impl Engine {
         let engine = Self { parts: Arc::new(Parts::new(setup, identities, sweep_period)) };
         let parts = &engine.parts;
         for hold in holds {
-            parts.holds.restore(hold).await?;
+            parts.registry.actor_parts().holds.restore(hold).await?;
         }
         engine.resume().await?;
         parts.spawn_loops(retention);
@@ -96,7 +96,8 @@ impl Engine {
 
     /// Publishes what is live, and wakes the actors of what is unfinished.
     async fn resume(&self) -> Result<(), EngineError> {
-        let Parts { env, .. } = self.parts.as_ref();
+        let Parts { env, registry, .. } = self.parts.as_ref();
+        let ActorParts { publication, admission, restarting, .. } = registry.actor_parts();
         let mut after = None;
         let (mut live, mut unfinished) = (0_usize, 0_usize);
         loop {
@@ -105,8 +106,8 @@ impl Engine {
             after = Some(last.home);
             live += page.len();
             for issue in page {
-                self.parts.publication.publish(Change::as_it_is(&issue));
-                self.parts.admission.confirm(&issue);
+                publication.publish(Change::as_it_is(&issue));
+                admission.count(&issue);
                 let dies = issue.state.record().is_some_and(|record| {
                     let rules = env.rules.providers.get(&record.template.provider);
                     rules.is_some_and(|rules| rules.dies_with_server)
@@ -116,14 +117,14 @@ impl Engine {
                 let is_unfinished = transitional || (dies && phase == Some(Phase::Running));
                 if is_unfinished {
                     unfinished += 1;
-                    self.parts.restarting.insert(issue.home);
+                    restarting.insert(issue.home);
                 }
-                // What is configured of the life over time may be other than when it was stored.
+                // The configured idle time or lifetime may have changed since it was stored.
                 let is_due_otherwise = issue.life_due != life_due(&issue, &env.rules);
                 if is_unfinished || is_due_otherwise {
                     let (activation, wake) = (Activation::default(), ActorMessage::Wake);
                     // A new actor's queue has room; closed means that the arbiter has ended.
-                    if self.parts.registry.try_send(issue.home, activation, wake).is_err() {
+                    if registry.try_send(issue.home, activation, wake).is_err() {
                         return Err(EngineError::ShuttingDown);
                     }
                 }
@@ -133,11 +134,11 @@ impl Engine {
         Ok(())
     }
 
-    /// Stops taking anything in, and waits up to `at_most` for provider calls in flight. What is
-    /// left is looked for at the next start. Returns how many calls were left.
+    /// Accepts nothing more, and waits up to `at_most` for provider calls in flight. The next start
+    /// looks at what is left. Returns how many calls were left.
     pub async fn stop(&self, at_most: Duration) -> usize {
         self.parts.env.begin_stop();
-        self.parts.publication.wake_all();
+        self.parts.registry.actor_parts().publication.wake_all();
         let tasks = &self.parts.executor.tasks;
         tasks.close();
         // Past the bound the calls go on until the process ends.
@@ -147,83 +148,54 @@ impl Engine {
 }
 
 impl Parts {
-    /// Builds the parts from the bottom up. `identities` is who each provider was known to be.
+    /// Builds the parts from the bottom up. `identities` are those in the store.
     fn new(
         setup: EngineParts,
         identities: Vec<(ProviderName, String)>,
         sweep_period: Option<Duration>,
     ) -> Self {
-        let EngineParts { store, clock, ids, rules, spawner, .. } = setup;
+        let EngineParts { store, clock, ids, rules, spawner, publisher, quotas, .. } = setup;
         let env = Arc::new(Environment::new(store, clock, ids, rules, spawner));
         let templates = Arc::new(setup.templates);
         let providers: Providers = setup.providers.into_iter().collect();
         let identities = Arc::new(Identities::new(Arc::clone(&env), providers.clone(), identities));
-        let admission = Arc::new(Admission::new(setup.quotas));
-        let publication = Arc::new(Publication::new(setup.publisher, Arc::clone(&admission)));
-        let directory = Arc::new(Directory::new(Arc::clone(&env)));
-        let holds =
-            Arc::new(Holds::new(Arc::clone(&env), Arc::clone(&admission), Arc::clone(&directory)));
-        let (alarm, busy) = (Arc::<Alarm>::default(), Busy::default());
-        let restarting = Arc::<DashSet<HomeId>>::default();
         let calls = ProviderCalls::new(
             Arc::clone(&env),
             Arc::clone(&identities),
             &providers,
             setup.creates_in_flight,
         );
-        let actor_parts = |registry: &Weak<Registry>| ActorParts {
-            env: Arc::clone(&env),
-            directory: Arc::clone(&directory),
-            executor: Arc::new(Executor::new(
-                calls,
-                Arc::clone(&directory),
-                Weak::<Registry>::clone(registry) as Weak<dyn ActorSender>,
-            )),
-            admission: Arc::clone(&admission),
-            capacity: Capacity::new(Arc::clone(&env), providers.clone()),
-            holds: Arc::clone(&holds),
-            publication: Arc::clone(&publication),
-            alarm: Arc::clone(&alarm),
-            busy: busy.clone(),
-            restarting: Arc::clone(&restarting),
-            unfinished_commits: DashSet::new(),
-            restart_backoff: RestartBackoff::default(),
-            registry: Weak::clone(registry),
-        };
-        // The executor answers to actors, and actors submit calls to it: hence the weak reference.
-        let registry = Arc::new_cyclic(|registry| Registry::new(Arc::new(actor_parts(registry))));
-        let executor = Arc::clone(&registry.parts().executor);
+        let registry = registry(&env, &providers, calls, publisher, quotas);
         let actors = Actors::new(Arc::clone(&env), Arc::clone(&registry));
+        let ActorParts { directory, executor, holds, publication, restarting, .. } =
+            registry.actor_parts();
+        let recorded = Arc::clone(&registry.actor_parts().effects_recorded);
+        let effects = EffectWorker::new(Arc::clone(&env), Arc::clone(executor), recorded);
         let sweeps = SweepParts {
             env: Arc::clone(&env),
             providers: providers.clone(),
             identities,
-            executor: Arc::clone(&executor),
+            executor: Arc::clone(executor),
             actors: actors.clone(),
-            restarting: Arc::clone(&restarting),
+            restarting: Arc::clone(restarting),
         };
+        let reconciler =
+            Reconciler::new(sweeps, Arc::clone(directory), Arc::clone(&templates), sweep_period);
+        let fan_outs = FanOuts::new(Arc::clone(&env), Arc::clone(holds), actors.clone());
+        let (waits_env, publication) = (Arc::clone(&env), Arc::clone(publication));
         Self {
-            merger: Merger::new(Arc::clone(&env), Arc::clone(&directory), actors.clone()),
-            fan_outs: Arc::new(FanOuts::new(Arc::clone(&env), Arc::clone(&holds), actors.clone())),
-            waits: Waits {
-                env: Arc::clone(&env),
-                actors: actors.clone(),
-                publication: Arc::clone(&publication),
-            },
-            reconciler: Arc::new(Reconciler::new(sweeps, Arc::clone(&templates), sweep_period)),
+            merger: Merger::new(Arc::clone(&env), Arc::clone(directory), actors.clone()),
+            fan_outs: Arc::new(fan_outs),
+            waits: Waits { env: waits_env, actors: actors.clone(), publication },
+            effects: Arc::new(effects),
+            reconciler: Arc::new(reconciler),
+            directory: Arc::clone(directory),
+            executor: Arc::clone(executor),
             env,
             templates,
             providers,
             registry,
             actors,
-            directory,
-            executor,
-            admission,
-            holds,
-            publication,
-            alarm,
-            busy,
-            restarting,
         }
     }
 
@@ -231,20 +203,58 @@ impl Parts {
     fn spawn_loops(&self, retention: Retention) {
         let Self { env, registry, .. } = self;
         let spawner = &env.spawner;
-        let alarm = Arc::clone(&self.alarm);
+        let alarm = Arc::clone(&registry.actor_parts().alarm);
         spawner.io(Box::pin(scheduler::run(Arc::clone(env), alarm, Arc::clone(registry))));
         spawner.io(Box::pin(scheduler::passivate(Arc::clone(env), Arc::clone(registry))));
-        let admission = Arc::clone(&self.admission);
+        let admission = Arc::clone(&registry.actor_parts().admission);
         let actors = Arc::<Registry>::clone(registry) as Arc<dyn ActorSender>;
         spawner.io(Box::pin(grant::run(Arc::clone(env), admission, actors)));
         spawner.io(Box::pin(retention::run(Arc::clone(env), retention)));
+        spawner.io(Box::pin(effects::run(Arc::clone(&self.effects))));
         self.reconciler.begin();
         for (name, provider) in self.providers.all() {
-            let (name, events) = (name.clone(), provider.subscribe());
-            let (actors, reconciler) = (self.actors.clone(), Arc::clone(&self.reconciler));
-            let following = provider_events::Following { env: Arc::clone(env), actors, reconciler };
-            spawner.io(Box::pin(provider_events::run(following, name, events)));
+            spawner.io(Box::pin(provider_events::follow(
+                Arc::clone(env),
+                self.actors.clone(),
+                Arc::clone(&self.reconciler),
+                name.clone(),
+                provider.subscribe(),
+            )));
         }
         spawner.io(Box::pin(fanout::run(Arc::clone(&self.fan_outs))));
     }
+}
+
+/// Builds the registry, with all that actors use. The executor answers to actors by way of the
+/// registry, and actors submit calls to the executor: hence its weak reference.
+fn registry(
+    env: &Arc<Environment>,
+    providers: &Providers,
+    calls: ProviderCalls,
+    publisher: Arc<dyn Publisher>,
+    quotas: Quotas,
+) -> Arc<Registry> {
+    let directory = Arc::new(Directory::new(Arc::clone(env)));
+    let admission = Arc::new(Admission::new(quotas));
+    let holds = Holds::new(Arc::clone(env), Arc::clone(&admission), Arc::clone(&directory));
+    let parts = |registry: &Weak<Registry>| {
+        let actors = Weak::<Registry>::clone(registry) as Weak<dyn ActorSender>;
+        ActorParts {
+            env: Arc::clone(env),
+            executor: Arc::new(Executor::new(calls, Arc::clone(&directory), actors)),
+            directory,
+            capacity: Capacity::new(Arc::clone(env), providers.clone()),
+            holds: Arc::new(holds),
+            publication: Arc::new(Publication::new(publisher, Arc::clone(&admission))),
+            admission,
+            alarm: Arc::default(),
+            effects_recorded: Arc::default(),
+            busy: Busy::default(),
+            restarting: Arc::default(),
+            unfinished_commits: DashSet::new(),
+            restart_backoff: RestartBackoff::default(),
+            registry: Weak::clone(registry),
+        }
+    };
+    Arc::new_cyclic(|registry| Registry::new(Arc::new(parts(registry))))
 }

@@ -3,6 +3,7 @@
 
 mod admission;
 mod breaker;
+mod effects;
 pub(in crate::engine) mod executor;
 mod fast;
 mod provider;
@@ -72,9 +73,9 @@ impl IdSource for TrapIds {
     }
 }
 
-struct Nobody;
+struct NoPublisher;
 
-impl Publisher for Nobody {
+impl Publisher for NoPublisher {
     fn publish(&self, _: Arc<Change>) {}
 }
 
@@ -91,6 +92,7 @@ fn template() -> Template {
         network: Network::None,
         ports: Vec::new(),
         on_limit: OnLimit::Kill,
+        workload: crate::types::Workload::default(),
     }
 }
 
@@ -202,7 +204,7 @@ impl EngineBench {
             providers,
             creates_in_flight: 2,
             quotas,
-            publisher: Arc::new(Nobody),
+            publisher: Arc::new(NoPublisher),
             spawner: Arc::new(Threads {
                 arbiter: arbiter.handle(),
                 io: tokio::runtime::Handle::current(),

@@ -1,4 +1,4 @@
-//! Following an issue until something holds: what `?wait=` does.
+//! Follows an issue until something holds: what `?wait=` does.
 
 use std::sync::Arc;
 use std::time::Duration;

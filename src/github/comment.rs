@@ -1,21 +1,21 @@
 //! Commands in comments: a line of its own that begins with the command word.
 //!
 //! # Guarantees
-//! Text that somebody only quotes or shows never counts: block quotes, fenced and indented code,
+//! Text that is only quoted or shown never counts: block quotes, fenced and indented code,
 //! and what HTML hides or sets apart (`<!-- -->`, `<pre>`, `<blockquote>`) are skipped. The first
 //! command of a comment is the one that counts.
 //!
 //! # Words for the sandbox, words for the agent
-//! One of the words `stop`, `start`, `retry`, `delete`, `status` means the sandbox itself where it
+//! One of the words `stop`, `start`, `retry`, `delete`, `status` means the sandbox itself if it
 //! stands alone behind the command, whatever its case; marks behind it (`stop!`) are no words. As
 //! soon as any other word stands on the line, the whole of it is text for the agent: "stop please"
-//! as much as "delete the old migrations". So nobody has to guess which sentences are taken for
-//! commands.
+//! as much as "delete the old migrations". So people need not guess which sentences are taken
+//! for commands.
 //!
 //! # What is accepted
 //! This reads lines, it is no Markdown parser. A line that Markdown would draw into the quote
 //! above it, although its author did not mark it as quoted, counts; a line indented by four
-//! columns never does, also where Markdown would read it as ordinary text.
+//! columns never does, also if Markdown would read it as ordinary text.
 
 /// What a comment asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,35 +58,52 @@ impl Management {
 
 /// Finds the first command in a comment. An empty command word turns commands off.
 pub fn find(command: &str, text: &str) -> Option<Said> {
+    let (line, _) = command_line(command, text)?;
+    command_in(command, line).map(|(said, _)| said)
+}
+
+/// The words for the agent: all that follows the first command of a comment, to the comment's end.
+/// `None` when the comment asks for no work or no words follow.
+pub fn text_behind<'a>(command: &str, text: &'a str) -> Option<&'a str> {
+    let (line, rest) = command_line(command, text)?;
+    let (said, words) = command_in(command, line)?;
+    // The words stand at the end of their line.
+    let behind = &text[text.len() - rest.len() - words.len()..];
+    Some(behind.trim()).filter(|words| said == Said::Work && !words.is_empty())
+}
+
+/// The line that gives the first command, without its end, and the text from its end on.
+fn command_line<'a>(command: &str, text: &'a str) -> Option<(&'a str, &'a str)> {
     if command.is_empty() {
         return None;
     }
     let mut block = Block::Text;
-    for line in text.lines() {
+    let mut at = 0;
+    for whole in text.split_inclusive('\n') {
+        let line = whole.lines().next().unwrap_or_default();
+        let end = at + line.len();
+        at += whole.len();
+        // A line that leaves the list item around a fence is text again.
+        let is_text = match block {
+            Block::Text => true,
+            Block::Fence(fence) => fence.left_by(line),
+            Block::Html(_) => false,
+        };
         block = match block {
-            Block::Text => {
-                if let Some(said) = command_in(command, line) {
-                    return Some(said);
-                }
-                Block::opened_by(line)
+            _ if is_text && command_in(command, line).is_some() => {
+                return Some((line, &text[end..]));
             }
-            Block::Fence(fence) if fence.left_by(line) => {
-                // The line stands behind the list item that held the fence: it is text again.
-                if let Some(said) = command_in(command, line) {
-                    return Some(said);
-                }
-                Block::opened_by(line)
-            }
+            _ if is_text => Block::opened_by(line),
             Block::Fence(fence) if fence.closed_by(line) => Block::Text,
             Block::Html(end) if contains_ignoring_case(line, end) => Block::Text,
-            inside @ (Block::Fence(_) | Block::Html(_)) => inside,
+            inside @ (Block::Text | Block::Fence(_) | Block::Html(_)) => inside,
         };
     }
     None
 }
 
-/// The command that a line of ordinary text gives.
-fn command_in(command: &str, line: &str) -> Option<Said> {
+/// The command that a line of ordinary text gives, and what stands behind it on the line.
+fn command_in<'a>(command: &str, line: &'a str) -> Option<(Said, &'a str)> {
     let (indent, line) = split_indent(line);
     if indent > CODE_INDENT_MIN - 1 {
         return None;
@@ -101,7 +118,7 @@ fn command_in(command: &str, line: &str) -> Option<Said> {
     }
     let alone = rest.trim().trim_end_matches(ENDS);
     let managed = Management::ALL.into_iter().find(|m| m.as_str().eq_ignore_ascii_case(alone));
-    Some(managed.map_or(Said::Work, Said::Manage))
+    Some((managed.map_or(Said::Work, Said::Manage), rest))
 }
 
 /// Marks that may end a word.

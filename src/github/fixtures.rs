@@ -1,5 +1,5 @@
-//! Our own deliveries in the shape of real ones, for `demo`, tests and benchmarks. What they tell
-//! stands in `fixtures/README.md`.
+//! Our own deliveries in the shape of real ones, for `demo`, tests and benchmarks. What they mean
+//! is in `fixtures/README.md`.
 //!
 //! They are part of the program, so that `demo` needs no files beside it.
 

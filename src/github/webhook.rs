@@ -8,9 +8,9 @@
 //! - Pure: no IO, no clock. The same delivery under the same policy always means the same.
 //! - Tolerant: only the fields that are used are named; what may be null or absent may be. A new
 //!   action or event is acknowledged with a reason, never an error.
-//! - No trigger or command without a right to it (`sender`); what anybody does to an issue as a
-//!   fact (it is closed, deleted, edited, transferred, the label is gone) applies whoever did it.
-//! - What repositories do not match the configured ones is ignored, with one exception: where one
+//! - No trigger or command without a right to it (`sender`); what any person does to an issue as a
+//!   fact (it is closed, deleted, edited, transferred, the label is gone) applies for every sender.
+//! - What repositories do not match the configured ones is ignored, with one exception: if one
 //!   side of a transfer or of a new name matches, it is followed. So an issue that leaves them keeps
 //!   its sandbox and is found by its new name; what happens to it there is ignored from then on.
 //!
@@ -20,6 +20,7 @@
 
 mod body;
 mod effect;
+mod instruction;
 mod payload;
 mod scope_event;
 mod sender;
@@ -46,7 +47,7 @@ pub enum Interpreted {
     FanOut(Box<FanOut>),
     /// It has no effect.
     Ignored {
-        /// Its action, such as `pinned`; empty where it has none.
+        /// Its action, such as `pinned`; empty if it has none.
         action: String,
         /// Why it has no effect, in words.
         reason: String,
@@ -77,12 +78,12 @@ pub fn interpret(
             "the event's name must be of lower-case letters, digits and '_'".into(),
         ));
     }
-    let told = DeliveryHead { delivery, received_at, event };
+    let head = DeliveryHead { delivery, received_at, event };
     match event {
         "repository" | "label" | "installation" | "installation_repositories" => {
-            told.scope_event(policy, body)
+            head.scope_event(policy, body)
         }
-        _ => told.of_issue(policy, body),
+        _ => head.of_issue(policy, body),
     }
 }
 
@@ -110,7 +111,7 @@ impl DeliveryHead<'_> {
             Moved::Away => match payload.after().name() {
                 Ok(there) => (there, Some(here)),
                 Err(_) => {
-                    return ignored(&action, "it does not say where the issue went".into());
+                    return ignored(&action, "the payload does not name the new issue".into());
                 }
             },
             // Without what identifies it there the transfer can not be followed, and still is one.
@@ -123,6 +124,8 @@ impl DeliveryHead<'_> {
         match effect::decide(policy, act, &payload) {
             Decision::Ignore(reason) => ignored(&action, reason),
             Decision::Apply { effect, comment } => {
+                let instruction =
+                    instruction::instruction(policy, &effect, &payload, self.received_at);
                 Ok(Interpreted::Issue(Box::new(IssueDelivery {
                     delivery: self.delivery,
                     received_at: self.received_at,
@@ -133,6 +136,7 @@ impl DeliveryHead<'_> {
                     installation: payload.installation.as_ref().and_then(|it| it.id),
                     action,
                     effect,
+                    instruction,
                 })))
             }
         }
@@ -211,9 +215,7 @@ fn news(
         repository,
         repository_id,
         number,
-        title: text(|issue| issue.title.as_ref())
-            .map(|title| title.chars().take(TITLE_LEN_MAX).collect())
-            .unwrap_or_default(),
+        title: issue.map(title_of).unwrap_or_default(),
         url: text(|issue| issue.html_url.as_ref())
             .filter(|url| url.len() <= URL_LEN_MAX && is_web_address(url)),
         open,
@@ -224,6 +226,11 @@ fn news(
             .and_then(Timestamp::parse)
             .unwrap_or(received_at),
     }
+}
+
+/// The title of an issue, bounded; empty when there is none.
+fn title_of(issue: &payload::Issue) -> String {
+    issue.title.as_deref().unwrap_or_default().chars().take(TITLE_LEN_MAX).collect()
 }
 
 /// An address is shown as a link: anything but a web address (`javascript:`, …) is left out.

@@ -1,4 +1,4 @@
-//! The programs' API under `/v1`, a file for each resource.
+//! The API for programs below `/v1`, one file for each resource.
 
 pub mod commands;
 pub mod deliveries;
@@ -30,9 +30,9 @@ use super::query::Query;
 
 /// Longest `?wait=`, in seconds.
 const WAIT_SECS_MAX: u64 = 300;
-/// How long work waits for its sandbox to run where `?wait=` does not say, in seconds.
+/// Default of `?wait=` for work in a sandbox, in seconds.
 const WORK_WAIT_SECS: u64 = 30;
-/// Entries of a page, where `?limit=` does not say.
+/// Default of `?limit=`.
 const LIMIT_DEFAULT: u64 = 50;
 /// Most entries of a page.
 const LIMIT_MAX: u64 = 200;
@@ -50,7 +50,7 @@ fn page(query: &mut Query) -> Result<PageAsk, ApiError> {
     Ok(PageAsk { limit, cursor: query.text("cursor")? })
 }
 
-/// What of a list that is in memory is on a page, and the cursor of the next one.
+/// One page of a list in memory, and the cursor of the next page.
 fn page_of<'a, T>(all: &'a [T], page: &PageAsk) -> Result<(&'a [T], Option<String>), ApiError> {
     let from: usize = match &page.cursor {
         None => 0,
@@ -61,7 +61,7 @@ fn page_of<'a, T>(all: &'a [T], page: &PageAsk) -> Result<(&'a [T], Option<Strin
     Ok((all.get(from..upto).unwrap_or_default(), next))
 }
 
-/// An answer that is JSON already.
+/// Answers with JSON text.
 fn ready(json: Bytes) -> HttpResponse {
     HttpResponse::Ok().insert_header((header::CONTENT_TYPE, "application/json")).body(json)
 }

@@ -1,8 +1,8 @@
-//! How often an address gave a wrong token, in bounded memory.
+//! Counts wrong tokens by address, in bounded memory.
 //!
-//! An IPv6 client owns a /64 at least, so that is what is counted. Where more addresses fail than
-//! are kept, the one whose window began first is forgotten: an attacker with thousands of
-//! addresses gets some more guesses, never the server's memory.
+//! IPv6 addresses are counted by /64, since a client owns at least that. If too many addresses
+//! fail, the one with the oldest window is forgotten: an attacker with thousands of addresses gets
+//! some more guesses, but cannot exhaust memory.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -31,8 +31,8 @@ struct Failures {
 }
 
 impl Attempts {
-    /// For how many more seconds the address is refused; `None` where it is not. A caller without
-    /// an address (a test without a socket) is never refused.
+    /// For how many more seconds the address is blocked, if it is. A caller without an address (a
+    /// test without a socket) is never blocked.
     pub fn blocked_secs(&self, address: Option<IpAddr>, now: Timestamp) -> Option<u32> {
         let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = failures.get(&network(address?))?;
@@ -40,7 +40,7 @@ impl Attempts {
         (seen.count >= FAILURES_MAX).then(|| u32::try_from(left.as_secs()).unwrap_or(0) + 1)
     }
 
-    /// The address gave a wrong token.
+    /// Counts a wrong token.
     pub fn failed(&self, address: Option<IpAddr>, now: Timestamp) {
         let Some(address) = address.map(network) else { return };
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);

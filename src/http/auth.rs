@@ -1,10 +1,9 @@
-//! Who is calling: the admin token, or a session of the page.
+//! Authentication: by the admin token, or by a session of the dashboard.
 //!
-//! The token is kept as its SHA-256 and compared in constant time. Wrong ones are counted for
-//! each address; an address that gives too many is refused for a while, right or wrong, so that
-//! guessing costs time. A session's cookie reads everything under `/v1`; to change something it
-//! needs the same origin and the session's form token as well, since a browser sends the cookie
-//! along whoever wrote the page that asks.
+//! The token is kept as its SHA-256 and compared in constant time. Wrong tokens are counted by
+//! address; an address with too many is blocked for a while, so that guessing takes time. A
+//! session's cookie can read everything below `/v1`. A change also needs the same origin and the
+//! session's form token, since browsers send the cookie with requests of foreign pages.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -23,10 +22,10 @@ use super::Shared;
 use super::error::{ApiError, Code};
 use super::sessions::{SESSION_COOKIE, SessionKey};
 
-/// The header in which a script gives its session's form token.
+/// The header in which a script sends its session's form token.
 pub const FORM_TOKEN_HEADER: &str = "x-form-token";
 
-/// SHA-256 of a token: what is kept of it.
+/// The SHA-256 of a token.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TokenHash([u8; 32]);
 
@@ -36,12 +35,12 @@ impl TokenHash {
         Self(Sha256::digest(token.expose().as_bytes()).into())
     }
 
-    /// For what is bound to the token.
+    /// The bytes of the hash, for data that is bound to the token.
     pub(super) const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// Whether this is the token, in a time that does not depend on where it differs.
+    /// Compares a token in constant time.
     pub fn matches(&self, given: &str) -> bool {
         let given: [u8; 32] = Sha256::digest(given.as_bytes()).into();
         self.0.ct_eq(&given).into()
@@ -54,29 +53,28 @@ impl std::fmt::Debug for TokenHash {
     }
 }
 
-/// The admin token in force, as its hash. It can be replaced while the server runs; what is cloned
-/// shares it.
+/// The hash of the admin token in force. It can be replaced while the server runs; clones share it.
 #[derive(Clone, Debug)]
 pub struct LiveToken(Arc<watch::Sender<TokenHash>>);
 
 impl LiveToken {
-    /// This one is in force at first.
+    /// Starts with this token.
     pub fn new(token: TokenHash) -> Self {
         Self(Arc::new(watch::Sender::new(token)))
     }
 
-    /// The one that is in force now.
+    /// The token in force.
     pub fn in_force(&self) -> TokenHash {
         self.0.borrow().clone()
     }
 
-    /// From now on this one is in force. What goes on by the old one, or by a session that was
-    /// begun with it, ends; links that were made with it are worth nothing.
+    /// Replaces the token. Streams and sessions that began with the old one end, and its log-in
+    /// links become invalid.
     pub fn replace(&self, token: TokenHash) {
         self.0.send_replace(token);
     }
 
-    /// Tells when it is replaced.
+    /// Notices replacements.
     pub(super) fn watch(&self) -> watch::Receiver<TokenHash> {
         self.0.subscribe()
     }
@@ -87,18 +85,18 @@ impl LiveToken {
 pub struct Caller {
     /// The account whose sandboxes it may see and change.
     pub account: AccountName,
-    /// What is known of it: `admin` or `page`.
+    /// `admin` or `page`.
     pub name: &'static str,
     /// Its request's id.
     pub request_id: Arc<str>,
-    /// The session it has, where it is one of the page.
+    /// The session of a caller from the dashboard.
     pub session: Option<SessionKey>,
-    /// Tells of every admin token that came into force since before its own was looked at.
+    /// Notices every admin token that came into force since before this caller was authenticated.
     pub token: watch::Receiver<TokenHash>,
 }
 
 impl Caller {
-    /// The same as the cause of a step.
+    /// The caller as the cause of a step.
     pub fn cause(&self) -> Cause {
         Cause::Caller { name: self.name.to_owned(), request_id: self.request_id.to_string() }
     }
@@ -109,22 +107,22 @@ impl FromRequest for Caller {
     type Future = std::future::Ready<Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        // Put there by the gate in front of everything under /v1; a route elsewhere has none.
+        // The middleware sets it for routes below /v1.
         std::future::ready(request.extensions().get::<Self>().cloned().ok_or_else(unauthorized))
     }
 }
 
-/// Finds out who calls something under `/v1`.
+/// Authenticates a request below `/v1`.
 ///
 /// # Errors
-/// 401 without a valid token or session, 403 for a change by a session from elsewhere, 429 for
-/// an address that gave too many wrong tokens.
+/// 401 without a valid token or session, 403 for a change by a session from another origin, 429
+/// for an address that sent too many wrong tokens.
 pub async fn authenticate(
     shared: &Shared,
     request: &HttpRequest,
     request_id: &Arc<str>,
 ) -> Result<Caller, ApiError> {
-    // Before anything is compared: what goes on for long must not miss a change in between.
+    // Before the comparison, so that a long answer cannot miss a change in between.
     let token = shared.edge.admin_token.watch();
     let caller = |name, session| Caller {
         account: AccountName::default_account(),
@@ -145,7 +143,7 @@ pub async fn authenticate(
     Ok(caller("page", Some(session)))
 }
 
-/// Whether the request carries the admin token; for routes that are open to some without it.
+/// Requires the admin token; for routes that are open to local callers without it.
 ///
 /// # Errors
 /// As [`authenticate`].
@@ -154,10 +152,10 @@ pub fn require_token(shared: &Shared, request: &HttpRequest) -> Result<(), ApiEr
     check_token(shared, client_address(shared, request), bearer(given))
 }
 
-/// Compares a token, counting the wrong ones of the address it came from.
+/// Compares a token, and counts wrong ones by address.
 ///
 /// # Errors
-/// 401 where it is wrong, 429 where the address gave too many wrong ones.
+/// 401 if it is wrong, 429 if the address gave too many wrong ones.
 pub fn check_token(
     shared: &Shared,
     address: Option<IpAddr>,
@@ -167,7 +165,7 @@ pub fn check_token(
     attempt(shared, address, || given.is_some_and(|token| in_force.matches(token)))
 }
 
-/// Uses a log-in link up, counting the wrong ones as wrong tokens.
+/// Uses a log-in link up. Wrong links count as wrong tokens.
 ///
 /// # Errors
 /// As for [`check_token`].
@@ -176,7 +174,7 @@ pub fn take_link(shared: &Shared, address: Option<IpAddr>, key: &str) -> Result<
     attempt(shared, address, || shared.edge.login_links.take(key, now))
 }
 
-/// Tries a credential, unless its address gave too many wrong ones.
+/// Checks a credential, unless its address sent too many wrong ones.
 fn attempt(
     shared: &Shared,
     address: Option<IpAddr>,
@@ -184,8 +182,8 @@ fn attempt(
 ) -> Result<(), ApiError> {
     let now = shared.edge.clock.now();
     if let Some(secs) = shared.attempts.blocked_secs(address, now) {
-        let error = ApiError::new(Code::TooManyAttempts, "too many wrong tokens from this address");
-        return Err(error.hint("wait, then try the right one").retry_after(secs));
+        let error = ApiError::new(Code::TooManyAttempts, "this address sent too many wrong tokens");
+        return Err(error.hint("wait, then send the right token").retry_after(secs));
     }
     if is_right() {
         return Ok(());
@@ -194,7 +192,7 @@ fn attempt(
     Err(unauthorized())
 }
 
-/// How the server is reached: as configured, or as this request did.
+/// The server's address: as configured, or as in this request.
 pub fn base_url(shared: &Shared, request: &HttpRequest) -> String {
     match &shared.edge.public_url {
         Some(url) => url.trim_end_matches('/').to_owned(),
@@ -205,10 +203,10 @@ pub fn base_url(shared: &Shared, request: &HttpRequest) -> String {
     }
 }
 
-/// The session that the request's cookie names, if it has not ended.
+/// The session of the request's cookie, if it has not ended.
 ///
 /// # Errors
-/// 503 where the store cannot be read.
+/// 503 if the store cannot be read.
 pub async fn session(
     shared: &Shared,
     request: &HttpRequest,
@@ -217,10 +215,10 @@ pub async fn session(
     shared.sessions.find(cookie.value(), shared.edge.clock.now()).await
 }
 
-/// Whether a change by a session was really asked by its page.
+/// Checks that a change by a session comes from its own page.
 ///
 /// # Errors
-/// 403 where it came from another origin or without the session's form token.
+/// 403 if it comes from another origin or without the session's form token.
 pub fn check_change(
     shared: &Shared,
     request: &HttpRequest,
@@ -230,15 +228,15 @@ pub fn check_change(
     check_origin(shared, request)?;
     if !session.form_token_matches(form_token) {
         return Err(ApiError::new(Code::Forbidden, "the form token is missing or wrong")
-            .hint("load the page again"));
+            .hint("load the page again, then repeat the action"));
     }
     Ok(())
 }
 
-/// Whether a form was sent from a page of this server.
+/// Checks that a request comes from a page of this server.
 ///
 /// # Errors
-/// 403 where the browser says, or leaves open, that it was another's.
+/// 403 if it comes from another page, or if the browser does not say.
 pub fn check_origin(shared: &Shared, request: &HttpRequest) -> Result<(), ApiError> {
     let headers = request.headers();
     let same_site = text(headers, "sec-fetch-site").is_none_or(|site| site == "same-origin");
@@ -250,7 +248,7 @@ pub fn check_origin(shared: &Shared, request: &HttpRequest) -> Result<(), ApiErr
         return Ok(());
     }
     Err(ApiError::new(Code::Forbidden, "the request did not come from this server's own page")
-        .hint("behind a proxy, set public_url to the address that people use"))
+        .hint("if the server is behind a proxy, set public_url to its public address"))
 }
 
 fn is_origin_of(origin: &str, url: &str) -> bool {
@@ -258,14 +256,14 @@ fn is_origin_of(origin: &str, url: &str) -> bool {
         .is_some_and(|rest| !origin.is_empty() && (rest.is_empty() || rest.starts_with('/')))
 }
 
-/// The client's address: the peer's, or behind a trusted proxy what the nearest proxy that is
-/// not trusted any more was told.
+/// The client's address: the peer's, or behind trusted proxies the last forwarded address that is
+/// not a trusted proxy's.
 pub fn client_address(shared: &Shared, request: &HttpRequest) -> Option<IpAddr> {
     let peer = request.peer_addr()?.ip();
     let trusted = &shared.edge.trusted_proxies;
     if !trusted.contains(&peer) {
-        // A proxy on this machine that nobody named: whoever comes through it shares one count,
-        // which is not that of the people on the machine itself.
+        // An untrusted proxy on this machine: all its clients share one count, apart from that of
+        // direct local clients.
         let behind = peer.to_canonical().is_loopback() && !is_local(request);
         return Some(if behind { BEHIND_A_PROXY } else { peer });
     }
@@ -278,10 +276,10 @@ pub fn client_address(shared: &Shared, request: &HttpRequest) -> Option<IpAddr> 
     Some(hops.into_iter().rev().find(|hop| !trusted.contains(hop)).unwrap_or(peer))
 }
 
-/// What stands for all who come through a proxy on this machine that is not trusted.
+/// Stands for all clients of an untrusted proxy on this machine.
 const BEHIND_A_PROXY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// Whether the request comes from this very machine, and not through a proxy on it.
+/// Whether the request comes from this machine, and not through a proxy.
 pub fn is_local(request: &HttpRequest) -> bool {
     let proxied = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
     request.peer_addr().is_some_and(|peer| peer.ip().to_canonical().is_loopback())
@@ -298,7 +296,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 }
 
 fn unauthorized() -> ApiError {
-    ApiError::new(Code::Unauthorized, "a valid token is needed")
+    ApiError::new(Code::Unauthorized, "the token is missing or wrong")
         .hint("send Authorization: Bearer <admin token>")
         .header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"issuebox\""))
 }

@@ -1,11 +1,11 @@
-//! Request bodies, read under three bounds: the size of one, the time it may take, and the sum of
-//! all that are being read at the same moment.
+//! Request bodies, read within three limits: the size of one, its time, and the sum of all that are
+//! read at the same time.
 //!
-//! actix-web has no time-out for bodies and no bound on their sum, so a few hundred slow senders
-//! of large bodies could take all memory. Here a body counts what has arrived of it until it is
-//! dropped; where the sum is used up the sender is told to come back. After an early refusal
-//! actix-web keeps reading for [`Limits::linger`](super::Limits::linger) and throws away, so that
-//! the client gets the answer instead of a reset connection.
+//! actix-web limits neither the time nor the sum of bodies, so a few hundred slow senders of large
+//! bodies could exhaust memory. Here the received bytes of a body count until it is dropped; when
+//! the budget is used up, the answer is 503 with `Retry-After`. After an early refusal actix-web
+//! reads and discards for [`Limits::linger`](super::Limits::linger), so that the client gets the
+//! answer instead of a connection reset.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,11 +23,11 @@ use super::Shared;
 use super::error::{ApiError, Code};
 use super::fields::Fields;
 
-/// How much is set aside for a body before any of it has come, in bytes: more than nearly every
-/// delivery has, and little enough to be set aside for everyone who only claims a length.
+/// Largest allocation before a body arrives, in bytes: enough for nearly every delivery, and small
+/// enough for clients that only declare a length.
 const RESERVED_LEN_MAX: usize = 32 * 1024;
 
-/// The sum of bodies that are being read.
+/// The budget of all bodies in memory.
 #[derive(Debug)]
 pub struct Budget {
     used: AtomicUsize,
@@ -35,12 +35,12 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Nothing is being read; at most `max` bytes may be.
+    /// An unused budget of `max` bytes.
     pub fn new(max: usize) -> Self {
         Self { used: AtomicUsize::new(0), max }
     }
 
-    /// How many bytes are in memory now.
+    /// The bytes in memory.
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
@@ -51,7 +51,7 @@ impl Budget {
     }
 }
 
-/// What one body holds of the budget; given back when dropped.
+/// The share of one body in the budget, given back on drop.
 #[derive(Debug)]
 struct BudgetShare {
     budget: Arc<Budget>,
@@ -64,7 +64,7 @@ impl Drop for BudgetShare {
     }
 }
 
-/// A body that was read whole. It counts towards the sum until it is dropped.
+/// A complete body. It counts towards the budget until it is dropped.
 #[derive(Debug)]
 pub struct Body {
     bytes: Bytes,
@@ -79,11 +79,11 @@ impl std::ops::Deref for Body {
     }
 }
 
-/// Reads a body whole.
+/// Reads a complete body.
 ///
 /// # Errors
-/// 413 where it is longer than `len_max`, 408 where it takes longer than `time_max`, 503 where
-/// the sum of bodies is used up, 400 where it breaks off.
+/// 413 if it is longer than `len_max`, 408 if it takes longer than `time_max`, 503 if the budget is
+/// used up, 400 if it ends early.
 pub async fn read<S>(
     declared: Option<u64>,
     body: S,
@@ -100,7 +100,7 @@ where
     let mut held = BudgetShare { budget: Arc::clone(budget), bytes: 0 };
     let collect = async {
         let mut body = std::pin::pin!(body);
-        // Made once instead of grown, but on the word of a header no more than what is usual.
+        // One allocation, but a declared length is trusted only up to the usual size.
         let likely = declared.map_or(0, |len| usize::try_from(len).unwrap_or(usize::MAX));
         let mut whole = BytesMut::with_capacity(likely.min(RESERVED_LEN_MAX));
         while let Some(chunk) = body.next().await {
@@ -109,9 +109,12 @@ where
                 return Err(too_large(len_max as u64));
             }
             if !held.budget.take(chunk.len()) {
-                return Err(ApiError::new(Code::Overloaded, "too many large bodies at once")
-                    .hint("nothing was stored; send it again in a moment")
-                    .retry_after(1));
+                return Err(ApiError::new(
+                    Code::Overloaded,
+                    "too many large request bodies at the same time",
+                )
+                .hint("nothing was stored; retry in a moment")
+                .retry_after(1));
             }
             held.bytes += chunk.len();
             whole.extend_from_slice(&chunk);
@@ -131,18 +134,17 @@ pub fn too_large(len_max: u64) -> ApiError {
 
 /// 408.
 pub fn too_slow() -> ApiError {
-    cut_short(ApiError::new(Code::RequestTimeout, "the body did not come in time"))
+    cut_short(ApiError::new(Code::RequestTimeout, "the body did not arrive in time"))
 }
 
-/// An answer to a body that nobody reads to its end: the rest of it may still come, so the connection
-/// cannot serve another request.
+/// Closes the connection after an answer to an unread body: the rest of the body may still arrive.
 pub fn cut_short(error: ApiError) -> ApiError {
     error.header(header::CONNECTION, header::HeaderValue::from_static("close"))
 }
 
 /// 400: the client went away or broke the framing.
 pub fn broken_off(error: PayloadError) -> ApiError {
-    ApiError::new(Code::InvalidRequest, format!("the body broke off: {error}"))
+    ApiError::new(Code::InvalidRequest, format!("the body ended early: {error}"))
 }
 
 /// The length that a request's header declares.
@@ -150,8 +152,7 @@ pub fn declared_len(request: &HttpRequest) -> Option<u64> {
     request.headers().get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// The JSON object in a request's body. Whatever content type it is said to be: a body sent by
-/// `curl -d` says that it is a form.
+/// The JSON object in a request's body, with any content type: `curl -d` declares a form.
 #[derive(Debug)]
 pub struct JsonBody(pub Fields);
 

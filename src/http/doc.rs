@@ -1,5 +1,5 @@
-//! What the served description says beyond its routes: its head, how to authenticate, and the
-//! answers that all routes of a kind share.
+//! Completes the served description: its head, authentication, and the answers that kinds of routes
+//! share.
 //!
 //! A handler's description lists its own answers, and the [groups](super::answers) of errors that
 //! it can answer with. Errors that a whole kind of routes shares (the gate under `/v1`, bodies,
@@ -36,8 +36,8 @@ const TAGS: [(&str, &str); 9] = [
     ("sandboxes", "Sandboxes: list, ensure, stop, start, retry and delete them"),
     ("work", "Commands, files, terminals, ports and logs of a sandbox"),
     ("events", "Changes of sandboxes, as they happen"),
-    ("deliveries", "Webhook deliveries and what came of them"),
-    ("holds", "Holds: while one is in force nothing that it covers is created or started"),
+    ("deliveries", "Webhook deliveries and their results"),
+    ("holds", "Holds: they prevent creates and starts until they are released"),
     ("server", "The server itself: health, metrics, drift and this description"),
     ("webhooks", "The address that GitHub sends deliveries to"),
     ("page", "The dashboard"),
@@ -137,7 +137,8 @@ fn split_summary(operation: &mut Operation) {
     let summary = summary.replace('\n', " ");
     let (first, rest) = summary.split_once(". ").unwrap_or((summary.trim_end_matches('.'), ""));
     let description = operation.description.take().unwrap_or_default();
-    operation.description = Some(format!("{rest}\n\n{description}").trim().to_owned());
+    let description = format!("{rest}\n\n{description}").trim().to_owned();
+    operation.description = Some(description).filter(|text| !text.is_empty());
     operation.summary = Some(first.to_owned());
 }
 
@@ -227,8 +228,11 @@ mod tests {
 
     #[test]
     fn every_code_belongs_to_an_answer_with_its_status() {
-        // These come before or instead of any route.
-        let mut seen: BTreeSet<&str> = ["route_not_found", "method_not_allowed"].into();
+        // The first two are answered before any route. The others are about detached processes, for
+        // which there is no route yet.
+        let unrouted =
+            ["route_not_found", "method_not_allowed", "process_not_found", "stdin_closed"];
+        let mut seen: BTreeSet<&str> = unrouted.into();
         let document = document();
         for (name, operation) in all(&document) {
             for (status, answer) in operation["responses"].as_object().expect("answers") {

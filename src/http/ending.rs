@@ -1,5 +1,5 @@
-//! What ends an answer that goes on: the server's end, and that of the session or the admin token
-//! which asked for it.
+//! The end of streaming answers: at shutdown, or when the session or the admin token of their
+//! caller ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,65 +15,65 @@ use super::error::{ApiError, Code};
 use super::sessions::{SessionKey, Sessions};
 use super::shared::closed;
 
-/// Watches for the end of an answer that goes on.
+/// Watches for the end of a streaming answer.
 pub struct Ending {
     closing: watch::Receiver<bool>,
     asked_by: AskedBy,
 }
 
-/// What ended it.
+/// Why a streaming answer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// The server is to end.
+    /// The server shuts down.
     Server,
-    /// The session that it was asked with has ended.
+    /// The caller's session ended.
     Session,
-    /// Another admin token is in force than the one that it was asked with.
+    /// The caller's admin token was replaced.
     Token,
 }
 
 impl Ended {
-    /// The same in words, for programs.
+    /// The error for programs.
     pub fn error(self) -> ApiError {
         match self {
-            Self::Server => ApiError::new(Code::ShuttingDown, "the server ended"),
+            Self::Server => ApiError::new(Code::ShuttingDown, "the server is shutting down"),
             Self::Session => ApiError::new(Code::Unauthorized, "the session has ended"),
             Self::Token => ApiError::new(Code::Unauthorized, "the admin token was replaced"),
         }
     }
 
-    /// The same in words, on a page.
-    pub const fn told(self) -> &'static str {
+    /// The message for a page.
+    pub const fn message(self) -> &'static str {
         match self {
-            Self::Server => "The server ended; load the page again.",
-            Self::Session => "The session has ended.",
+            Self::Server => "The server is shutting down; load the page again later.",
+            Self::Session => "The session has ended; log in again.",
             Self::Token => "The admin token was replaced; log in again.",
         }
     }
 }
 
-/// What something goes on with.
+/// The credential of a streaming answer.
 enum AskedBy {
     Session(WatchedSession),
     Token(watch::Receiver<TokenHash>),
-    /// Nothing that could end before the server.
+    /// None; for tests.
     #[cfg(test)]
-    Nobody,
+    Unbound,
 }
 
-/// A session that something goes on with.
+/// The session of a streaming answer.
 struct WatchedSession {
     sessions: Sessions,
     key: SessionKey,
     clock: Arc<dyn Clock>,
-    /// How long it is taken for open after a look.
+    /// How long one check is valid.
     lag_max: Duration,
-    /// It is not looked at again before this.
+    /// Until when the last check is valid.
     good_until: Instant,
 }
 
 impl Ending {
-    /// Of an answer to this caller.
+    /// For an answer to this caller.
     pub fn new(shared: &Shared, caller: &Caller) -> Self {
         let (clock, lag_max) = (&shared.edge.clock, shared.edge.limits.session_lag_max);
         let asked_by = match &caller.session {
@@ -82,7 +82,7 @@ impl Ending {
                 key: key.clone(),
                 clock: Arc::clone(clock),
                 lag_max,
-                // It may have been found long ago, and a sandbox been started since.
+                // It may have been checked long ago, before a sandbox was started.
                 good_until: Instant::now(),
             }),
             None => AskedBy::Token(caller.token.clone()),
@@ -90,8 +90,8 @@ impl Ending {
         Self { closing: shared.edge.closing.clone(), asked_by }
     }
 
-    /// Whether the end has come: the server's and the token's at once, a session's within
-    /// [`Limits::session_lag_max`](super::Limits::session_lag_max).
+    /// Whether the end has come. The end of a session is noticed within
+    /// [`Limits::session_lag_max`](super::Limits::session_lag_max), the others at once.
     pub async fn has_come(&mut self) -> Option<Ended> {
         if *self.closing.borrow() {
             return Some(Ended::Server);
@@ -100,11 +100,11 @@ impl Ending {
             AskedBy::Session(session) => session.has_ended().await.then_some(Ended::Session),
             AskedBy::Token(token) => is_replaced(token).then_some(Ended::Token),
             #[cfg(test)]
-            AskedBy::Nobody => None,
+            AskedBy::Unbound => None,
         }
     }
 
-    /// Returns once the end comes. May be dropped and asked for again.
+    /// Returns when the end comes. Cancel safe.
     pub async fn come(&mut self) -> Ended {
         loop {
             if let Some(ended) = self.has_come().await {
@@ -123,7 +123,7 @@ impl Ending {
                     () = replaced(token) => return Ended::Token,
                 },
                 #[cfg(test)]
-                AskedBy::Nobody => {
+                AskedBy::Unbound => {
                     closed.await;
                     return Ended::Server;
                 }
@@ -133,11 +133,11 @@ impl Ending {
 }
 
 fn is_replaced(token: &watch::Receiver<TokenHash>) -> bool {
-    // An error means that the server is gone: it ends by that.
+    // An error means that the server is gone, which ends the answer anyway.
     token.has_changed().unwrap_or(false)
 }
 
-/// Returns once it is; what saw it before sees it again.
+/// Returns when the token is replaced, also if that was seen before.
 async fn replaced(token: &mut watch::Receiver<TokenHash>) {
     match token.changed().await {
         Ok(()) => token.mark_changed(),
@@ -146,7 +146,7 @@ async fn replaced(token: &mut watch::Receiver<TokenHash>) {
 }
 
 impl WatchedSession {
-    /// As of some seconds ago; where that cannot be read, it is looked at again later.
+    /// Checks the session, at most once in `lag_max`. A failed check is repeated later.
     async fn has_ended(&mut self) -> bool {
         if Instant::now() < self.good_until {
             return false;

@@ -1,8 +1,8 @@
-//! The one mapping from everything that can go wrong to an HTTP answer.
+//! Maps every error to its HTTP answer, in one place.
 //!
 //! A caller branches on `code`, which is stable; `message` is for people, `hint` says what to do
-//! next, `field` which part of the input was wrong. What only an operator may know (a store's
-//! own words) goes to the log here, at the place where the failure is handled, and nowhere else.
+//! next, `field` names the input that was wrong. Details that only an operator may see, such as a
+//! store's own message, are logged here and do not leave the server.
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderValue};
@@ -20,7 +20,7 @@ use super::wire::{ErrorAnswer, ErrorBody};
 /// Declares the codes with their statuses, so that no code is without one.
 macro_rules! codes {
     ($($(#[doc = $doc:literal])* $name:ident = $word:literal, $status:ident;)*) => {
-        /// A stable word for what went wrong, with the status it is sent with.
+        /// An error code: stable, and sent with one status.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Code { $($(#[doc = $doc])* $name,)* }
 
@@ -33,7 +33,7 @@ macro_rules! codes {
                 match self { $(Self::$name => $word,)* }
             }
 
-            /// The status it is sent with.
+            /// The HTTP status of its answers.
             pub const fn status(self) -> StatusCode {
                 match self { $(Self::$name => StatusCode::$status,)* }
             }
@@ -63,87 +63,87 @@ macro_rules! codes {
 }
 
 codes! {
-    /// Part of the input has a form or value that is not accepted; `field` names it.
+    /// An input has an invalid form or value; `field` names it.
     InvalidRequest = "invalid_request", BAD_REQUEST;
-    /// The path leads out of the workspace or has a form that is not accepted.
+    /// The path leads out of the workspace, or its form is invalid.
     PathNotAllowed = "path_not_allowed", BAD_REQUEST;
-    /// No token, or not the right one.
+    /// The token is missing or wrong.
     Unauthorized = "unauthorized", UNAUTHORIZED;
     /// The delivery's signature is missing or wrong.
     BadSignature = "bad_signature", UNAUTHORIZED;
-    /// A change came with a session's cookie but from another origin, or without its form token.
+    /// The request used a session's cookie from another origin, or without its form token.
     Forbidden = "forbidden", FORBIDDEN;
     /// There is no such route.
     RouteNotFound = "route_not_found", NOT_FOUND;
-    /// There is no such sandbox in this account.
+    /// The account has no such sandbox.
     SandboxNotFound = "sandbox_not_found", NOT_FOUND;
-    /// There is nothing at that path in the workspace.
+    /// The workspace has no such file or directory.
     FileNotFound = "file_not_found", NOT_FOUND;
-    /// The route exists, for other methods.
+    /// The route does not accept this method.
     MethodNotAllowed = "method_not_allowed", METHOD_NOT_ALLOWED;
-    /// The body did not come in time.
+    /// The body did not arrive in time.
     RequestTimeout = "request_timeout", REQUEST_TIMEOUT;
     /// The sandbox is deleted.
     SandboxDeleted = "sandbox_deleted", CONFLICT;
     /// The sandbox is being deleted.
     Deleting = "deleting", CONFLICT;
-    /// The sandbox has failed; only retry and delete lead on.
+    /// The sandbox has failed; retry it or delete it.
     SandboxFailed = "failed", CONFLICT;
     /// Only a failed sandbox can be retried.
     NotFailed = "not_failed", CONFLICT;
-    /// A person stopped the sandbox, so work does not start it by itself.
+    /// A person stopped the sandbox, so it is not started automatically.
     Stopped = "stopped", CONFLICT;
-    /// Work needs a running sandbox.
+    /// The sandbox is not running.
     NotRunning = "not_running", CONFLICT;
     /// The issue id and the repository and number belong to different issues.
     IssueIdConflict = "issue_id_conflict", CONFLICT;
-    /// What was to be adopted or removed is not as it was shown any more.
+    /// The drift item has changed since it was listed.
     DriftOver = "drift_over", CONFLICT;
-    /// There is something at that path already.
+    /// The path already exists.
     FileExists = "file_exists", CONFLICT;
-    /// The configuration no longer has the sandbox's provider.
+    /// The sandbox's provider is no longer configured.
     ProviderUnknown = "provider_unknown", CONFLICT;
-    /// The body is larger than accepted here.
+    /// The body is too large.
     BodyTooLarge = "body_too_large", PAYLOAD_TOO_LARGE;
-    /// The range that was asked for begins behind the file's end.
+    /// The requested range starts after the end of the file.
     RangeNotSatisfiable = "range_not_satisfiable", RANGE_NOT_SATISFIABLE;
-    /// The body's content type or encoding is not accepted here.
+    /// The body's content type or encoding is not supported.
     UnsupportedMediaType = "unsupported_media_type", UNSUPPORTED_MEDIA_TYPE;
-    /// The repository and number are not known yet, and no issue id was given.
+    /// The repository and number are unknown, and the request has no issue id.
     IssueUnknown = "issue_unknown", UNPROCESSABLE_ENTITY;
-    /// The configuration has no such template.
+    /// The template is not configured.
     TemplateUnknown = "template_unknown", UNPROCESSABLE_ENTITY;
-    /// An archive is malformed or cut off, or holds what is not taken into a workspace.
+    /// The archive is malformed or truncated, or contains an entry that is not allowed.
     BadArchive = "bad_archive", UNPROCESSABLE_ENTITY;
-    /// What is at the path is of the wrong kind, such as a directory where a file is needed.
+    /// The path has the wrong kind, such as a directory instead of a file.
     WrongKind = "wrong_kind", UNPROCESSABLE_ENTITY;
     /// The command could not be started.
     CannotStart = "cannot_start", UNPROCESSABLE_ENTITY;
-    /// The sandbox itself refused, for want of room or permission.
+    /// The sandbox has no space or no permission for it.
     RefusedInside = "refused_inside", UNPROCESSABLE_ENTITY;
-    /// A hold on the server, the account, the repository or the issue forbids it now.
+    /// A hold on the server, the account, the repository or the issue is in force.
     Held = "held", LOCKED;
-    /// There are as many live sandboxes as are allowed.
+    /// The quota of live sandboxes is used up.
     QuotaExceeded = "quota_exceeded", TOO_MANY_REQUESTS;
-    /// The provider has no room for more sandboxes now.
+    /// The provider has no capacity for more sandboxes.
     NoRoom = "no_room", INSUFFICIENT_STORAGE;
-    /// The route is a WebSocket, and the request does not open one of its kind.
+    /// The route is a WebSocket, and the request does not open one with its sub-protocol.
     UpgradeRequired = "upgrade_required", UPGRADE_REQUIRED;
-    /// Too many wrong tokens from this address.
+    /// This address sent too many wrong tokens.
     TooManyAttempts = "too_many_attempts", TOO_MANY_REQUESTS;
-    /// The sandbox's provider does not offer this.
+    /// The sandbox's provider does not support this.
     NotSupported = "not_supported", NOT_IMPLEMENTED;
-    /// The sandbox has no process of that id.
+    /// The sandbox has no process with that id.
     ProcessNotFound = "process_not_found", NOT_FOUND;
-    /// The process does not read its input any more.
+    /// The process no longer reads its input.
     StdinClosed = "stdin_closed", CONFLICT;
-    /// Nothing in the sandbox accepts connections on that port, or it gave no answer there.
+    /// No server in the sandbox answers on that port.
     PortClosed = "port_closed", BAD_GATEWAY;
     /// The template does not list that port.
     PortNotListed = "port_not_listed", NOT_FOUND;
     /// The sandbox's provider could not be reached or failed.
     ProviderFailed = "provider_failed", BAD_GATEWAY;
-    /// Too much at once; nothing was stored.
+    /// The server is overloaded; nothing was stored.
     Overloaded = "overloaded", SERVICE_UNAVAILABLE;
     /// The store failed; nothing was stored.
     StoreFailed = "store_failed", SERVICE_UNAVAILABLE;
@@ -151,7 +151,7 @@ codes! {
     ShuttingDown = "shutting_down", SERVICE_UNAVAILABLE;
 }
 
-/// Something went wrong, ready to be answered.
+/// An error that is ready to be answered.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{}: {message}", .code.as_str())]
 pub struct ApiError {
@@ -176,7 +176,7 @@ impl ApiError {
         }
     }
 
-    /// 400: this part of the input is wrong.
+    /// 400: this input is wrong.
     pub fn field(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self { field: Some(field.into()), ..Self::new(Code::InvalidRequest, message) }
     }
@@ -186,24 +186,24 @@ impl ApiError {
         Self::field(field, wrong.to_string())
     }
 
-    /// 404: no such sandbox in the caller's account.
+    /// 404: the caller's account has no such sandbox.
     pub fn sandbox_not_found() -> Self {
         EngineError::SandboxNotFound.into()
     }
 
-    /// Says what to do next.
+    /// Adds what to do next.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// Names the part of the input that was wrong.
+    /// Names the input that was wrong.
     pub fn about(mut self, field: &str) -> Self {
         self.field = Some(field.to_owned());
         self
     }
 
-    /// Says when to come back, in seconds.
+    /// Adds when to retry, in seconds.
     pub fn retry_after(mut self, secs: u32) -> Self {
         self.retry_after_secs = Some(secs);
         self
@@ -215,22 +215,22 @@ impl ApiError {
         self
     }
 
-    /// What went wrong, in a stable word.
+    /// The error code.
     pub const fn code(&self) -> Code {
         self.code
     }
 
-    /// What went wrong, for people.
+    /// The message for people.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// After how many seconds to come again, where that is known.
+    /// After how many seconds to retry, if known.
     pub const fn retry_after_secs(&self) -> Option<u32> {
         self.retry_after_secs
     }
 
-    /// Which part of the input was wrong.
+    /// The input that was wrong.
     pub fn wrong_field(&self) -> Option<&str> {
         self.field.as_deref()
     }
@@ -270,7 +270,7 @@ impl From<EngineError> for ApiError {
             }
             EngineError::IssueUnknown(..) => Self::new(Code::IssueUnknown, message)
                 .about("issueNumber")
-                .hint("give issueId as well; the issue is then known by both"),
+                .hint("send issueId as well; it links the issue to its repository and number"),
             EngineError::IssueIdConflict => {
                 Self::new(Code::IssueIdConflict, message).about("issueId")
             }
@@ -281,34 +281,34 @@ impl From<EngineError> for ApiError {
             EngineError::NotRunning(sandbox) => {
                 let phase = sandbox.phase.map_or("deleted", crate::types::Phase::as_str);
                 Self::new(Code::NotRunning, format!("the sandbox is {phase}, not running"))
-                    .hint("wait for it: GET /v1/sandboxes/{id}?until=running&wait=60")
+                    .hint("wait until it runs: GET /v1/sandboxes/{id}?until=running&wait=60")
             }
             EngineError::Denied(denial) => match denial.kind {
                 DenialKind::Held => Self::new(Code::Held, denial.reason).hint(
-                    "it goes on once released: issuebox holds and issuebox release, or \
-                         GET /v1/holds and DELETE /v1/holds/…",
+                    "it continues when the hold is released: issuebox holds and issuebox release, \
+                         or GET /v1/holds and DELETE /v1/holds/…",
                 ),
                 DenialKind::Quota => Self::new(Code::QuotaExceeded, denial.reason)
-                    .hint("delete a sandbox that is not needed, or raise the quota")
+                    .hint("delete a sandbox that is no longer needed, or raise the quota")
                     .retry_after(60),
                 DenialKind::NoRoom => Self::new(Code::NoRoom, denial.reason)
-                    .hint("it goes on by itself once there is room; GET /v1/system shows how much")
+                    .hint("it continues automatically when there is capacity; GET /v1/system shows how much")
                     .retry_after(60),
             },
             EngineError::ProviderUnknown => Self::new(Code::ProviderUnknown, message)
                 .hint("configure the provider again, then restart the server"),
             EngineError::ProviderFailed(name, why) => {
-                tracing::warn!(provider = %name, error = %why, "a provider could not be asked");
-                Self::new(Code::ProviderFailed, format!("the provider {name} could not be asked"))
+                tracing::warn!(provider = %name, error = %why, "failed to call a provider");
+                Self::new(Code::ProviderFailed, format!("cannot reach the provider {name}"))
                     .hint("GET /v1/system shows the provider's health")
             }
             EngineError::ProviderBusy(_) => Self::new(Code::Overloaded, message).retry_after(1),
             EngineError::Overloaded => {
-                Self::new(Code::Overloaded, "too much at once; nothing was stored").retry_after(1)
+                Self::new(Code::Overloaded, "the server is overloaded; nothing was stored").retry_after(1)
             }
             EngineError::StoreFailed(why) => store_failed(&why),
             EngineError::RecordTooSlow => Self::new(Code::StoreFailed, message)
-                .hint("GET /readyz says whether the store works again; then ensure it again")
+                .hint("check GET /readyz until the store works again; then ensure the issue again")
                 .retry_after(5),
             EngineError::ShuttingDown => Self::new(Code::ShuttingDown, message).retry_after(5),
         }
@@ -320,10 +320,10 @@ impl From<CommandRefusal> for ApiError {
         match refusal {
             CommandRefusal::SandboxDeleted => {
                 Self::new(Code::SandboxDeleted, "the sandbox is deleted")
-                    .hint("ensure the issue again to get its next generation")
+                    .hint("ensure the issue again to create its next generation")
             }
             CommandRefusal::Deleting => Self::new(Code::Deleting, "the sandbox is being deleted")
-                .hint("ensure the issue again; its next generation follows the delete"),
+                .hint("ensure the issue again; its next generation is created after the delete"),
             CommandRefusal::Failed => Self::new(Code::SandboxFailed, "the sandbox has failed")
                 .hint("retry it, or delete it"),
             CommandRefusal::NotFailed(_) => {
@@ -334,8 +334,8 @@ impl From<CommandRefusal> for ApiError {
                     .hint("start it first: POST /v1/sandboxes/{id}/start")
             }
             CommandRefusal::ObservationOutdated => {
-                Self::new(Code::DriftOver, "it is not as it was shown any more")
-                    .hint("look again: GET /v1/system/drift")
+                Self::new(Code::DriftOver, "this drift item has changed since it was listed")
+                    .hint("list again: GET /v1/system/drift")
             }
         }
     }
@@ -344,8 +344,10 @@ impl From<CommandRefusal> for ApiError {
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::BadCursor => Self::field("cursor", "the cursor is not one of this list")
-                .hint("use nextCursor of the page before, with the same filters"),
+            StoreError::BadCursor => {
+                Self::field("cursor", "the cursor does not belong to this list")
+                    .hint("send nextCursor of the previous page, with the same filters")
+            }
             StoreError::Failed(why) => store_failed(&why),
         }
     }
@@ -355,13 +357,14 @@ impl From<WorkError> for ApiError {
     fn from(error: WorkError) -> Self {
         let message = error.to_string();
         match error {
-            WorkError::NotRunning => Self::new(Code::NotRunning, message)
-                .hint("it went down meanwhile; look at its phase"),
+            WorkError::NotRunning => {
+                Self::new(Code::NotRunning, message).hint("it stopped meanwhile; check its phase")
+            }
             WorkError::NoSuchFile => Self::new(Code::FileNotFound, message).about("path"),
             WorkError::PathNotAllowed(_) => Self::new(Code::PathNotAllowed, message).about("path"),
             WorkError::Exists(_) => Self::new(Code::FileExists, message).about("path"),
             WorkError::BadArchive(_) => Self::new(Code::BadArchive, message)
-                .hint("what came before that entry is in the workspace"),
+                .hint("the entries before that one are in the workspace"),
             WorkError::OutOfRange { size } => {
                 let value = HeaderValue::from_str(&format!("bytes */{size}"));
                 Self::new(Code::RangeNotSatisfiable, message)
@@ -370,13 +373,14 @@ impl From<WorkError> for ApiError {
             WorkError::WrongKind(_) => Self::new(Code::WrongKind, message).about("path"),
             WorkError::CannotStart(_) => Self::new(Code::CannotStart, message).about("command"),
             WorkError::Refused(_) => Self::new(Code::RefusedInside, message),
-            WorkError::NotListening => Self::new(Code::PortClosed, message)
-                .hint("start the server there, on 127.0.0.1 or all addresses of the sandbox"),
+            WorkError::NotListening => Self::new(Code::PortClosed, message).hint(
+                "start a server on that port, on 127.0.0.1 or on all addresses of the sandbox",
+            ),
             WorkError::NoSuchProcess => Self::new(Code::ProcessNotFound, message),
             WorkError::StdinClosed => Self::new(Code::StdinClosed, message),
             WorkError::Unsupported(_) => Self::new(Code::NotSupported, message),
             WorkError::Broken(why) => {
-                tracing::warn!(error = %why, "work in a sandbox failed at its provider");
+                tracing::warn!(error = %why, "a provider failed to work in a sandbox");
                 Self::new(Code::ProviderFailed, "the sandbox's provider failed")
                     .hint("GET /v1/system shows the provider's health")
             }
@@ -385,9 +389,9 @@ impl From<WorkError> for ApiError {
 }
 
 fn store_failed(why: &str) -> ApiError {
-    tracing::error!(error = %why, "the store failed under a request");
+    tracing::error!(error = %why, "the store failed during a request");
     ApiError::new(Code::StoreFailed, "the store failed; nothing was stored")
-        .hint("GET /readyz says whether it works again")
+        .hint("check GET /readyz until the store works again")
         .retry_after(5)
 }
 

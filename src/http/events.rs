@@ -1,14 +1,12 @@
-//! The ring of events: every change of a sandbox, in commit order, encoded once by the first who
-//! reads it.
+//! The ring of events: every change of a sandbox in commit order, encoded once, at the first read.
 //!
-//! Subscribers read from the ring by position, so one that never reads costs nothing but its
-//! connection: there is no queue of its own that could fill. Who falls behind further than the
-//! ring reaches is told so (`gap`) and lists again.
+//! Subscribers read from the ring by position and have no queue of their own, so a slow one costs
+//! only its connection. A subscriber that falls behind the ring gets a `gap` event and lists again.
 //!
 //! # Guarantees
-//! - A cursor taken before a list is read sees every change that the list does not show.
-//! - Cursors of another server run are recognised, never misread: the ring lives in memory, so
-//!   what happened before the start cannot be resumed.
+//! - A cursor that is taken before a list is read misses no change that the list does not show.
+//! - Cursors of another server run are recognised: the ring is in memory, so a stream cannot be
+//!   resumed across a restart.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -39,7 +37,7 @@ struct KeptEvents {
     first: u64,
 }
 
-/// One event: a row of a change's timeline, or where it has none, the change alone.
+/// One event: a timeline row of a change, or the change itself if it has no row.
 #[derive(Debug)]
 pub struct Event {
     change: Arc<Change>,
@@ -48,7 +46,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// Whose it is.
+    /// The account of its sandbox.
     pub fn account(&self) -> &AccountName {
         &self.change.account
     }
@@ -72,7 +70,7 @@ impl Event {
     }
 }
 
-/// Where a subscriber is: the number of the event that it reads next.
+/// The position of a subscriber: the number of its next event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position(u64);
 
@@ -83,12 +81,12 @@ impl Position {
     }
 }
 
-/// What there is to read.
+/// The result of a read.
 #[derive(Clone, Debug)]
 pub enum Read {
-    /// These follow directly; none where the subscriber is up to date.
+    /// The next events; empty if the subscriber is up to date.
     Events(Vec<Arc<Event>>),
-    /// The ring no longer reaches back that far.
+    /// The next events are no longer in the ring.
     Gap,
 }
 
@@ -103,9 +101,9 @@ impl EventRing {
         }
     }
 
-    /// Takes one durable step in: each timeline row that concerns a sandbox, or else the new state
-    /// alone where it `is_news`, that is, looks different from before. What is only taken up when
-    /// the server starts, and what only counts on, is no news.
+    /// Adds one durable step: each timeline row that concerns a sandbox. A step without rows is one
+    /// event if it `is_news`, that is, if the sandbox looks different. Activation at the start and
+    /// changes of counters are no news.
     pub fn push(&self, change: &Arc<Change>, is_news: impl FnOnce() -> bool) {
         let concerns = |row: &usize| sandbox_of(change, &change.timeline[*row]).is_some();
         let mut rows: Vec<_> = (0..change.timeline.len()).filter(concerns).map(Some).collect();
@@ -124,27 +122,27 @@ impl EventRing {
             let (change, data) = (Arc::clone(change), OnceLock::new());
             kept.events.push_back(Arc::new(Event { change, row, data }));
         }
-        // Under the lock, so that the number never goes back.
+        // Under the lock, so that the number only grows.
         self.next.send_replace(kept.first + kept.events.len() as u64);
     }
 
-    /// The position after everything there is.
+    /// The position after the newest event.
     pub fn now(&self) -> Position {
         Position(*self.next.borrow())
     }
 
-    /// A position as callers are given it.
+    /// The cursor of a position.
     pub fn cursor(&self, position: Position) -> String {
         format!("{}-{}", self.run, position.0)
     }
 
-    /// Reads a cursor back; `None` where it is of another run, or of none.
+    /// Parses a cursor; `None` if it belongs to another run or is malformed.
     pub fn parse(&self, cursor: &str) -> Option<Position> {
         let number = cursor.strip_prefix(&self.run)?.strip_prefix('-')?.parse().ok()?;
         (number <= self.now().0).then_some(Position(number))
     }
 
-    /// What follows `position`, at most `limit`.
+    /// At most `limit` events after `position`.
     pub fn read(&self, position: Position, limit: usize) -> Read {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(skip) = position.0.checked_sub(kept.first) else { return Read::Gap };
@@ -157,7 +155,7 @@ impl EventRing {
         self.next.receiver_count()
     }
 
-    /// Tells when there is more; read first, then wait, then read again.
+    /// Notices new events: read first, then wait, then read again.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.next.subscribe()
     }
@@ -214,6 +212,7 @@ mod tests {
             placed_as_of: None,
             sandbox: Some(Arc::new(sandbox)),
             ended: ended.map(Arc::new),
+            entry_command: Vec::new(),
             timeline,
         };
         ring.push(&Arc::new(change), || true);
@@ -247,14 +246,14 @@ mod tests {
     }
 
     #[test]
-    fn a_change_without_a_timeline_is_still_told() {
+    fn a_change_without_a_timeline_is_still_an_event() {
         let ring = EventRing::new("run", 10);
         push(&ring, Vec::new(), None);
         assert_eq!(events(&ring, Position(0))[0]["to"], "running");
     }
 
     #[test]
-    fn what_is_only_taken_up_is_not_told() {
+    fn activation_is_no_event() {
         let ring = EventRing::new("run", 10);
         let sandbox = sample("5");
         let change = Change {
@@ -266,6 +265,7 @@ mod tests {
             placed_as_of: None,
             sandbox: Some(Arc::new(sandbox)),
             ended: None,
+            entry_command: Vec::new(),
             timeline: Vec::new(),
         };
         ring.push(&Arc::new(change), || false);
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn who_falls_behind_the_ring_is_told_of_the_gap() {
+    fn a_subscriber_behind_the_ring_gets_a_gap() {
         let ring = EventRing::new("run", 3);
         let start = ring.now();
         for _ in 0..3 {

@@ -1,7 +1,7 @@
-//! Where the engine's news arrive at the edge: look-ups, events and metrics from one source.
+//! Receives the engine's changes, for look-ups, events and metrics.
 //!
 //! The engine calls [`Feed::publish`] on its own thread for each durable step, so everything here
-//! is short: nothing is encoded before somebody reads it.
+//! is fast: JSON is encoded at the first read.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ impl Feed {
         }
     }
 
-    /// Measures a create that ended in this step: from its record until it was up, or failed.
+    /// Measures a create that ended in this step, from its record until it ran or failed.
     fn measure(&self, change: &Change, before: Option<&Sandbox>) {
         let Some(sandbox) = &change.sandbox else { return };
         let was_creating =
@@ -85,6 +85,7 @@ mod tests {
             placed_as_of: None,
             sandbox: Some(Arc::new(Sandbox { phase: Some(phase), phase_since: since, ..sandbox })),
             ended: None,
+            entry_command: Vec::new(),
             timeline: Vec::new(),
         }));
     }

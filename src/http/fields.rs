@@ -1,7 +1,7 @@
-//! JSON bodies, read field by field: each wrong field is named, and so is each that nobody reads.
+//! JSON bodies, read field by field: errors name the wrong field, or the unknown one.
 //!
-//! serde's derived errors say line and column where a caller needs the field's name; this says
-//! the name. Depth is bounded by serde_json's own limit, so nested input cannot exhaust a stack.
+//! serde's derived errors give line and column instead of the field's name. serde_json limits the
+//! depth, so nested input cannot exhaust the stack.
 
 use serde_json::{Map, Value};
 
@@ -17,7 +17,7 @@ impl Fields {
     /// Reads a body; an empty one has no fields.
     ///
     /// # Errors
-    /// 400 where it is not one JSON object.
+    /// 400 if it is not one JSON object.
     pub fn parse(body: &[u8]) -> Result<Self, ApiError> {
         if body.iter().all(u8::is_ascii_whitespace) {
             return Ok(Self { map: Map::new() });
@@ -46,10 +46,10 @@ impl Fields {
         }
     }
 
-    /// Text; `None` where it is absent or null.
+    /// Reads text; `None` if it is absent or null.
     ///
     /// # Errors
-    /// 400 where it is something else.
+    /// 400 if it is something else.
     pub fn text(&mut self, name: &str) -> Result<Option<String>, ApiError> {
         self.take(name, "a string", |value| match value {
             Value::String(text) => Some(text),
@@ -61,10 +61,10 @@ impl Fields {
         })
     }
 
-    /// A whole number within bounds; `None` where it is absent or null.
+    /// A whole number within bounds; `None` if it is absent or null.
     ///
     /// # Errors
-    /// 400 where it is something else.
+    /// 400 if it is something else.
     pub fn number(
         &mut self,
         name: &str,
@@ -74,18 +74,18 @@ impl Fields {
         self.take(name, &must_be, |value| value.as_u64().filter(|n| bounds.contains(n)))
     }
 
-    /// A list of texts; `None` where it is absent or null.
+    /// A list of texts; `None` if it is absent or null.
     ///
     /// # Errors
-    /// 400 where it is something else.
+    /// 400 if it is something else.
     pub fn texts(&mut self, name: &str) -> Result<Option<Vec<String>>, ApiError> {
         self.take(name, "a list of strings", |value| serde_json::from_value(value).ok())
     }
 
-    /// An object whose values are texts, in the order of its names; empty where it is absent.
+    /// An object whose values are texts, in the order of its names; empty if it is absent.
     ///
     /// # Errors
-    /// 400 where it is something else.
+    /// 400 if it is something else.
     pub fn pairs(&mut self, name: &str) -> Result<Vec<(String, String)>, ApiError> {
         let map = self.take(name, "an object of strings", |value| {
             serde_json::from_value::<std::collections::BTreeMap<String, String>>(value).ok()
@@ -93,10 +93,10 @@ impl Fields {
         Ok(map.unwrap_or_default().into_iter().collect())
     }
 
-    /// Nothing else may have been given.
+    /// Refuses fields that were not read.
     ///
     /// # Errors
-    /// 400 that names the first field that nobody asked for.
+    /// 400 that names the first unknown field.
     pub fn finish(self) -> Result<(), ApiError> {
         match self.map.into_iter().next() {
             None => Ok(()),

@@ -1,4 +1,4 @@
-//! What other machines ask: does it live, can it work, what did it do, what can it be asked.
+//! Routes for machines: liveness, readiness, metrics and the API document.
 
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, get, web};
@@ -13,35 +13,34 @@ use super::error::{ApiError, Code, only};
 use super::shared::Degraded;
 use super::wire::Success;
 
-/// That the process lives.
+/// The answer of the liveness probe.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Alive {
     /// `ok`.
     pub status: &'static str,
 }
 
-/// Whether deliveries can be taken in.
+/// The answer of the readiness probe.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Ready)]
 pub struct ReadyBody {
-    /// `ready`, or `degraded` where a provider cannot work now, or is not as our records say.
+    /// `degraded` if a provider cannot work, or if drift needs a decision.
     #[schema(value_type = ReadyWord)]
     pub status: &'static str,
-    /// The providers that cannot work now, and the kinds of drift that need a person, as
-    /// `provider: kind`.
+    /// Providers that cannot work, and kinds of drift that need a decision as `provider: kind`.
     pub degraded: Vec<String>,
-    /// What is wrong with each of them, in words.
+    /// The reason of each.
     pub reasons: Vec<String>,
 }
 
-/// Liveness: answers as long as the process does.
+/// Liveness probe: answers as long as the process runs.
 #[utoipa::path(operation_id = "getHealth", tag = "server", responses((status = 200, description = "the process runs", body = Success<Alive>)))]
 #[get("/healthz")]
 pub async fn healthz() -> HttpResponse {
     HttpResponse::Ok().json(Success::of(Alive { status: "ok" }))
 }
 
-/// Readiness: 503 only where deliveries cannot be committed; a provider's trouble is 200.
+/// Readiness probe: 503 only if deliveries cannot be stored. Problems of a provider are `degraded`.
 #[utoipa::path(
     operation_id = "getReadiness", tag = "server",
     responses(
@@ -66,11 +65,12 @@ pub async fn readyz(shared: web::Data<Shared>) -> Result<HttpResponse, ApiError>
     Ok(HttpResponse::Ok().json(Success::of(ReadyBody { status, degraded, reasons })))
 }
 
-/// Metrics as Prometheus reads them: open on this machine, else with the token.
+/// Metrics for Prometheus: open to this machine, otherwise with the token.
 #[utoipa::path(
     operation_id = "getMetrics", tag = "server",
     responses(
-        (status = 200, description = "all metrics", body = String, content_type = "application/openmetrics-text"),
+        (status = 200, description = "all metrics",
+         body = String, content_type = "application/openmetrics-text"),
         only::TooManyAttempts, only::Unauthorized,
     )
 )]
@@ -91,7 +91,7 @@ pub async fn metrics(
         .body(feed.metrics.encode(&feed.live, shared.budget.used(), &shared.edge.engine.figures())))
 }
 
-/// This description.
+/// This OpenAPI document.
 #[utoipa::path(operation_id = "getDescription", tag = "server", responses((status = 200, description = "the OpenAPI document", body = Object)))]
 #[get("/openapi.json")]
 pub async fn openapi(shared: web::Data<Shared>) -> HttpResponse {

@@ -1,31 +1,31 @@
-//! What is allowed to a sandbox and how that holds, for the API and the page.
+//! The limits of a sandbox and how they are enforced, for the API and the dashboard.
 
 use super::shared::Shared;
 use crate::sandbox::{Enforcement, Enforcements, Isolation, LimitKind, Target};
 use crate::types::{Resources, Sandbox};
 
-/// What is allowed to one sandbox.
+/// The limits of one sandbox.
 pub struct SandboxLimits {
-    /// How its provider keeps it apart; `None` if that is not configured any more.
+    /// How its provider isolates it; `None` if the provider is no longer configured.
     pub isolation: Option<Isolation>,
-    /// Each limit and how it holds; empty if its provider is not configured any more.
+    /// Each limit and how it is enforced; empty if its provider is no longer configured.
     pub holds: Enforcements,
-    /// What it may use: what its provider knows of it, else what its template says now; `None`
-    /// where that is not configured any more.
+    /// Its resources: as in force at its provider, otherwise as its template says now; `None` if
+    /// that is no longer configured.
     pub resources: Option<Resources>,
 }
 
-/// What a limit allows.
+/// The value of a limit.
 pub struct Allowed {
-    /// How much.
+    /// The number.
     pub value: f64,
-    /// Of what: `CPU`, `MiB`, or nothing for a number.
+    /// `CPU`, `MiB`, or empty for a count.
     pub unit: &'static str,
 }
 
 impl SandboxLimits {
-    /// What is allowed to this sandbox. A provider that does not know it, or not yet, is taken at
-    /// its word for all of its sandboxes.
+    /// Reads the limits of a sandbox. If its provider has none for this sandbox, those that hold
+    /// for all of its sandboxes are used.
     pub async fn of(shared: &Shared, sandbox: &Sandbox) -> Self {
         let health = shared.provider_health().await;
         let health = health.iter().find(|(name, _)| *name == sandbox.provider);
@@ -44,7 +44,7 @@ impl SandboxLimits {
         Self { isolation, holds, resources: template.map(|template| template.resources) }
     }
 
-    /// Each limit, what it allows if that is a number, and how it holds.
+    /// Each limit with its value, if it has one, and how it is enforced.
     pub fn each(&self) -> Vec<(LimitKind, Option<Allowed>, Enforcement)> {
         self.holds.iter().map(|(limit, how)| (*limit, self.allowed(*limit), *how)).collect()
     }

@@ -1,23 +1,23 @@
-//! The live map: what every issue with a live sandbox is answered.
+//! The live map: the ready-made answer of every issue with a live sandbox.
 //!
-//! A look-up must not queue behind work, so it touches neither actors nor the store where the
-//! answer is known: the engine publishes each durable step, and the JSON of a state is written
-//! once, by the first who asks for it, for all who do. (Written in advance it was a fifth of the
-//! engine's thread under an intake whose states nobody looks at before they change again.) Only live sandboxes are kept; what is not found here is read from the store.
+//! A look-up must not queue behind work, so it uses neither actors nor the store: the engine
+//! publishes each durable step, and the first look-up of a state encodes its JSON for all others.
+//! (Encoding in advance took a fifth of the engine's thread during intake, mostly for states that
+//! no look-up read.) The map holds only live sandboxes; all others are read from the store.
 //!
 //! # Guarantees
 //! - An older step never overwrites a newer one: each carries its home's version.
-//! - Memory is bounded by the live sandboxes: a home leaves with its sandbox. After that nothing
-//!   older can bring it back, since the engine publishes the steps of a home in their order; at
-//!   the start it publishes what is live before it lets anything happen to it.
-//! - Of two issues that are shown in the same place (a repository made again under its old name)
-//!   the one that was placed there last is found by it, in whatever order they are published.
-//! - Where an issue turned out to be another one, its ids find that one's sandbox.
+//! - Memory is bounded by the live sandboxes: a home is removed with its sandbox. No older step can
+//!   add it again, because the engine publishes the steps of a home in order, and at startup
+//!   publishes live sandboxes before it processes events.
+//! - If two issues have the same repository and number (a repository was recreated under its old
+//!   name), a look-up finds the later one, whatever the order of publication.
+//! - If two homes were merged, the ids of both find the remaining sandbox.
 //!
 //! # Races that are accepted
-//! Between the durable commit and the publication a look-up shows the state before; the caller
-//! who made the step gets its answer only after both. Where a repository was made again and its
-//! new issue has no live sandbox, the number still finds the old one's for as long as that lives.
+//! Between commit and publication a look-up shows the previous state; the caller of the step gets
+//! its answer after both. If a repository was recreated and its new issue has no live sandbox, the
+//! number finds the old issue's sandbox as long as that is live.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -33,7 +33,7 @@ use crate::types::{
 
 use super::wire;
 
-/// Ready-made answers for everything live.
+/// Ready-made answers for all live sandboxes.
 #[derive(Debug, Default)]
 pub struct LiveMap {
     homes: DashMap<HomeId, LiveEntry>,
@@ -43,11 +43,11 @@ pub struct LiveMap {
     phases: [AtomicI64; Phase::ALL.len()],
 }
 
-/// Who is found by a repository and number.
+/// The home that owns a repository and number.
 #[derive(Clone, Copy, Debug)]
 struct NumberOwner {
     home: HomeId,
-    /// As of when; `None` is earlier than any time.
+    /// Since when; `None` is before any time.
     as_of: Option<Timestamp>,
 }
 
@@ -59,12 +59,12 @@ struct LiveEntry {
     live: Option<Live>,
 }
 
-/// What a step changed of the names.
+/// The changes of names in a step.
 #[derive(Clone, Copy, Debug)]
 struct AliasChange {
-    /// There are new ids.
+    /// Whether there are new ids.
     newly: bool,
-    /// It is known as of another time where the issue is.
+    /// Whether the repository and number are known since another time.
     placed_newly: bool,
 }
 
@@ -75,8 +75,7 @@ struct Live {
     answer: OnceLock<Bytes>,
 }
 
-/// Whether people see the same of both: all but the counters and the last activity, which change
-/// without anything having happened to a sandbox.
+/// Whether two states look the same to people: counters and the last activity may differ.
 pub fn look_alike(one: &Sandbox, other: &Sandbox) -> bool {
     let seen = |sandbox: &Sandbox| Sandbox {
         attempt: other.attempt,
@@ -88,19 +87,19 @@ pub fn look_alike(one: &Sandbox, other: &Sandbox) -> bool {
 }
 
 impl LiveMap {
-    /// Takes one durable step in. Returns the live sandbox that was there before, or nothing where
-    /// a newer step was taken in already.
+    /// Applies one durable step. Returns the live sandbox from before, or `None` if a newer step
+    /// was applied already.
     pub fn apply(&self, change: &Change) -> Option<Arc<Sandbox>> {
         let (before, moved) = self.take_in(change)?;
-        // Without the guard of the first home, which may hold the other one's entry too.
+        // After the first home's guard was released, since it can also lock the other home's shard.
         if let Some(into) = change.names_go_to {
             self.give_names(&change.account, moved, into);
         }
         before
     }
 
-    /// The live sandbox that was there before, and the ids that go to another home. Nothing where a
-    /// newer step was taken in already.
+    /// Returns the live sandbox from before and the ids that move to another home, or `None` if a
+    /// newer step was applied already.
     fn take_in(&self, change: &Change) -> Option<(Option<Arc<Sandbox>>, Vec<IssueId>)> {
         let mut slot = match self.homes.entry(change.home) {
             MapEntry::Occupied(slot) => {
@@ -146,7 +145,7 @@ impl LiveMap {
         Some((before.map(|live| live.sandbox), moved))
     }
 
-    /// Lets nobody find a home by these ids any more.
+    /// Removes these ids of a home from the index.
     fn forget_names(&self, change: &Change, names: &[IssueId]) {
         for alias in names {
             let key = key(&change.account, alias.as_str());
@@ -154,7 +153,7 @@ impl LiveMap {
         }
     }
 
-    /// Gives ids to a home, if it is live; else the store knows whose they are.
+    /// Adds ids to a home if it is live; otherwise the store resolves them.
     fn give_names(&self, account: &AccountName, names: Vec<IssueId>, into: HomeId) {
         let Some(mut entry) = self.homes.get_mut(&into) else { return };
         for alias in names {
@@ -165,8 +164,8 @@ impl LiveMap {
         }
     }
 
-    /// Brings the indexes and counts from `before` to `now`, under the guard of the home's entry,
-    /// so that two steps of one home never mix. Look-ups hold no index while they read a home.
+    /// Updates indexes and counts from `before` to `now` under the guard of the home's entry, so
+    /// that steps of one home are serial. Look-ups release an index before they read a home.
     fn index(
         &self,
         change: &Change,
@@ -186,7 +185,7 @@ impl LiveMap {
                 && (change.names_go_to.is_some()
                     || now.is_none_or(|live| live.numbered() != old.numbered()))
             {
-                // Another home may have got the number meanwhile (a transfer): leave it alone.
+                // After a transfer another home can own the number: keep that.
                 let key = number_key(&old.sandbox.account, repository, number);
                 self.by_number.remove_if(&key, |_, placed| placed.home == home);
             }
@@ -198,7 +197,7 @@ impl LiveMap {
                 if before.is_none_or(|old| old.sandbox.id != *id) {
                     self.by_sandbox.insert(key(account, id.as_str()), home);
                 }
-                // A name that is new, or one that another home had until now.
+                // A new name, or one that moved from another home.
                 if before.is_none() || named.newly {
                     for alias in &entry.aliases {
                         self.by_issue.insert(key(account, alias.as_str()), home);
@@ -217,7 +216,7 @@ impl LiveMap {
         }
     }
 
-    /// Lets a home be found by a repository and number, unless another was placed there later.
+    /// Makes a home the owner of a repository and number, unless another one is later.
     fn place(&self, key: String, placed: NumberOwner) {
         match self.by_number.entry(key) {
             MapEntry::Occupied(mut slot) => {
@@ -268,8 +267,7 @@ impl LiveMap {
         })
     }
 
-    /// Shows every live sandbox of an account, in no order. A step that is taken in meanwhile may
-    /// be seen or not.
+    /// Visits every live sandbox of an account, in no order. Concurrent steps may be missed.
     pub fn each(&self, account: &AccountName, mut see: impl FnMut(&Arc<Sandbox>)) {
         for entry in &self.homes {
             if let Some(live) = entry.live.as_ref().filter(|live| live.sandbox.account == *account)
@@ -284,7 +282,7 @@ impl LiveMap {
         self.by_sandbox.len()
     }
 
-    /// Whether nothing is live.
+    /// Whether no sandbox is live.
     pub fn is_empty(&self) -> bool {
         self.by_sandbox.is_empty()
     }
@@ -334,6 +332,7 @@ mod tests {
             placed_as_of: None,
             sandbox: sandbox.map(Arc::new),
             ended: None,
+            entry_command: Vec::new(),
             timeline: Vec::new(),
         }
     }

@@ -1,5 +1,5 @@
-//! Links that log a person in once: printed by `serve` and by `issuebox login`, so that nobody has to
-//! copy the admin token into a browser. In memory, few, and good for minutes.
+//! One-time log-in links, printed by `serve` and `issuebox login`, so that people need not copy the
+//! admin token into a browser. They are kept in memory and expire after minutes.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -11,12 +11,12 @@ use crate::types::Timestamp;
 
 use super::sessions::new_secret;
 
-/// How long a link is good for.
+/// How long a link is valid.
 pub const LINK_LIFETIME: Duration = Duration::from_secs(10 * 60);
-/// Links that are open; the oldest makes room.
+/// Most open links; a new one replaces the oldest.
 const LINKS_MAX: usize = 64;
 
-/// The links that were made and not yet used.
+/// The links that were not used yet.
 #[derive(Debug, Default)]
 pub struct LoginLinks {
     open: Mutex<Vec<OpenLink>>,
@@ -36,7 +36,7 @@ impl std::fmt::Debug for OpenLink {
 }
 
 impl LoginLinks {
-    /// Makes a link; its key, and when it ends.
+    /// Creates a link. Returns its key and its end.
     pub fn make(&self, ids: &dyn IdSource, now: Timestamp) -> (String, Timestamp) {
         let key = new_secret(ids);
         let ends_at = now.after(LINK_LIFETIME);
@@ -49,22 +49,22 @@ impl LoginLinks {
         (key, ends_at)
     }
 
-    /// None of them is good any more.
+    /// Invalidates all links.
     pub fn forget(&self) {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Uses a link up; whether it was good.
+    /// Uses a link up, and returns whether it was valid.
     pub fn take(&self, key: &str, now: Timestamp) -> bool {
         let hash = hash(key);
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        // Hashes are compared, so the time tells nothing about a key.
+        // Hashes are compared, so the duration reveals nothing about a key.
         let at = open.iter().position(|link| link.hash == hash && link.ends_at > now);
         at.map(|at| open.remove(at)).is_some()
     }
 }
 
-/// Where a link leads, below the server's address.
+/// The path of a link.
 pub fn path_of(key: &str) -> String {
     format!("/login?key={key}")
 }

@@ -1,7 +1,9 @@
-//! What is counted and measured, in the form that Prometheus reads.
+//! Metrics for Prometheus.
 //!
-//! No issue, repository or account is ever a label: the number of series is bounded by the
-//! routes, the phases and the configured providers.
+//! Issues, repositories and accounts are never labels: routes, phases and configured providers
+//! bound the number of series.
+
+mod effects;
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -13,11 +15,13 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
 
 use crate::engine::{BreakerState, DriftKind, Figures, ProviderSweeps};
 use crate::sandbox::{Egress, EgressResult};
 use crate::types::{Mode, ProviderName};
+
+use effects::EffectMetrics;
 
 use super::live::LiveMap;
 
@@ -34,10 +38,21 @@ pub struct Metrics {
     live: Family<PhaseLabels, Gauge>,
     body_bytes: Gauge,
     cleanups: Family<CleanupLabels, Counter>,
+    effects: EffectMetrics,
+    providers: ProviderMetrics,
+    egress: EgressMetrics,
+}
+
+/// The metrics of providers.
+struct ProviderMetrics {
     breakers: Family<BreakerLabels, Gauge>,
     drift: Family<DriftLabels, Gauge>,
     sweeps: Family<SweepLabels, Counter>,
     last_sweep: Family<ProviderLabels, Gauge>,
+}
+
+/// The metrics of the egress proxy.
+struct EgressMetrics {
     egress_open: Gauge,
     egress_requests: Family<EgressLabels, Counter>,
     egress_bytes: Family<DirectionLabels, Counter>,
@@ -108,77 +123,38 @@ impl Metrics {
     /// All metrics, at zero.
     pub fn new() -> Self {
         let mut registry = Registry::default();
-        let creates: Family<CreateLabels, Histogram, fn() -> Histogram> =
-            Family::new_with_constructor(|| Histogram::new(CREATE_BUCKETS_SECS));
-        registry.register(
+        let to = &mut registry;
+        let durations: fn() -> Histogram = || Histogram::new(CREATE_BUCKETS_SECS);
+        let creates = add(
+            to,
             "issuebox_sandbox_create_seconds",
-            "How long creates took, from the record until the sandbox was up or failed",
-            creates.clone(),
+            "Duration of creates, from the record until the sandbox ran or failed",
+            Family::new_with_constructor(durations),
         );
-        let deliveries = Family::default();
-        registry.register(
-            "issuebox_deliveries",
-            "Webhook deliveries by what became of them",
-            deliveries.clone(),
-        );
-        let requests = Family::default();
-        registry.register(
+        let deliveries =
+            add(to, "issuebox_deliveries", "Webhook deliveries, by result", Family::default());
+        let requests = add(
+            to,
             "issuebox_http_requests",
-            "HTTP requests by route and status",
-            requests.clone(),
+            "HTTP requests, by route and status",
+            Family::default(),
         );
-        let live = Family::default();
-        registry.register("issuebox_sandboxes_live", "Live sandboxes by phase", live.clone());
-        let body_bytes = Gauge::default();
-        registry.register(
+        let live =
+            add(to, "issuebox_sandboxes_live", "Live sandboxes, by phase", Family::default());
+        let body_bytes = add(
+            to,
             "issuebox_http_body_bytes",
-            "Bytes of request bodies in memory now",
-            body_bytes.clone(),
+            "Bytes of request bodies in memory",
+            Gauge::default(),
         );
-        let cleanups = Family::default();
-        registry.register(
+        let cleanups = add(
+            to,
             "issuebox_cleanups",
-            "Objects that no record knows and that were put away, by what became of them",
-            cleanups.clone(),
+            "Orphaned objects cleaned up, by result",
+            Family::default(),
         );
-        let breakers = Family::default();
-        registry.register(
-            "issuebox_provider_breaker_open",
-            "1 while nothing is asked of the provider because it cannot be reached, else 0",
-            breakers.clone(),
-        );
-        let drift = Family::default();
-        registry.register(
-            "issuebox_drift",
-            "What records and providers disagree on, as of the last sweeps",
-            drift.clone(),
-        );
-        let sweeps = Family::default();
-        registry.register("issuebox_sweeps", "Sweeps by how they ended", sweeps.clone());
-        let last_sweep = Family::default();
-        registry.register(
-            "issuebox_last_sweep_timestamp_seconds",
-            "When the last sweep ended that looked at the provider's list",
-            last_sweep.clone(),
-        );
-        let egress_open = Gauge::default();
-        registry.register(
-            "issuebox_egress_connections",
-            "Connections from sandboxes to the server's proxy that are open now",
-            egress_open.clone(),
-        );
-        let egress_requests = Family::default();
-        registry.register(
-            "issuebox_egress_requests",
-            "What sandboxes asked to be connected to, by what became of it",
-            egress_requests.clone(),
-        );
-        let egress_bytes = Family::default();
-        registry.register(
-            "issuebox_egress_bytes",
-            "Bytes between sandboxes and what they were connected to",
-            egress_bytes.clone(),
-        );
+        let effects = EffectMetrics::new(to);
+        let (providers, egress) = (ProviderMetrics::new(to), EgressMetrics::new(to));
         Self {
             registry,
             creates,
@@ -187,17 +163,13 @@ impl Metrics {
             live,
             body_bytes,
             cleanups,
-            breakers,
-            drift,
-            sweeps,
-            last_sweep,
-            egress_open,
-            egress_requests,
-            egress_bytes,
+            effects,
+            providers,
+            egress,
         }
     }
 
-    /// A create ended.
+    /// Counts a create that ended.
     pub fn created(&self, mode: Mode, success: bool, provider: &ProviderName, took: Duration) {
         let labels = CreateLabels {
             mode: mode.as_str(),
@@ -207,19 +179,18 @@ impl Metrics {
         self.creates.get_or_create(&labels).observe(took.as_secs_f64());
     }
 
-    /// A delivery was answered; `result` is its status or the code of its error.
+    /// Counts a delivery; `result` is its status or the code of its error.
     pub fn delivered(&self, result: &'static str) {
         self.deliveries.get_or_create(&DeliveryLabels { result }).inc();
     }
 
-    /// A request was answered.
+    /// Counts a request.
     pub fn answered(&self, method: &'static str, route: String, status: u16) {
         self.requests.get_or_create(&RequestLabels { method, route, status }).inc();
     }
 
-    /// Everything as text. What is true now rather than counted comes from where it is known: the
-    /// numbers of live sandboxes from the live map, the bytes of bodies from their budget, and how
-    /// it stands with the providers from the engine.
+    /// All metrics as text. Gauges are read from their sources: live sandboxes from the live map,
+    /// bytes of bodies from their budget, and the state of providers from the engine.
     pub fn encode(&self, live: &LiveMap, body_bytes: usize, engine: &Figures) -> String {
         let cleanups = engine.cleanups;
         for (result, count) in [
@@ -230,6 +201,7 @@ impl Metrics {
             let counter = self.cleanups.get_or_create_owned(&CleanupLabels { result });
             counter.inner().store(count, Ordering::Relaxed);
         }
+        self.effects.set(&engine.effects);
         for sweeps in &engine.sweeps {
             self.set_sweeps(sweeps);
         }
@@ -238,7 +210,7 @@ impl Metrics {
         for (provider, breaker) in &engine.breakers {
             let labels = BreakerLabels { provider: provider.to_string() };
             let is_open = i64::from(breaker.state != BreakerState::Closed);
-            self.breakers.get_or_create_owned(&labels).set(is_open);
+            self.providers.breakers.get_or_create_owned(&labels).set(is_open);
         }
         for (phase, count) in live.phases() {
             let gauge = self.live.get_or_create_owned(&PhaseLabels { phase: phase.as_str() });
@@ -249,18 +221,18 @@ impl Metrics {
         text
     }
 
-    /// All results are there from the beginning: one that was never seen is 0, and its first is an
-    /// increase.
+    /// Every result has a series from the start, so that its first occurrence is an increase.
     fn set_egress(&self, egress: &Egress) {
         let Egress { open, results, sent, received } = *egress;
-        self.egress_open.set(i64::try_from(open).unwrap_or(i64::MAX));
+        self.egress.egress_open.set(i64::try_from(open).unwrap_or(i64::MAX));
         for (result, count) in EgressResult::ALL.into_iter().zip(results) {
             let labels = EgressLabels { result: result.as_str() };
-            let counter = self.egress_requests.get_or_create_owned(&labels);
+            let counter = self.egress.egress_requests.get_or_create_owned(&labels);
             counter.inner().store(count, Ordering::Relaxed);
         }
         for (direction, bytes) in [("sent", sent), ("received", received)] {
-            let counter = self.egress_bytes.get_or_create_owned(&DirectionLabels { direction });
+            let counter =
+                self.egress.egress_bytes.get_or_create_owned(&DirectionLabels { direction });
             counter.inner().store(bytes, Ordering::Relaxed);
         }
     }
@@ -270,19 +242,81 @@ impl Metrics {
         for kind in DriftKind::ALL {
             let labels = DriftLabels { provider: provider.clone(), kind: kind.as_str() };
             let count = sweeps.counts.get(kind).copied().unwrap_or(0);
-            self.drift.get_or_create_owned(&labels).set(i64::try_from(count).unwrap_or(i64::MAX));
+            self.providers
+                .drift
+                .get_or_create_owned(&labels)
+                .set(i64::try_from(count).unwrap_or(i64::MAX));
         }
         for (result, count) in
             [("done", sweeps.done), ("held_back", sweeps.held_back), ("not_made", sweeps.not_made)]
         {
             let labels = SweepLabels { provider: provider.clone(), result };
-            self.sweeps.get_or_create_owned(&labels).inner().store(count, Ordering::Relaxed);
+            self.providers
+                .sweeps
+                .get_or_create_owned(&labels)
+                .inner()
+                .store(count, Ordering::Relaxed);
         }
         if let Some(at) = sweeps.last_at {
-            let gauge = self.last_sweep.get_or_create_owned(&ProviderLabels { provider });
+            let gauge = self.providers.last_sweep.get_or_create_owned(&ProviderLabels { provider });
             gauge.set(at.unix_ms() / 1_000);
         }
     }
+}
+
+impl ProviderMetrics {
+    fn new(to: &mut Registry) -> Self {
+        let breakers = add(
+            to,
+            "issuebox_provider_breaker_open",
+            "1 if the breaker is open because the provider cannot be reached, otherwise 0",
+            Family::default(),
+        );
+        let drift = add(
+            to,
+            "issuebox_drift",
+            "Drift items between records and providers, at the last sweep",
+            Family::default(),
+        );
+        let sweeps = add(to, "issuebox_sweeps", "Sweeps, by result", Family::default());
+        let last_sweep = add(
+            to,
+            "issuebox_last_sweep_timestamp_seconds",
+            "End of the last sweep that read the provider's list",
+            Family::default(),
+        );
+        Self { breakers, drift, sweeps, last_sweep }
+    }
+}
+
+impl EgressMetrics {
+    fn new(to: &mut Registry) -> Self {
+        let egress_open = add(
+            to,
+            "issuebox_egress_connections",
+            "Open connections from sandboxes to the egress proxy",
+            Gauge::default(),
+        );
+        let egress_requests = add(
+            to,
+            "issuebox_egress_requests",
+            "Requests of sandboxes to the egress proxy, by result",
+            Family::default(),
+        );
+        let egress_bytes = add(
+            to,
+            "issuebox_egress_bytes",
+            "Bytes between sandboxes and their targets through the egress proxy",
+            Family::default(),
+        );
+        Self { egress_open, egress_requests, egress_bytes }
+    }
+}
+
+/// Registers a metric, and returns it.
+fn add<M: Metric + Clone>(to: &mut Registry, name: &str, help: &str, metric: M) -> M {
+    to.register(name, help, metric.clone());
+    metric
 }
 
 impl Default for Metrics {
@@ -302,7 +336,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::engine::{BreakerView, CleanupCounts};
+    use crate::engine::{BreakerView, CleanupCounts, EffectCounts};
+    use crate::issue::EffectKind;
     use crate::types::Timestamp;
 
     #[test]
@@ -317,13 +352,28 @@ mod tests {
         let up = BreakerView { state: BreakerState::Closed, ..down.clone() };
         let breakers =
             vec![(ProviderName::trusted("docker"), down), (ProviderName::trusted("local"), up)];
-        let figures = Figures { cleanups, breakers, ..Figures::default() };
+        let effects = vec![EffectCounts {
+            kind: EffectKind::CleanUp,
+            pending: 4,
+            done: 3,
+            retried: 2,
+            failed: 1,
+        }];
+        let figures = Figures { cleanups, effects, breakers, ..Figures::default() };
         let text = metrics.encode(&LiveMap::default(), 0, &figures);
         let line =
             r#"issuebox_http_requests_total{method="GET",route="/v1/sandboxes",status="200"} 2"#;
         assert!(text.contains(line), "{text}");
         assert!(text.contains(r#"issuebox_deliveries_total{result="accepted"} 1"#), "{text}");
         assert!(text.contains(r#"issuebox_cleanups_total{result="removed"} 3"#), "{text}");
+        for line in [
+            r#"issuebox_effects_total{kind="clean_up",result="done"} 3"#,
+            r#"issuebox_effects_total{kind="clean_up",result="retried"} 2"#,
+            r#"issuebox_effects_total{kind="clean_up",result="failed"} 1"#,
+            r#"issuebox_effects_pending{kind="clean_up"} 4"#,
+        ] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
         for line in [
             r#"issuebox_provider_breaker_open{provider="docker"} 1"#,
             r#"issuebox_provider_breaker_open{provider="local"} 0"#,
@@ -333,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_out_of_sandboxes_is_told_by_what_became_of_it() {
+    fn egress_is_counted_by_result() {
         let mut egress = Egress { open: 2, sent: 5, received: 7, ..Egress::default() };
         egress.results[EgressResult::NotListed as usize] = 3;
         egress += egress;

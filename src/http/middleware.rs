@@ -1,8 +1,7 @@
-//! What happens around every request, whatever its route.
+//! The middleware around every request.
 //!
-//! Each gets an id of our own making (one from outside could forge log lines), each under `/v1`
-//! has to say who is calling before anything else is looked at, an encoded body is refused before
-//! a byte of it is read, and each answer is counted.
+//! It gives each request an id (one from outside could forge log lines), authenticates requests
+//! below `/v1` before routing, refuses encoded bodies before reading them, and counts answers.
 
 use std::sync::Arc;
 
@@ -29,7 +28,7 @@ pub struct RequestId(pub Arc<str>);
 /// The middleware around all routes.
 ///
 /// # Errors
-/// Those of the inner service; refusals of its own are answers.
+/// Those of the inner service; its own refusals are answers.
 pub async fn middleware<B: MessageBody + 'static>(
     shared: web::Data<Shared>,
     mut request: ServiceRequest,
@@ -38,7 +37,7 @@ pub async fn middleware<B: MessageBody + 'static>(
     let id: Arc<str> = shared.edge.ids.request_id().into();
     let method = method_word(request.method());
     let asks_for_upgrade = request.head().upgrade();
-    // What goes to a server in a sandbox is for that to answer.
+    // A server in a sandbox answers HEAD itself.
     let head_only = *request.method() == Method::HEAD && !routes::is_below_port(request.path());
     if head_only {
         // HEAD is GET without the body, which actix-web leaves out when it writes the answer.
@@ -63,8 +62,8 @@ pub async fn middleware<B: MessageBody + 'static>(
     }
     let status = response.status();
     if asks_for_upgrade && status != StatusCode::SWITCHING_PROTOCOLS {
-        // What follows such a request is taken for what follows the upgrade, also where it was
-        // refused: nothing else can be asked on this connection.
+        // actix-web takes the bytes after such a request for those of the upgrade, also if it was
+        // refused, so the connection cannot serve another request.
         response.response_mut().head_mut().set_connection_type(ConnectionType::Close);
     }
     let status = status.as_u16();
@@ -81,15 +80,15 @@ pub async fn middleware<B: MessageBody + 'static>(
     Ok(response)
 }
 
-/// What is checked before any route is looked for.
+/// Checks a request before routing.
 async fn gate(shared: &Shared, request: &ServiceRequest, id: &Arc<str>) -> Result<(), ApiError> {
-    // What goes to a server in a sandbox is for that to understand.
+    // A server in a sandbox decodes bodies itself.
     let is_ours = !routes::is_below_port(request.path());
     if let Some(encoding) = request.headers().get(header::CONTENT_ENCODING)
         && is_ours
         && !encoding.as_bytes().eq_ignore_ascii_case(b"identity")
     {
-        return Err(ApiError::new(Code::UnsupportedMediaType, "encoded bodies are not accepted")
+        return Err(ApiError::new(Code::UnsupportedMediaType, "encoded bodies are not supported")
             .hint("send the body without Content-Encoding"));
     }
     if request.path().starts_with("/v1/") || request.path() == "/v1" {
@@ -111,7 +110,7 @@ fn label(request: &HttpRequest) -> String {
     route
 }
 
-/// Methods as metric labels: a client may make up any, so all others are one.
+/// Methods as metric labels: all unknown ones share one, since clients can send any.
 fn method_word(method: &Method) -> &'static str {
     match method.as_str() {
         "GET" => "GET",

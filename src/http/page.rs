@@ -1,10 +1,10 @@
-//! The dashboard, for people: rendered here, usable without a script, kept current by a small one
-//! of our own.
+//! The dashboard: rendered by the server, usable without a script, kept current by a small one of
+//! our own.
 //!
-//! Titles, names, reasons and what sandboxes write are data of others: they are escaped, and what
-//! could act in them is written out. The policy sent along allows nothing but our own files. Every
-//! change is a form that carries the session's form token and comes from our own origin. A page
-//! reads what the API reads, by the same engine and store.
+//! Titles, names, reasons and output of sandboxes are untrusted: they are escaped, and control
+//! characters in them are written out. The Content-Security-Policy allows only our own files. Every
+//! change is a form with the session's form token, from our own origin. Pages read the same engine
+//! and store as the API.
 
 mod ansi;
 mod assets;
@@ -47,11 +47,11 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
     connect-src 'self'; frame-src 'self'; form-action 'self'; base-uri 'none'; \
     frame-ancestors 'none'";
 
-/// What has to be encoded within a query.
+/// The characters that are percent-encoded in a query.
 const IN_A_QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// The pages that are for people alone. They are no interface, so the served description does not
-/// name them; what a session begins and ends with stands in the table of routes.
+/// The pages for people. They are no API, so the served description leaves them out; logging in and
+/// out is in the table of routes.
 pub fn pages(app: &mut web::ServiceConfig) {
     app.service(sandbox::show)
         .service(files::show)
@@ -76,7 +76,7 @@ pub fn pages(app: &mut web::ServiceConfig) {
 /// The page's script, style and icon, under names that change with their content.
 #[utoipa::path(
     operation_id = "getAsset", tag = "page",
-    params(("name" = String, Path, description = "As the page names it")),
+    params(("name" = String, Path, description = "The file's name with its hash")),
     responses(
         (status = 200, description = "the file", content(
             (String = "text/css"),
@@ -89,14 +89,14 @@ pub fn pages(app: &mut web::ServiceConfig) {
 #[get("/assets/{name}")]
 pub async fn asset(name: web::Path<String>) -> Result<HttpResponse, ApiError> {
     let asset = assets::find(&name)
-        .ok_or_else(|| ApiError::new(Code::RouteNotFound, "there is no such file"))?;
+        .ok_or_else(|| ApiError::new(Code::RouteNotFound, "there is no such asset"))?;
     Ok(HttpResponse::Ok()
         .insert_header((header::CONTENT_TYPE, asset.content_type))
         .insert_header((header::CACHE_CONTROL, "public, max-age=31536000, immutable"))
         .body(asset.content))
 }
 
-/// A place with the parts of its query that are there.
+/// A path with the query parameters that have a value.
 fn address(path: &str, parts: &[(&str, Option<&str>)]) -> String {
     let query: Vec<String> = parts
         .iter()
@@ -107,7 +107,7 @@ fn address(path: &str, parts: &[(&str, Option<&str>)]) -> String {
     if query.is_empty() { path.to_owned() } else { format!("{path}?{}", query.join("&")) }
 }
 
-/// A page, with what keeps it from doing anything but showing itself.
+/// Answers with a page and its security headers.
 fn respond(mut answer: HttpResponseBuilder, page: &Markup) -> HttpResponse {
     answer
         .insert_header((header::CONTENT_TYPE, "text/html; charset=utf-8"))
@@ -119,12 +119,12 @@ fn respond(mut answer: HttpResponseBuilder, page: &Markup) -> HttpResponse {
         .body(page.0.clone())
 }
 
-/// A page that is there.
+/// Answers 200 with a page.
 fn html(page: &Markup) -> HttpResponse {
     respond(HttpResponse::Ok(), page)
 }
 
-/// Where a form leads once it is done: loading that again does not repeat it.
+/// Redirects after a form: loading the target again does not repeat the change.
 fn see(place: &str) -> HttpResponse {
     HttpResponse::build(StatusCode::SEE_OTHER).insert_header((header::LOCATION, place)).finish()
 }

@@ -1,4 +1,4 @@
-//! Query strings, read by name: each wrong part is named, and so is each part nobody reads.
+//! Query strings, read by name: errors name the wrong parameter, or the unknown one.
 //!
 //! Values are bytes until they are asked for as text: a file's name need not be UTF-8.
 
@@ -26,26 +26,26 @@ impl Query {
         Self { pairs }
     }
 
-    /// A value as bytes; `None` where it is not given.
+    /// A value as bytes; `None` if it is not given.
     pub fn bytes(&mut self, name: &str) -> Option<Vec<u8>> {
         let at = self.pairs.iter().position(|(given, _)| given == name)?;
         Some(self.pairs.remove(at).1)
     }
 
-    /// A value as text; `None` where it is not given or empty.
+    /// A value as text; `None` if it is not given or empty.
     ///
     /// # Errors
-    /// 400 where it is not UTF-8.
+    /// 400 if it is not UTF-8.
     pub fn text(&mut self, name: &str) -> Result<Option<String>, ApiError> {
         let Some(bytes) = self.bytes(name) else { return Ok(None) };
         let text = String::from_utf8(bytes).map_err(|_| ApiError::field(name, "is not UTF-8"))?;
         Ok(Some(text).filter(|text| !text.is_empty()))
     }
 
-    /// A number within bounds; `None` where it is not given.
+    /// A number within bounds; `None` if it is not given.
     ///
     /// # Errors
-    /// 400 where it is not a whole number or out of bounds.
+    /// 400 if it is not a whole number or out of bounds.
     pub fn number(
         &mut self,
         name: &str,
@@ -61,10 +61,10 @@ impl Query {
         }
     }
 
-    /// A truth value; false where it is not given.
+    /// A boolean; default false.
     ///
     /// # Errors
-    /// 400 where it is something else than `true` or `false`.
+    /// 400 if it is something else than `true` or `false`.
     pub fn flag(&mut self, name: &str) -> Result<bool, ApiError> {
         match self.text(name)?.as_deref() {
             None | Some("false" | "0") => Ok(false),
@@ -73,16 +73,16 @@ impl Query {
         }
     }
 
-    /// Nothing else may have been given.
+    /// Refuses parameters that were not read.
     ///
     /// # Errors
-    /// 400 that names the first parameter that nobody asked for.
+    /// 400 that names the first unknown parameter.
     pub fn finish(self) -> Result<(), ApiError> {
         match self.pairs.into_iter().next() {
             None => Ok(()),
             Some((name, _)) => Err(ApiError::field(
                 name,
-                "this call has no such query parameter, or it was given twice",
+                "this route has no such query parameter, or it was sent twice",
             )),
         }
     }

@@ -1,18 +1,17 @@
-//! Deliveries that were refused: the last ones, in memory.
+//! The last refused deliveries, in memory.
 //!
-//! What is badly signed comes from anybody, so nothing of it reaches the store. For whoever asks
-//! why a webhook does not work, the last ones are kept here: what the headers called themselves,
-//! in bounded length, and why they were refused. Never the body, never the signature. They are lost
-//! at a restart, and a flood of them pushes the older ones out.
+//! Anyone can send badly signed deliveries, so they are not stored. To explain a webhook that does
+//! not work, the last ones are kept here: their headers, in bounded length, and the reason. Bodies
+//! and signatures are not kept. A restart forgets them, and new ones replace the oldest.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
 use crate::types::Timestamp;
 
-/// How many are kept, some 500 bytes each at most.
+/// Deliveries that are kept, at most some 500 bytes each.
 const ENTRIES_MAX: usize = 256;
-/// Longest name that is kept of what a header says, in characters. GUIDs have 36.
+/// Longest text that is kept of a header, in characters. GUIDs have 36.
 const NAME_LEN_MAX: usize = 64;
 /// Longest reason, in characters; ours are shorter.
 const REASON_LEN_MAX: usize = 256;
@@ -20,18 +19,17 @@ const REASON_LEN_MAX: usize = 256;
 /// A delivery that was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Its place among all that were refused: later ones have greater numbers, also those of a
-    /// later server.
+    /// Its number: later deliveries have greater ones, also after a restart.
     pub number: i64,
-    /// When it came.
+    /// When it arrived.
     pub received_at: Timestamp,
-    /// The GUID that it gave itself.
+    /// The GUID in its header.
     pub delivery: Option<String>,
-    /// The event that it said to be.
+    /// The event in its header.
     pub event: Option<String>,
-    /// Whether it was for its signature.
+    /// Whether its signature is missing or wrong.
     pub is_badly_signed: bool,
-    /// Why.
+    /// Why it was refused.
     pub reason: String,
 }
 
@@ -43,14 +41,14 @@ pub struct RefusedRing {
 }
 
 impl RefusedRing {
-    /// An empty one, of a server that started then.
+    /// An empty ring of a server that started at this time.
     pub fn new(started_at: Timestamp) -> Self {
-        // A million in each millisecond: an earlier server never came this far.
+        // A million for each millisecond: no earlier server can have reached these numbers.
         let first_number = started_at.unix_ms().saturating_mul(1_000_000);
         Self { entries: Mutex::default(), first_number }
     }
 
-    /// Keeps one; the oldest goes where there is no room.
+    /// Adds a delivery; a full ring drops its oldest one.
     pub fn push(
         &self,
         received_at: Timestamp,

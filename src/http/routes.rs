@@ -1,8 +1,8 @@
-//! The table of routes: served and described from the same place.
+//! The table of routes.
 //!
-//! Each handler carries its own description, and [`table`] gives both to the app at once, so the
-//! served document cannot name a route that is not there, nor leave one out. From the document
-//! comes also what a route answers to a method that it does not have.
+//! Each handler has its own description, and [`table`] registers both at once, so the served
+//! document lists exactly the existing routes. The answers to methods that a route does not have
+//! come from the document, too.
 
 use actix_web::http::header::{self, HeaderValue};
 use actix_web::{App, web};
@@ -18,7 +18,7 @@ use super::api::{
 use super::error::{ApiError, Code};
 use super::{doc, health, page, webhooks};
 
-/// Every route. The first ones are those that are called most: actix-web tries them in order.
+/// All routes, the most frequent first: actix-web tries them in order.
 pub fn table(app: &mut ServiceConfig<'_>) {
     app.service(webhooks::github)
         .service(issues::sandbox)
@@ -83,28 +83,29 @@ pub fn document() -> OpenApi {
     doc::complete(document)
 }
 
-/// What a path answers to methods that it does not have: after [`table`], for each of its paths.
+/// Answers 405 to methods that a path does not have. To be registered after [`table`].
 pub fn other_methods(document: &OpenApi, app: &mut web::ServiceConfig) {
     for (path, item) in &document.paths.paths {
         let allow = allowed(item);
         app.service(web::resource(path.as_str()).to(move || {
             let allow = allow.clone();
             async move {
-                let hint = format!("it answers {}", allow.to_str().unwrap_or_default());
-                let error = ApiError::new(Code::MethodNotAllowed, "this route has no such method");
+                let hint = format!("use one of: {}", allow.to_str().unwrap_or_default());
+                let error =
+                    ApiError::new(Code::MethodNotAllowed, "this route does not accept the method");
                 Err::<String, _>(error.hint(hint).header(header::ALLOW, allow))
             }
         }));
     }
 }
 
-/// What every other path answers.
+/// The answer of all other paths.
 ///
 /// # Errors
 /// Always 404.
 pub async fn unknown() -> Result<String, ApiError> {
-    Err(ApiError::new(Code::RouteNotFound, "there is no such route")
-        .hint("GET /openapi.json describes every route"))
+    Err(ApiError::new(Code::RouteNotFound, "unknown route")
+        .hint("see /docs or GET /openapi.json for all routes"))
 }
 
 fn allowed(item: &PathItem) -> HeaderValue {
@@ -117,7 +118,7 @@ fn allowed(item: &PathItem) -> HeaderValue {
     HeaderValue::from_str(&methods.join(", ")).expect("method names are header text")
 }
 
-/// Whether a path is one of a server in a sandbox, however long.
+/// Whether a path belongs to a server in a sandbox.
 pub fn is_below_port(path: &str) -> bool {
     let mut parts = path.split('/').skip(1);
     parts.next() == Some("v1")

@@ -1,4 +1,4 @@
-//! From the edge's parts to a server on a listener.
+//! Builds the HTTP server.
 
 use std::net::TcpListener;
 use std::os::fd::AsFd;
@@ -18,12 +18,12 @@ use super::middleware::middleware;
 use super::shared::Shared;
 use super::{Edge, api, page, routes};
 
-/// Builds the server. It serves once its future is polled, and ends by its handle's `stop`: no
-/// signal is listened for. Before a graceful stop set [`Edge::closing`]: an open event stream
-/// would hold it up until its time-out.
+/// Builds the server. It serves when its future is polled, and ends by its handle's `stop`; it does
+/// not handle signals. Set [`Edge::closing`] before a graceful stop: open event streams delay it
+/// until its timeout.
 ///
 /// # Errors
-/// Where the listener cannot be used.
+/// If the listener cannot be used.
 pub fn build(edge: Edge, listener: TcpListener) -> std::io::Result<Server> {
     let limits = edge.limits.clone();
     let document = Arc::new(routes::document());
@@ -49,7 +49,7 @@ pub fn build(edge: Edge, listener: TcpListener) -> std::io::Result<Server> {
         .keep_alive(limits.keep_alive)
         .client_request_timeout(limits.header_time_max)
         .client_disconnect_timeout(limits.linger)
-        // Else a caller that went away is not noticed while its command runs.
+        // Otherwise a disconnected caller is not noticed while its command runs.
         .h1_allow_half_closed(false)
         .on_connect(|connection, _| {
             if let Some(stream) = connection.downcast_ref::<actix_web::rt::net::TcpStream>() {
@@ -61,8 +61,8 @@ pub fn build(edge: Edge, listener: TcpListener) -> std::io::Result<Server> {
     Ok(server)
 }
 
-/// Has the kernel ask a silent peer whether it is still there. Else one that went without a word,
-/// with its network or its power, keeps what goes on and says nothing, and its sandbox at work.
+/// Enables TCP keepalive. Without it a peer that lost its network or power keeps silent streams,
+/// and its sandbox, busy.
 fn notice_dead_peers(stream: &impl AsFd) {
     let set = || {
         set_socket_keepalive(stream, true)?;
@@ -71,11 +71,11 @@ fn notice_dead_peers(stream: &impl AsFd) {
         set_tcp_keepcnt(stream, 4)
     };
     if let Err(error) = set() {
-        tracing::debug!(%error, "a connection's peer will not be missed");
+        tracing::debug!(%error, "cannot enable keepalive on a connection");
     }
 }
 
-/// A path whose parts are not text.
+/// The answer to a path that is not UTF-8.
 fn wrong_path(error: actix_web::error::PathError, _: &HttpRequest) -> actix_web::Error {
     ApiError::field("path", error.to_string()).into()
 }

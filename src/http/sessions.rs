@@ -1,9 +1,8 @@
-//! Sessions of the page: who logged in, for some hours.
+//! Sessions of the dashboard. They last for some hours.
 //!
-//! A session's secret is in its cookie alone; the store keeps a SHA-256, so a session outlives a
-//! restart and a stolen database opens nothing. What is hashed holds the admin token as well: with
-//! another token every session has ended. Its form token is derived from the secret, so it needs no
-//! memory and dies with the session.
+//! Only the cookie holds a session's secret. The store keeps its SHA-256, so sessions survive a
+//! restart, and a stolen database grants no access. The hash includes the admin token: replacing
+//! the token ends every session. The form token is derived from the secret, so it is not stored.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +23,7 @@ use super::error::ApiError;
 pub const SESSION_COOKIE: &str = "issuebox_session";
 /// How long a session lasts: a working day.
 pub const SESSION_LIFETIME: Duration = Duration::from_secs(12 * 60 * 60);
-/// How many characters a secret has. What has another length is not looked for.
+/// Length of a secret, in characters. Cookies of another length are ignored.
 const SECRET_LEN: usize = 64;
 
 /// The sessions that have not ended.
@@ -38,7 +37,7 @@ pub struct Sessions {
 #[derive(Clone)]
 pub struct SessionKey {
     hash: SessionHash,
-    /// The admin token that it was begun with.
+    /// The admin token at its beginning.
     token: TokenHash,
     form_token: String,
 }
@@ -53,12 +52,12 @@ impl SessionKey {
         }
     }
 
-    /// What a form of this session has to carry.
+    /// The form token, which forms of this session must contain.
     pub fn form_token(&self) -> &str {
         &self.form_token
     }
 
-    /// Whether a form carried it, compared in constant time.
+    /// Compares a form token in constant time.
     pub fn form_token_matches(&self, given: &str) -> bool {
         self.form_token.as_bytes().ct_eq(given.as_bytes()).into()
     }
@@ -70,25 +69,25 @@ impl std::fmt::Debug for SessionKey {
     }
 }
 
-/// A secret that nobody guesses, in hexadecimal.
+/// An unguessable secret in hexadecimal.
 pub fn new_secret(ids: &dyn IdSource) -> String {
-    // Request ids hold some 70 random bits each, but fewer where several are made within one
-    // millisecond; four of them are at least as hard to guess as a 128-bit key.
+    // A request id has some 70 random bits, but fewer if several are created in one millisecond.
+    // Four of them are at least as hard to guess as a 128-bit key.
     let seed: Vec<String> = (0..4).map(|_| ids.request_id()).collect();
     hex::encode(Sha256::digest(seed.concat()))
 }
 
 impl Sessions {
-    /// Sessions that are kept there, of who has shown this admin token.
+    /// Sessions in this store, bound to this admin token.
     pub fn new(store: Arc<dyn SessionStore>, token: LiveToken) -> Self {
         Self { store, token }
     }
 
-    /// Begins a session of somebody who showed this admin token, or a link that was made with it,
-    /// and returns the secret for its cookie. Where another is in force by now it has ended already.
+    /// Begins a session for this admin token, and returns the secret for its cookie. If the token
+    /// was replaced meanwhile, the session has ended already.
     ///
     /// # Errors
-    /// 503 where it could not be stored.
+    /// 503 if it cannot be stored.
     pub async fn begin(
         &self,
         shown: TokenHash,
@@ -105,7 +104,7 @@ impl Sessions {
     /// The session with this secret, if it has not ended.
     ///
     /// # Errors
-    /// 503 where the store cannot be read.
+    /// 503 if the store cannot be read.
     pub async fn find(&self, secret: &str, now: Timestamp) -> Result<Option<SessionKey>, ApiError> {
         if secret.len() != SECRET_LEN {
             return Ok(None);
@@ -114,7 +113,7 @@ impl Sessions {
         Ok(self.is_open(&key, now).await?.then_some(key))
     }
 
-    /// Whether a session that was found before has not ended.
+    /// Whether a session is still open.
     ///
     /// # Errors
     /// As for [`Sessions::find`].
@@ -129,7 +128,7 @@ impl Sessions {
     /// Ends a session.
     ///
     /// # Errors
-    /// 503 where that could not be stored.
+    /// 503 if that cannot be stored.
     pub async fn end(&self, session: &SessionKey) -> Result<(), ApiError> {
         self.store.end_session(session.hash).await.map_err(not_stored)
     }

@@ -1,4 +1,4 @@
-//! What all requests of a server share: the edge's parts and the memory of the edge itself.
+//! The state that all requests of a server share: the parts of the edge, and its own caches.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -25,13 +25,13 @@ use super::refused::RefusedRing;
 use super::sessions::Sessions;
 use super::survey::Survey;
 
-/// How long an answer about health is good: `/readyz` is open to everyone, and must not let
-/// everyone keep the providers and the disk busy.
+/// How long the result of a health check is reused: `/readyz` is public, and must not let clients
+/// keep providers and the disk busy.
 const HEALTH_GOOD_FOR: Duration = Duration::from_secs(1);
-/// A provider promises to say within two seconds how it is.
+/// Timeout of a health check. Providers promise an answer within two seconds.
 const HEALTH_TIME_MAX: Duration = Duration::from_millis(2_500);
 
-/// What all requests share.
+/// The state that all requests share.
 pub struct Shared {
     pub edge: Edge,
     pub sessions: Sessions,
@@ -45,15 +45,15 @@ pub struct Shared {
     survey: Recent<(Position, Arc<Survey>)>,
 }
 
-/// Something that does not work or needs a person. Anybody may read it: it names no issue.
+/// A problem of the server. It is public, so it names no issue.
 pub struct Degraded {
-    /// What, in a word or two.
+    /// Its subject: a provider, or a provider and a kind of drift.
     pub what: String,
-    /// What is wrong, in words.
+    /// The reason.
     pub reason: String,
 }
 
-/// The last answer to a question that is asked often.
+/// A cached result.
 struct Recent<T>(Mutex<Option<(Timestamp, T)>>);
 
 impl<T: Clone> Recent<T> {
@@ -87,7 +87,7 @@ impl Shared {
         }
     }
 
-    /// Whether writes can be made durable, as of now or a moment ago.
+    /// Whether the store accepts writes; cached.
     pub async fn store_check(&self) -> Result<(), StoreError> {
         let now = self.edge.clock.now();
         if let Some(recent) = self.store.get(now) {
@@ -98,7 +98,7 @@ impl Shared {
         answer
     }
 
-    /// The configured provider of that name.
+    /// The configured provider with that name.
     ///
     /// # Errors
     /// 409 if the configuration has none.
@@ -107,7 +107,7 @@ impl Shared {
         Ok(provider.ok_or(EngineError::ProviderUnknown)?)
     }
 
-    /// How every provider is, as of now or a moment ago. All are asked at once.
+    /// The health of every provider; cached. All are checked concurrently.
     pub async fn provider_health(&self) -> Arc<Vec<(ProviderName, Health)>> {
         let now = self.edge.clock.now();
         if let Some(recent) = self.health.get(now) {
@@ -122,8 +122,7 @@ impl Shared {
         answer
     }
 
-    /// What the live sandboxes of the one account are. Looked through again once something
-    /// happened, or a second is over.
+    /// A survey of the account's live sandboxes, cached until the next event or for a second.
     pub fn survey(&self) -> Arc<Survey> {
         let (now, events) = (self.edge.clock.now(), self.edge.feed.events.now());
         if let Some((at, recent)) = self.survey.get(now)
@@ -137,7 +136,7 @@ impl Shared {
         answer
     }
 
-    /// The providers that nothing is asked of because they cannot be reached, with that in words.
+    /// The providers whose breaker is not closed, each with the reason.
     pub fn unreachable(&self) -> Vec<(ProviderName, String)> {
         let now = self.edge.clock.now();
         let breakers = self.edge.engine.figures().breakers.into_iter();
@@ -146,7 +145,7 @@ impl Shared {
             .collect()
     }
 
-    /// The providers that cannot work, or have no room for more, with that in words.
+    /// The providers that cannot work or have no capacity, each with the reason.
     pub async fn troubled_providers(&self) -> Vec<(ProviderName, String)> {
         let health = self.provider_health().await;
         let unreachable = self.unreachable();
@@ -162,11 +161,10 @@ impl Shared {
         in_trouble.collect()
     }
 
-    /// Reads lists from the store: what may take long, beside the worker, which has other requests
-    /// to answer.
+    /// Reads lists from the store on a blocking thread, since they can be slow.
     ///
     /// # Errors
-    /// 503 where the store cannot be read.
+    /// 503 if the store cannot be read.
     pub async fn read_list<T, F>(
         &self,
         read: impl FnOnce(Arc<dyn Store>) -> F + Send + 'static,
@@ -176,11 +174,12 @@ impl Shared {
         F: Future<Output = Result<T, StoreError>>,
     {
         let (store, here) = (Arc::clone(&self.edge.store), Handle::current());
-        let ended = |_| StoreError::Failed("the list was given up: the server ends".into());
+        let ended =
+            |_| StoreError::Failed("the list was aborted: the server is shutting down".into());
         tokio::task::spawn_blocking(move || here.block_on(read(store))).await.map_err(ended)?
     }
 
-    /// What does not work or needs a person, though the server works.
+    /// The problems of a server that works: providers, and drift that needs a decision.
     pub async fn degraded(&self) -> Vec<Degraded> {
         let in_trouble = self.troubled_providers().await.into_iter();
         let in_trouble =
@@ -192,7 +191,7 @@ impl Shared {
         in_trouble.chain(alarms).collect()
     }
 
-    /// Follows an issue; the server's end ends the wait too.
+    /// Waits for an issue, at most until the shutdown.
     pub async fn wait(
         &self,
         caller: &Caller,
@@ -213,13 +212,13 @@ impl Shared {
     }
 }
 
-/// Returns once the server is to end.
+/// Returns at shutdown.
 pub async fn closed(mut closing: watch::Receiver<bool>) {
-    // An error means that nobody can say any more that the server ends: it ends.
+    // An error means that the sender is gone, which happens at shutdown.
     let _ = closing.wait_for(|closing| *closing).await;
 }
 
-/// Which sandbox a path means: a name has a form that no id has.
+/// Parses a sandbox's id or name: their forms do not overlap.
 pub fn sandbox_ref(text: &str) -> SandboxRef {
     match IssueId::from_sandbox_name(text) {
         Some(_) => SandboxRef::Name(text.to_owned()),
@@ -230,7 +229,7 @@ pub fn sandbox_ref(text: &str) -> SandboxRef {
 fn silent(provider: &Provider) -> Health {
     Health {
         identity: None,
-        trouble: Some("it did not answer within 2.5 seconds when asked for its health".into()),
+        trouble: Some("the health check timed out after 2.5 seconds".into()),
         limits: provider.descriptor.limits.clone(),
     }
 }

@@ -1,4 +1,4 @@
-//! Server-sent events: their framing and the headers under which they pass through proxies.
+//! Server-sent events: framing, and headers for proxies.
 
 use std::time::Duration;
 
@@ -7,22 +7,22 @@ use actix_web::http::header;
 use bytes::Bytes;
 use futures_util::Stream;
 
-/// How long a stream is silent at most: a comment keeps proxies and clients from giving up.
+/// Longest silence of a stream: a comment prevents timeouts of proxies and clients.
 pub const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// A comment, which clients ignore.
 pub const HEARTBEAT_COMMENT: Bytes = Bytes::from_static(b": still here\n\n");
 
-/// The first thing on a stream: how long a client waits before it comes back, in milliseconds.
+/// The beginning of a stream: the reconnect delay in milliseconds.
 pub const GREETING: Bytes = Bytes::from_static(b"retry: 1000\n: welcome\n\n");
 
-/// One event. `data` is a line of JSON: it holds no line breaks.
+/// One event. `data` is one line of JSON.
 pub fn event(name: &str, id: Option<&str>, data: &str) -> String {
     let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
     format!("event: {name}\n{id}data: {data}\n\n")
 }
 
-/// An answer that streams events.
+/// Answers with a stream of events.
 pub fn answer<S>(events: S) -> HttpResponse
 where
     S: Stream<Item = Result<Bytes, std::convert::Infallible>> + 'static,
@@ -30,7 +30,7 @@ where
     HttpResponse::Ok()
         .insert_header((header::CONTENT_TYPE, "text/event-stream"))
         .insert_header((header::CACHE_CONTROL, "no-store"))
-        // nginx would gather events into blocks.
+        // Without this nginx buffers the events.
         .insert_header(("x-accel-buffering", "no"))
         .streaming(events)
 }

@@ -1,5 +1,5 @@
-//! What all live sandboxes are, looked through at once: what the page offers as filters, and what
-//! of it needs a person. Read from the live map, so it asks neither actors nor the store.
+//! A survey of all live sandboxes: counts, filters, and sandboxes that need a person. It reads the
+//! live map, so it uses neither actors nor the store.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,43 +9,42 @@ use crate::types::{AccountName, Phase, ProviderName, Sandbox, Timestamp};
 
 use super::live::LiveMap;
 
-/// How long something may be under way before somebody should look. Longer than a create may take
-/// by default, together with what comes before it.
+/// After how long a step counts as stuck: longer than the default timeout of a create.
 pub const STUCK_AFTER: Duration = Duration::from_secs(180);
-/// How many of a kind are named; more are counted.
+/// Sandboxes of a group that are named; the rest is counted.
 pub const NAMED_MAX: usize = 5;
-/// Repositories that are offered to choose from, those with the most sandboxes first.
+/// Repositories in the filter; those with the most sandboxes come first.
 const REPOSITORIES_MAX: usize = 100;
 
-/// All live sandboxes of an account, at a moment.
+/// The live sandboxes of an account at one time.
 #[derive(Debug, Default)]
 pub struct Survey {
     /// How many there are.
     pub total: u64,
-    /// How many are in each phase, those without any left out.
+    /// The number in each phase that has some.
     pub phases: Vec<(Phase, u64)>,
-    /// The repositories that have some and how many, by name.
+    /// The number in each repository, by name.
     pub repositories: Vec<(String, u64)>,
-    /// The providers that have some and how many.
+    /// The number at each provider.
     pub providers: HashMap<ProviderName, u64>,
-    /// Those that failed, the latest first.
+    /// Failed sandboxes, latest first.
     pub failed: SandboxGroup,
-    /// Those with something under way for longer than [`STUCK_AFTER`], or whose delete meets
-    /// resistance; the longest first.
+    /// Sandboxes in a transitional phase for longer than [`STUCK_AFTER`], or whose delete failed;
+    /// longest first.
     pub stuck: SandboxGroup,
 }
 
-/// Sandboxes of a kind: all counted, some named.
+/// A group of sandboxes: all are counted, some are named.
 #[derive(Debug, Default)]
 pub struct SandboxGroup {
-    /// How many.
+    /// Their number.
     pub count: u64,
     /// At most [`NAMED_MAX`] of them.
     pub named: Vec<Arc<Sandbox>>,
 }
 
 impl SandboxGroup {
-    /// Takes one in; `before` says which of two is named first.
+    /// Adds one; `before` orders the named ones.
     fn add(&mut self, sandbox: &Arc<Sandbox>, before: fn(&Sandbox, &Sandbox) -> bool) {
         self.count += 1;
         let at = self.named.partition_point(|named| before(named, sandbox));
@@ -57,7 +56,7 @@ impl SandboxGroup {
 }
 
 impl Survey {
-    /// Looks through the live sandboxes of an account.
+    /// Surveys the live sandboxes of an account.
     pub fn of(live: &LiveMap, account: &AccountName, now: Timestamp) -> Self {
         let mut survey = Self::default();
         let mut phases = [0_u64; Phase::ALL.len()];
@@ -90,14 +89,13 @@ impl Survey {
         survey
     }
 
-    /// How many are in this phase.
+    /// The number in this phase.
     pub fn in_phase(&self, phase: Phase) -> u64 {
         self.phases.iter().find(|(of, _)| *of == phase).map_or(0, |(_, count)| *count)
     }
 }
 
-/// Whether the first is later; of two of one time that with the greater id, so that what is named
-/// does not depend on the order of the map.
+/// Whether the first is later. Ids break ties, so that the order of the map does not matter.
 fn later(at: Timestamp, of: &Sandbox, other_at: Timestamp, other: &Sandbox) -> bool {
     (at, of.id.as_str()) > (other_at, other.id.as_str())
 }
@@ -134,6 +132,7 @@ mod tests {
                 placed_as_of: None,
                 sandbox: Some(Arc::new(sandbox)),
                 ended: None,
+                entry_command: Vec::new(),
                 timeline: Vec::new(),
             });
         }

@@ -1,9 +1,9 @@
 //! Deliveries from GitHub: `POST /webhooks/github`.
 //!
-//! The order is the point: what the headers alone refuse, then the raw body under its bounds,
-//! then the signature over it, and only then anything of it is parsed. The answer is sent once
-//! the delivery is durable together with the state it led to; an overload is answered before
-//! anything is stored, so that GitHub shows it as failed.
+//! The order matters: first the checks of headers, then the raw body within its limits, then the
+//! signature over it, and only then parsing. The answer is sent when the delivery is durable
+//! together with its new state. An overload is answered before anything is stored, so that GitHub
+//! shows the delivery as failed.
 
 use std::borrow::Cow;
 
@@ -23,7 +23,7 @@ use super::body;
 use super::doc::words::IntakeWord;
 use super::error::{ApiError, Code, only};
 
-/// What became of a delivery.
+/// The answer to a delivery.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeliveryAnswer {
@@ -34,28 +34,28 @@ pub struct DeliveryAnswer {
     /// `accepted`, `duplicate` or `ignored`.
     #[schema(value_type = IntakeWord)]
     pub status: &'static str,
-    /// The issue it concerns, where it concerns one.
+    /// The issue of the delivery, if it concerns one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub issue_id: Option<String>,
-    /// What came of it, in words.
+    /// The result in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// Takes in a delivery from GitHub.
+/// Receives a delivery from GitHub.
 ///
 /// Signed by `X-Hub-Signature-256` over the raw body, which is JSON or a form with the JSON in
 /// its field `payload`.
 #[utoipa::path(
     operation_id = "receiveDelivery", tag = "webhooks",
     params(
-        ("X-GitHub-Event" = String, Header, description = "What happened, such as `issues`"),
+        ("X-GitHub-Event" = String, Header, description = "The event, such as `issues`"),
         ("X-GitHub-Delivery" = String, Header, description = "The delivery's GUID"),
         ("X-Hub-Signature-256" = String, Header, description = "`sha256=` and 64 hex digits"),
     ),
     request_body = Object,
     responses(
-        (status = 202, body = DeliveryAnswer, description = "durable, status `accepted`"),
+        (status = 202, body = DeliveryAnswer, description = "the delivery is durable; status `accepted`"),
         (status = 200, body = DeliveryAnswer, description = "status `duplicate` or `ignored`"),
         answers::StoreWriteErrors, only::BadSignature, only::InvalidRequest,
     )
@@ -66,7 +66,7 @@ pub async fn github(
     request: HttpRequest,
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let delivered = take_in(&shared, &request, payload).await;
+    let delivered = receive(&shared, &request, payload).await;
     let result = match &delivered {
         Ok((_, delivered)) => word(delivered.status),
         Err(error) => error.code().as_str(),
@@ -89,7 +89,7 @@ pub async fn github(
     }))
 }
 
-/// Keeps that a delivery was refused and why, for whoever wonders where it is.
+/// Remembers a refused delivery and its reason, for the list of deliveries.
 fn remember(shared: &Shared, headers: &HeaderMap, error: &ApiError) {
     let (delivery, event) = (text(headers, "x-github-delivery"), text(headers, "x-github-event"));
     let is_badly_signed = error.code() == Code::BadSignature;
@@ -100,7 +100,7 @@ fn remember(shared: &Shared, headers: &HeaderMap, error: &ApiError) {
     shared.refused.push(shared.edge.clock.now(), delivery, event, is_badly_signed, &reason);
 }
 
-async fn take_in(
+async fn receive(
     shared: &Shared,
     request: &HttpRequest,
     payload: web::Payload,
@@ -130,7 +130,7 @@ async fn take_in(
     let received_at = edge.clock.now();
     let meaning = interpret(&edge.triggers, id.clone(), received_at, event, &json)
         .map_err(|malformed| ApiError::new(Code::InvalidRequest, malformed.to_string()))?;
-    // Its bytes are not needed while the store writes: what waits then is small.
+    // Frees the body before the store writes, so that waiting deliveries are small.
     drop(json);
     drop(raw);
     let account = AccountName::default_account();
@@ -156,7 +156,7 @@ async fn take_in(
     Ok((id, delivered))
 }
 
-/// Refused before a byte of the body is read; what it means is decided by [`json_of`] later.
+/// Refuses an unsupported content type before the body is read; [`json_of`] decides again later.
 fn check_content_type(content_type: Option<&str>) -> Result<(), ApiError> {
     match json_of(content_type, b"") {
         Err(Unreadable::ContentType(given)) => Err(unreadable(Unreadable::ContentType(given))),
@@ -168,7 +168,7 @@ fn unreadable(why: Unreadable) -> ApiError {
     let message = why.to_string();
     match why {
         Unreadable::ContentType(_) => ApiError::new(Code::UnsupportedMediaType, message)
-            .hint("choose application/json in the webhook's settings")
+            .hint("select application/json in the webhook's settings")
             .header(header::ACCEPT, HeaderValue::from_static("application/json")),
         Unreadable::NoPayload => ApiError::field("payload", message),
     }

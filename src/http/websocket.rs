@@ -1,4 +1,4 @@
-//! WebSockets (RFC 6455) of the API: how they are opened, and whether the other side is still there.
+//! WebSockets (RFC 6455) of the API: opening, and detection of dead clients.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use super::error::{ApiError, Code};
 /// Longest message of a client, in bytes.
 pub const MESSAGE_LEN_MAX: usize = 64 * 1024;
 
-/// How long telling the end may take to a client that does not read.
+/// Timeout of the last messages to a client that does not read.
 pub const LAST_WORDS_WAIT: Duration = Duration::from_secs(1);
 
 /// How many pings a client may leave unanswered.
 const PINGS_MAX: u32 = 4;
 
-/// Whether a client offers this sub-protocol: the meaning of the messages, and its version.
+/// Checks that the client offers the sub-protocol.
 ///
 /// # Errors
-/// 426 where it does not.
+/// 426 if it does not.
 fn check_offer(request: &HttpRequest, protocol: &str) -> Result<(), ApiError> {
     let offered = request.headers().get_all(header::SEC_WEBSOCKET_PROTOCOL);
     let mut offered = offered.filter_map(|value| value.to_str().ok()).flat_map(|v| v.split(','));
@@ -36,7 +36,7 @@ fn check_offer(request: &HttpRequest, protocol: &str) -> Result<(), ApiError> {
 /// Opens a WebSocket with this sub-protocol.
 ///
 /// # Errors
-/// 426 where the request does not ask for one.
+/// 426 if the request opens no WebSocket.
 pub fn open(
     request: &HttpRequest,
     body: web::Payload,
@@ -48,27 +48,26 @@ pub fn open(
 }
 
 fn upgrade_required(why: &str, protocol: &str) -> ApiError {
-    ApiError::new(Code::UpgradeRequired, format!("this is no WebSocket of ours: {why}"))
+    ApiError::new(Code::UpgradeRequired, format!("cannot open the WebSocket: {why}"))
         .hint(format!("open a WebSocket (RFC 6455) with Sec-WebSocket-Protocol: {protocol}"))
         .header(header::UPGRADE, HeaderValue::from_static("websocket"))
 }
 
-/// When something was last heard of a client.
+/// Whether a client is alive: when its last message arrived.
 pub struct ClientLiveness {
-    /// When that was.
+    /// When the last message arrived.
     pub heard: Cell<Instant>,
-    /// Whether it is us who do not listen, because nobody takes what it says: its pongs stand behind
-    /// that.
+    /// Whether its messages wait for a slow receiver; its pongs wait behind them.
     pub is_held: Cell<bool>,
 }
 
 impl ClientLiveness {
-    /// It was heard just now.
+    /// Starts with a live client.
     pub fn new() -> Self {
         Self { heard: Cell::new(Instant::now()), is_held: Cell::new(false) }
     }
 
-    /// Pings, and returns once the client has been silent for too long.
+    /// Pings the client, and returns when it was silent for too long.
     pub async fn stops(&self, mut socket: Session, ping_every: Duration) {
         loop {
             sleep(ping_every).await;
@@ -78,8 +77,8 @@ impl ClientLiveness {
             if self.heard.get().elapsed() >= ping_every * PINGS_MAX {
                 return;
             }
-            // Where there is no room the client does not read: what it has will wake it, or not.
-            // That a connection has broken on which nothing is read is known by writing to it alone.
+            // A full buffer means that the client does not read, so the ping is skipped. Only
+            // writing detects a broken connection that is not read.
             if let Some(Err(Closed)) = socket.ping(b"").now_or_never() {
                 return;
             }

@@ -1,6 +1,6 @@
-//! What goes over the wire: the shapes of JSON, joined to the domain by `From`.
+//! The wire types: the JSON of the API, converted from domain types by `From`.
 //!
-//! Domain types are not serializable, so that renaming one never changes the contract. Times are
+//! Domain types are not serializable, so that renaming one does not change the API. Times are
 //! RFC 3339 in UTC, 64-bit ids are strings, sizes are bytes, and every duration has its unit in
 //! its name.
 
@@ -12,26 +12,26 @@ use utoipa::ToSchema;
 
 use crate::types::{Failure, Phase, Sandbox, TimelineEntry};
 
-/// A call that went well.
+/// A successful call.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Success<T> {
     /// Always true.
     pub success: bool,
-    /// What was asked for.
+    /// The result.
     pub data: T,
-    /// The sandbox it is about, where it is about one.
+    /// The id of the sandbox, if the call is about one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox_id: Option<String>,
 }
 
 impl<T> Success<T> {
-    /// About no sandbox in particular.
+    /// A result about no sandbox.
     pub fn of(data: T) -> Self {
         Self { success: true, data, sandbox_id: None }
     }
 
-    /// About this sandbox.
+    /// A result about this sandbox.
     pub fn about(sandbox: &Sandbox, data: T) -> Self {
         Self { success: true, data, sandbox_id: Some(sandbox.id.to_string()) }
     }
@@ -43,40 +43,40 @@ impl<T> Success<T> {
 pub struct ListAnswer<T> {
     /// Always true.
     pub success: bool,
-    /// What is on this page.
+    /// The entries of this page.
     pub data: Vec<T>,
     /// The `cursor` of the next page; null on the last.
     pub next_cursor: Option<String>,
-    /// How many there are on all pages.
+    /// The number of entries on all pages.
     pub total: u64,
-    /// Where `/v1/events` goes on from this list without a gap; on lists of sandboxes.
+    /// Resumes `/v1/events` after this list without a gap; only on lists of sandboxes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event_cursor: Option<String>,
 }
 
-/// A call that failed.
+/// A failed call.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Failure)]
 pub struct ErrorAnswer<'a> {
     /// Always false.
     pub success: bool,
-    /// What went wrong.
+    /// The error.
     pub error: ErrorBody<'a>,
 }
 
-/// What went wrong.
+/// The error of a failed call.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Error)]
 pub struct ErrorBody<'a> {
-    /// A stable word to branch on.
+    /// A stable code to branch on.
     #[schema(value_type = ErrorWord)]
     pub code: &'static str,
-    /// The same for people.
+    /// A message for people.
     pub message: &'a str,
     /// What to do next.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<&'a str>,
-    /// Which part of the input was wrong.
+    /// The input that was wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub field: Option<&'a str>,
 }
@@ -86,71 +86,69 @@ pub struct ErrorBody<'a> {
 #[serde(rename_all = "camelCase")]
 #[schema(as = Sandbox)]
 pub struct SandboxBody<'a> {
-    /// Its id; opaque.
+    /// Its opaque id.
     pub id: &'a str,
     /// Its name for people, `claude-issue-{issueId}`.
     pub name: &'a str,
-    /// The account it belongs to.
+    /// Its account.
     pub account: &'a str,
-    /// The issue's id: the decimal of GitHub's global id, or a caller's own word.
+    /// The issue's id: the decimal of GitHub's global id, or an id that a caller chose.
     pub issue_id: &'a str,
-    /// `owner/name`, where known.
+    /// `owner/name`, if known.
     pub repository: Option<&'a str>,
-    /// The issue's number in its repository, where known.
+    /// The issue's number in its repository, if known.
     pub issue_number: Option<u64>,
-    /// The issue's title, where known.
+    /// The issue's title, if known.
     pub issue_title: Option<&'a str>,
-    /// The issue's page, where known.
+    /// The address of the issue's page, if known.
     pub issue_url: Option<&'a str>,
-    /// Which provider makes it.
+    /// Its provider.
     pub provider: &'a str,
-    /// The provider's own id of it, once known.
+    /// The id of its object at the provider, once known.
     pub external_id: Option<&'a str>,
-    /// Which template it was made from.
+    /// Its template.
     pub template: &'a str,
-    /// What it can reach: `none`, `allow` (a list), `full` (every public address) or `host` (all
-    /// that the server's machine reaches).
+    /// What it can reach.
     #[schema(value_type = NetworkWord)]
     pub network: &'static str,
-    /// `strong` or `fast`.
+    /// How its create was recorded.
     #[schema(value_type = ModeWord)]
     pub mode: &'static str,
-    /// `creating`, `running`, `stopping`, `stopped`, `starting`, `failed` or `deleting`; null once
-    /// deleted.
+    /// Its phase; null after its deletion.
     #[schema(value_type = Option<PhaseWord>)]
     pub phase: Option<&'static str>,
-    /// What it should come to: `running`, `stopped` or `deleted`.
+    /// Its desired state.
     #[schema(value_type = WantedWord)]
     pub wanted: &'static str,
-    /// Which sandbox of its issue this is: 1, 2, …
+    /// Counts the sandboxes of its issue: 1, 2, …
     pub generation: u32,
     /// The number of its latest provider call.
     pub attempt: u32,
-    /// What failed, where something did.
+    /// Its failure, if it has one.
     pub failure: Option<FailureBody<'a>>,
-    /// Why it is in this phase, in words.
+    /// Why it is in this phase.
     pub reason: &'a str,
-    /// Servers in it that can be reached from outside.
+    /// The ports that can be reached from outside.
     pub endpoints: Vec<EndpointBody>,
-    /// What the agent in it does.
+    /// The agent in it.
     pub agent: AgentBody,
     /// When it was recorded.
     #[schema(format = DateTime)]
     pub created_at: String,
-    /// Since when it has been in this phase.
+    /// When it entered its phase.
     #[schema(format = DateTime)]
     pub phase_since: String,
-    /// When it was last worked in, asked for or nudged by a delivery.
+    /// When it was last used: by work in it, an ensure or a delivery.
     #[schema(format = DateTime)]
     pub last_activity_at: String,
-    /// When it was confirmed absent.
+    /// When the provider confirmed its deletion.
     #[schema(format = DateTime)]
     pub deleted_at: Option<String>,
-    /// Room for what later versions say.
+    /// Reserved for later versions.
     pub meta: Meta,
 }
 
-/// What the agent in a sandbox does.
+/// The agent in a sandbox.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Agent)]
 pub struct AgentBody {
@@ -161,24 +159,23 @@ pub struct AgentBody {
     pub since: String,
 }
 
-/// Room for what later versions say; empty.
+/// Reserved for later versions; empty.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Meta {}
 
-/// Why a sandbox is *failed*, or what stands in the way of its delete.
+/// Why a sandbox failed, or why its delete does not succeed.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = SandboxFailure)]
 pub struct FailureBody<'a> {
-    /// The kind of trouble: `provider_unavailable`, `provider_refused`, `provider_broken`,
-    /// `provider_exhausted`, `name_taken`, `object_lost` or `provider_unknown`.
+    /// The kind of failure.
     #[schema(value_type = FailureWord)]
     pub code: &'static str,
-    /// The step that failed: `look`, `create`, `start`, `stop` or `delete`.
+    /// The step that failed.
     #[schema(value_type = StepWord)]
     pub step: &'static str,
-    /// What happened and what may be left, for people.
+    /// What happened and what may be left at the provider, for people.
     pub message: &'a str,
-    /// Whether `retry` may help without anybody changing anything.
+    /// Whether a retry can succeed without a change.
     pub retryable: bool,
 }
 
@@ -193,19 +190,18 @@ impl<'a> From<&'a Failure> for FailureBody<'a> {
     }
 }
 
-/// A server in a sandbox, by its port.
+/// A port of a sandbox that can be reached from outside.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Endpoint)]
 pub struct EndpointBody {
-    /// The TCP port inside.
+    /// The TCP port in the sandbox.
     pub port: u16,
-    /// Where it is reached, below this server's address. `GET /v1/sandboxes/{id}/ports` says whether
-    /// somebody listens there.
+    /// Its path on this server. `GET /v1/sandboxes/{id}/ports` says whether a server listens.
     pub url: String,
 }
 
 impl EndpointBody {
-    /// Those that the sandbox's template lists.
+    /// The ports that the sandbox's template lists.
     pub fn all_of(sandbox: &Sandbox) -> Vec<Self> {
         let one = |port: &u16| {
             let url = format!("/v1/sandboxes/{}/ports/{port}/", sandbox.id);
@@ -238,7 +234,7 @@ impl<'a> From<&'a Sandbox> for SandboxBody<'a> {
             failure: sandbox.failure.as_ref().map(FailureBody::from),
             reason: &sandbox.reason,
             endpoints: EndpointBody::all_of(sandbox),
-            // No agent runs in a sandbox yet: it has been idle for as long as the phase lasts.
+            // No agent runs in a sandbox yet: it is idle as long as the phase lasts.
             agent: AgentBody { state: "idle", since: sandbox.phase_since.to_string() },
             created_at: sandbox.created_at.to_string(),
             phase_since: sandbox.phase_since.to_string(),
@@ -249,24 +245,24 @@ impl<'a> From<&'a Sandbox> for SandboxBody<'a> {
     }
 }
 
-/// One row of an issue's timeline.
+/// An entry of an issue's timeline.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = TimelineEntry)]
 pub struct TimelineBody {
-    /// When it was decided.
+    /// When it happened.
     #[schema(format = DateTime)]
     pub at: String,
-    /// The generation it concerns; 0 where there is no sandbox.
+    /// The generation of the sandbox; 0 if there is none.
     pub generation: u32,
-    /// The phase before; null where there was no sandbox.
+    /// The phase before; null if there was no sandbox.
     #[schema(value_type = Option<PhaseWord>)]
     pub from: Option<&'static str>,
-    /// The phase after; null where there is none any more.
+    /// The phase after; null if there is no sandbox.
     #[schema(value_type = Option<PhaseWord>)]
     pub to: Option<&'static str>,
-    /// What happened and why, in words.
+    /// What happened and why.
     pub reason: String,
-    /// Which delivery, caller or part of the service caused it.
+    /// Its cause: a delivery, a caller or a part of the service.
     pub cause: String,
 }
 
@@ -288,20 +284,20 @@ pub fn sandbox_json(sandbox: &Sandbox) -> String {
     to_json(&SandboxBody::from(sandbox))
 }
 
-/// What a look-up answers, written once for each state by [`answer_json`].
+/// The answer to a look-up, encoded once for each state by [`answer_json`].
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LookupAnswer<'a> {
     /// Always true.
     pub success: bool,
-    /// The sandbox; null where there is none.
+    /// The sandbox; null if there is none.
     pub data: Option<SandboxBody<'a>>,
     /// Its id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox_id: Option<&'a str>,
 }
 
-/// [`LookupAnswer`] around a sandbox.
+/// [`LookupAnswer`] with a sandbox.
 pub fn answer_json(sandbox: &Sandbox) -> String {
     to_json(&LookupAnswer {
         success: true,

@@ -1,4 +1,4 @@
-//! A running sandbox to work in (commands, files, ports), as the edge holds it.
+//! A running sandbox for commands, files and ports.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,18 +13,18 @@ use crate::types::Sandbox;
 /// A running sandbox and the provider that does the work in it.
 #[derive(Clone)]
 pub struct OpenSandbox {
-    /// Who does the work.
+    /// The provider that does the work.
     pub provider: Provider,
-    /// On which object.
+    /// The object at the provider.
     pub target: Target,
-    /// The sandbox as it was when it was found running.
+    /// The sandbox when it was found running.
     pub sandbox: Sandbox,
-    /// Kept for as long as the work goes on: the sandbox is not idle meanwhile.
+    /// Held until the work ends, so that the sandbox counts as active.
     pub at_work: Arc<AtWork>,
 }
 
 impl OpenSandbox {
-    /// Finds a sandbox and, with `start`, starts it if it is stopped. The server's end ends the
+    /// Finds a sandbox and, with `start`, starts it if it is stopped. A shutdown ends the
     /// wait. If the work needs a capability that the provider does not declare, it is refused
     /// before the provider is asked for anything.
     ///

@@ -1,11 +1,13 @@
-//! What a step leads to, as data. Nothing of it leaves the actor before it is durable.
+//! The result of a step, as data. Nothing of it leaves the actor before it is durable.
 
 use crate::types::{
     AccountName, Alias, Attempt, ExternalId, HomeId, IssueId, Outcome, ProviderName, Sandbox,
-    SandboxId, TimelineEntry, Timestamp,
+    TimelineEntry, Timestamp,
 };
 
+use super::effect::Effect;
 use super::event::{Command, Denial};
+use super::instruction::Instruction;
 use super::state::{Issue, Record, Verb};
 
 /// What one step leads to.
@@ -13,56 +15,35 @@ use super::state::{Issue, Record, Verb};
 pub struct Commit {
     /// The state after the step.
     pub issue: Issue,
-    /// Whether the state differs from before in anything that must be durable, or something is told.
-    /// Where not, there is nothing to store but the delivery, if one led here.
+    /// Whether the state differs from before in anything that must be durable, or the timeline has a
+    /// new entry. If not, only the delivery and the effects are stored.
     pub changed: bool,
     /// Names that from now on belong to the home.
     pub aliases: Vec<Alias>,
     /// The sandbox that was confirmed absent in this step.
     pub ended: Option<Sandbox>,
-    /// What happened, where something did.
+    /// New entries of the timeline.
     pub timeline: Vec<TimelineEntry>,
+    /// The words for the agent that the delivery brought, when it was applied.
+    pub instruction: Option<Instruction>,
     /// What to answer.
     pub reply: Reply,
     /// The provider call to make.
     pub call: Option<ProviderCall>,
     /// Whether that call may leave before the commit is durable: a create in fast mode.
     pub is_fast_create: bool,
-    /// Something at the provider that is no sandbox of this home any more, to be put away beside
-    /// the lifecycle.
-    pub cleanup: Option<Cleanup>,
+    /// What is to be done outside of the issue's state. It is recorded in the same transaction.
+    pub effects: Vec<Effect>,
     /// Names that from now on belong to the home although another one had them.
     pub taken_over: Vec<Alias>,
     /// The home that all names of this one belong to from now on.
     pub names_go_to: Option<HomeId>,
 }
 
-/// An object without a record that is to be put away.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cleanup {
-    /// Where it is.
-    pub provider: ProviderName,
-    /// Which object.
-    pub external_id: ExternalId,
-    /// The sandbox id on it.
-    pub expected: SandboxId,
-    /// What is done with it.
-    pub action: CleanupAction,
-}
-
-/// What is done with an object without a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CleanupAction {
-    /// It is taken down and kept for a person to decide about.
-    Stop,
-    /// It is removed.
-    Remove,
-}
-
-/// What to answer whoever sent the event.
+/// What to answer the sender of the event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Nobody waits.
+    /// No caller waits.
     Nothing,
     /// To *ensure*.
     Ensured {
@@ -86,7 +67,7 @@ pub enum Reply {
     Denied(Denial),
     /// To a home that gave way to another one of the same issue.
     Merged {
-        /// Whether a running sandbox was wanted there, be it only by a wish that waited.
+        /// Whether a running sandbox was wanted there, also by a pending start.
         wanted: bool,
     },
     /// To a delivery.
@@ -106,7 +87,7 @@ pub enum CommandRefusal {
     NotFailed(Command),
     /// A person stopped it; work does not start it again by itself.
     StoppedByPerson,
-    /// What was to be adopted or removed is not as it was shown any more.
+    /// The object to be adopted or removed has changed since it was listed.
     ObservationOutdated,
 }
 
@@ -134,7 +115,7 @@ pub struct ProviderCall {
     pub issue: IssueId,
     /// The sandbox it is for.
     pub record: Record,
-    /// Its object, where known.
+    /// Its object, if known.
     pub external_id: Option<ExternalId>,
     /// Without grace: the last try of a stop kills at once.
     pub force: bool,

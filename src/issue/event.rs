@@ -1,10 +1,11 @@
-//! Everything that can happen to an issue, and the moment in which it happens.
+//! Everything that can happen to an issue, and the context of a step.
 
 mod meta;
 
 use std::collections::HashMap;
 use std::time::Duration;
 
+use super::instruction::Instruction;
 use super::state::Facts;
 use crate::types::{
     Alias, Attempt, Cause, DeliveryId, ExternalId, Generation, HomeId, IssueId, IssueNumber, Mode,
@@ -13,7 +14,7 @@ use crate::types::{
 
 pub use meta::EventMeta;
 
-/// The moment of a step: the time, what is configured, and chance, all from outside.
+/// What a step is given beside state and event: the time, the configuration and chance.
 #[derive(Clone, Debug)]
 pub struct StepContext<'a> {
     /// The wall clock.
@@ -29,16 +30,16 @@ pub struct StepContext<'a> {
     /// Whether everything before this step is durable, so that the home's last generation is known
     /// for certain and a create in fast mode may be asked for before its own record is written.
     pub may_fast_create: bool,
-    /// What forbids to make or start a sandbox here now; `None` where nothing does.
+    /// Why no sandbox may be created or started here now; `None` if it may.
     pub denial: Option<Denial>,
 }
 
-/// What forbids to make or start a sandbox.
+/// Why no sandbox may be created or started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
     /// Of which kind.
     pub kind: DenialKind,
-    /// What it is and who can lift it, in words.
+    /// The reason and who can lift it, in words.
     pub reason: String,
 }
 
@@ -99,11 +100,11 @@ pub struct ProviderRules {
 /// Everything that can happen to an issue.
 #[derive(Clone, Debug)]
 pub enum IssueEvent {
-    /// Somebody wants a running sandbox.
+    /// A caller wants a running sandbox.
     Ensure(EnsureAsk),
-    /// Somebody commands a certain sandbox.
+    /// A caller commands a certain sandbox.
     Command(CommandAsk),
-    /// GitHub told something.
+    /// A delivery about the issue.
     Delivery {
         /// What.
         issue_delivery: IssueDelivery,
@@ -116,19 +117,19 @@ pub enum IssueEvent {
         /// taken over.
         place_elsewhere: bool,
     },
-    /// GitHub told something of the issue's repository or App installation.
+    /// A delivery about the issue's repository or App installation.
     ScopeEvent {
         /// What, as far as one issue is concerned.
         news: ScopeEvent,
-        /// The delivery that told it.
+        /// The delivery that brought it.
         delivery: DeliveryId,
     },
     /// This home is the same issue as another one that gives way to it: what that one knows.
     Learned {
         /// The facts of the other home.
         facts: Box<Facts>,
-        /// Where that one had been asked for a running sandbox: as of when GitHub told that both
-        /// are one issue. It is then asked for here.
+        /// Set if a running sandbox was asked for in the other home: when GitHub said that both are
+        /// one issue. It is then asked for here.
         asked_for: Option<Timestamp>,
         /// Who found it out.
         cause: Cause,
@@ -141,11 +142,11 @@ pub enum IssueEvent {
         /// Who found it out.
         cause: Cause,
     },
-    /// Somebody worked in a certain sandbox, or is about to.
+    /// A caller works in a certain sandbox, or is about to.
     Worked {
         /// Which.
         sandbox: SandboxId,
-        /// Start it where it was not a person who stopped it.
+        /// Start it if it was not a person who stopped it.
         start: bool,
         /// Who.
         cause: Cause,
@@ -163,7 +164,7 @@ pub enum IssueEvent {
     Answered(CallAnswer),
     /// The state's due time may have come.
     Due {
-        /// The attempt that the executor still holds for this home, where it holds one.
+        /// The attempt that the executor still holds for this home, if it holds one.
         in_flight: Option<Attempt>,
         /// Whether a command runs in the sandbox now: it is active, however silent.
         busy: bool,
@@ -176,34 +177,34 @@ pub enum IssueEvent {
     Discard {
         /// At which provider.
         provider: ProviderName,
-        /// The object, where there is one.
+        /// The object, if there is one.
         object: Option<ObservedObject>,
-        /// The sandbox whose object is lost, where that is meant.
+        /// The sandbox whose object is lost, if that is meant.
         lost: Option<SandboxId>,
         /// Who.
         cause: Cause,
     },
-    /// A hold was released or room came free: the wish that waits may be granted.
+    /// A hold was released or capacity is free: the pending start may be granted.
     Granted,
     /// The actor was built from the store.
     Activated {
-        /// The attempt that the executor still holds for this home, where it holds one.
+        /// The attempt that the executor still holds for this home, if it holds one.
         in_flight: Option<Attempt>,
         /// Whether this is the first activation after the server started.
         after_restart: bool,
     },
 }
 
-/// A wish for a running sandbox.
+/// A request for a running sandbox.
 #[derive(Clone, Debug)]
 pub struct EnsureAsk {
     /// The template asked for; `None` takes what is there, or the default.
     pub template: Option<Template>,
-    /// How to record a create, where asked for; `None` takes the template's.
+    /// How to record a create, if asked for; `None` takes the template's.
     pub mode: Option<Mode>,
-    /// The issue's title, where the caller knows it.
+    /// The issue's title, if the caller knows it.
     pub title: Option<String>,
-    /// The issue's repository and number, where the caller knows them.
+    /// The issue's repository and number, if the caller knows them.
     pub numbered: Option<(Repository, IssueNumber)>,
     /// Names of the issue that belong to no home yet; they become aliases of this one.
     pub claims: Vec<Alias>,
@@ -222,7 +223,7 @@ pub enum Command {
     Retry,
     /// Remove it.
     Delete,
-    /// Give the record up although the provider has not confirmed that the object is gone.
+    /// Delete the record although the provider has not confirmed that the object is gone.
     ForceDelete,
 }
 
@@ -252,12 +253,14 @@ pub struct IssueDelivery {
     pub news: News,
     /// The other side of a transfer: a name that the same issue had before.
     pub formerly: Option<IssueName>,
-    /// The comment that it is about, where it gives a command: it counts once.
+    /// The comment that it is about, if it gives a command: it counts once.
     pub comment: Option<u64>,
-    /// GitHub's numeric id of the App installation that sent it, where one did.
+    /// GitHub's numeric id of the App installation that sent it, if one did.
     pub installation: Option<u64>,
     /// What it may do.
     pub effect: DeliveryEffect,
+    /// The words for the agent, when it is a trigger.
+    pub instruction: Option<Instruction>,
 }
 
 /// What an issue is called on GitHub.
@@ -273,7 +276,7 @@ pub struct IssueName {
     pub number: IssueNumber,
 }
 
-/// What GitHub told of a repository or an installation, to be applied to each issue of it.
+/// A delivery about a repository or an installation, to be applied to each issue of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FanOut {
     /// The delivery's GUID.
@@ -295,7 +298,7 @@ pub struct FanOut {
 pub enum Scope {
     /// Those of these repositories.
     Repositories(Vec<u64>),
-    /// Those that this App installation told of.
+    /// Those that this App installation sent deliveries about.
     Installation(u64),
 }
 
@@ -306,7 +309,7 @@ pub enum ScopeEvent {
     Renamed {
         /// What it is called now.
         repository: Repository,
-        /// What it was called before, where that was said.
+        /// What it was called before, if that was said.
         formerly: Option<Repository>,
         /// As of when: `repository.updated_at`, or when the delivery arrived.
         as_of: Timestamp,
@@ -332,13 +335,13 @@ pub struct News {
     pub number: IssueNumber,
     /// Its title.
     pub title: String,
-    /// Its page, where given.
+    /// Its page, if given.
     pub url: Option<String>,
-    /// Whether it is open, where said.
+    /// Whether it is open, if said.
     pub open: Option<bool>,
-    /// Whether it carries the trigger label, where said.
+    /// Whether it carries the trigger label, if said.
     pub labelled: Option<bool>,
-    /// Whether the bot is assigned to it, where the delivery is about that.
+    /// Whether the bot is assigned to it, if the delivery is about that.
     pub assigned: Option<bool>,
     /// `issue.updated_at`: how new all of this is.
     pub as_of: Timestamp,
@@ -347,7 +350,7 @@ pub struct News {
 /// What a delivery may do, by the table of effects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeliveryEffect {
-    /// Start: somebody who may trigger asked for it; says by what.
+    /// Start: a person who may trigger asked for it, in this way.
     Trigger(TriggerKind),
     /// The issue was closed, or its trigger was taken away: stop, for this reason.
     Stop(&'static str),
@@ -355,7 +358,7 @@ pub enum DeliveryEffect {
     Delete,
     /// Only what we know changes.
     Update,
-    /// Somebody did something on the issue.
+    /// A person did something on the issue.
     Activity,
     /// A comment commands the sandbox.
     Command(Command),
@@ -374,7 +377,7 @@ pub enum TriggerKind {
     Command,
     /// The bot was assigned.
     Assigned,
-    /// The issue was reopened; counts only where it had a sandbox or carries the label.
+    /// The issue was reopened; counts only if it had a sandbox or carries the label.
     Reopened,
     /// The issue turned out to be one that had been asked for under another name.
     OtherName,
@@ -389,7 +392,7 @@ impl TriggerKind {
             Self::Command => "a comment gave the command",
             Self::Assigned => "the bot was assigned",
             Self::Reopened => "the issue was reopened",
-            Self::OtherName => "it had been asked for under its other name",
+            Self::OtherName => "a sandbox was asked for under the issue's other name",
         }
     }
 }
@@ -424,8 +427,7 @@ pub enum Done {
 pub struct ObservedObject {
     /// The provider's id of it.
     pub external_id: ExternalId,
-    /// The sandbox it carries, where it is one of this home in this installation; `None` for
-    /// anybody else's.
+    /// The sandbox in its labels, if it is one of this home in this installation; else `None`.
     pub owner: Option<Owner>,
     /// Its state.
     pub state: ObjectState,
@@ -454,7 +456,7 @@ pub struct Observation {
     pub provider: ProviderName,
     /// The home's last generation when the sweep began.
     pub generation: Generation,
-    /// The number of the live sandbox's latest call then; 0 where there was none.
+    /// The number of the live sandbox's latest call then; 0 if there was none.
     pub attempt: Attempt,
     /// Its phase then.
     pub phase: Option<Phase>,

@@ -2,14 +2,14 @@
 //!
 //! A backup is older than what the provider has: a create or a start that it shows under way ended
 //! long ago, one way or the other, and may have been undone since. Going on with it, as after a
-//! restart, would make what nobody asks for any more. So nothing is under way after a restore but
+//! restart, would create what is no longer asked for. So nothing is under way after a restore but
 //! what takes sandboxes down; a person decides about the rest once the hold is released.
 
 use super::state::{Goal, Issue, IssueState, StoppedBy};
 use crate::types::{Cause, Failure, FailureCode, ProviderStep, TimelineEntry, Timestamp};
 
-/// Brings a restored issue to rest; what is to be told on its timeline, or `None` where it was at
-/// rest and is as it was.
+/// Brings a restored issue to rest. Returns the entry for its timeline, or `None` if it was at rest
+/// and stays as it was.
 pub fn restored(issue: &mut Issue, now: Timestamp) -> Option<TimelineEntry> {
     let from = issue.state.phase();
     let state = std::mem::replace(&mut issue.state, IssueState::Absent);

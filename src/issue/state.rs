@@ -60,7 +60,7 @@ impl Issue {
         }
     }
 
-    /// Whether a running sandbox is wanted, be it only by a wish that waits.
+    /// Whether a running sandbox is wanted, also by a pending start.
     pub fn is_asked_for(&self) -> bool {
         self.pending_start.is_some() || self.state.wanted() == Wanted::Running
     }
@@ -70,7 +70,7 @@ impl Issue {
         [self.state.due_at(), self.life_due].into_iter().flatten().min()
     }
 
-    /// The live sandbox as everyone outside sees it; `None` where there is none.
+    /// The live sandbox as everyone outside sees it; `None` if there is none.
     pub fn sandbox(&self) -> Option<Sandbox> {
         let record = self.state.record()?;
         Some(Sandbox {
@@ -103,7 +103,7 @@ impl Issue {
     }
 }
 
-/// A fact and the `issue.updated_at` that told it: older news of it is ignored.
+/// A fact and the `issue.updated_at` of the delivery that brought it: older news is ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dated<T> {
     /// What is known.
@@ -112,14 +112,14 @@ pub struct Dated<T> {
     pub as_of: Timestamp,
 }
 
-/// A wish for a running sandbox that waits until nothing forbids it.
+/// A start request that waits until nothing forbids it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PendingStart {
     /// Since when; the longest waiting is granted first.
     pub since: Timestamp,
     /// Who or what asked for it, in words.
     pub why: String,
-    /// What to make, where that was said; else the default.
+    /// What to make, if that was said; else the default.
     pub template: Option<Template>,
 }
 
@@ -132,7 +132,7 @@ pub struct Facts {
     pub repository: Option<Repository>,
     /// GitHub's numeric id of the repository.
     pub repository_id: Option<u64>,
-    /// GitHub's numeric id of the App installation that told of it last.
+    /// GitHub's numeric id of the App installation that last sent a delivery about it.
     pub installation_id: Option<u64>,
     /// Its number there.
     pub number: Option<IssueNumber>,
@@ -212,16 +212,16 @@ pub struct Record {
     pub reason: String,
     /// The number of its latest provider call.
     pub attempt: Attempt,
-    /// Until when a create whose outcome nobody knows may still come into effect; `None` where
+    /// Until when a create whose outcome is unknown may still come into effect; `None` if
     /// there was none. The one in flight is not counted, see [`Step::Asked`].
     pub may_land_until: Option<Timestamp>,
-    /// Until when a stop whose outcome nobody knows may still take effect: one that was asked
+    /// Until when a stop whose outcome is unknown may still take effect: one that was asked
     /// before the sandbox was started again. Kept until a later look finds the object up.
     pub stop_may_land_until: Option<Timestamp>,
     /// By when a transitional phase must be left; `None` in the others, and while *deleting*,
     /// which goes on until it is done.
     pub deadline: Option<Timestamp>,
-    /// The nanoseconds since 1970 that went into the id, where it was recorded in fast mode.
+    /// The nanoseconds since 1970 that went into the id, if it was recorded in fast mode.
     pub made_at_ns: Option<i64>,
 }
 
@@ -311,7 +311,7 @@ pub enum IssueState {
         record: Record,
         /// What it goes to when up: running, or stopped by whom.
         goal: Goal,
-        /// Where it is with the provider.
+        /// The provider call in progress, or the wait before the next one.
         step: Step,
         /// Set once the tries are used up: leftovers are removed, then it is *failed* with this.
         giving_up: Option<Failure>,
@@ -333,7 +333,7 @@ pub enum IssueState {
         by: StoppedBy,
         /// What it goes to when down.
         goal: Goal,
-        /// Where it is with the provider.
+        /// The provider call in progress, or the wait before the next one.
         step: Step,
     },
     /// It is down, workspace kept.
@@ -353,14 +353,14 @@ pub enum IssueState {
         external_id: ExternalId,
         /// What it goes to when up.
         goal: Goal,
-        /// Where it is with the provider.
+        /// The provider call in progress, or the wait before the next one.
         step: Step,
     },
     /// A step failed for good.
     Failed {
         /// What it is.
         record: Record,
-        /// Its object, where one is known.
+        /// Its object, if one is known.
         external_id: Option<ExternalId>,
         /// What it should come to after a retry.
         goal: Goal,
@@ -371,11 +371,11 @@ pub enum IssueState {
     Deleting {
         /// What it is.
         record: Record,
-        /// Its object, where one is known.
+        /// Its object, if one is known.
         external_id: Option<ExternalId>,
-        /// Where it is with the provider.
+        /// The provider call in progress, or the wait before the next one.
         step: Step,
-        /// What stands in the way, where something does.
+        /// What stands in the way, if something does.
         failure: Option<Failure>,
         /// The template of the generation that was asked for meanwhile.
         next: Option<Template>,
@@ -392,7 +392,7 @@ pub enum Goal {
 }
 
 impl Goal {
-    /// The same as a wish.
+    /// The desired state.
     pub const fn wanted(self) -> Wanted {
         match self {
             Self::Running => Wanted::Running,
@@ -402,7 +402,7 @@ impl Goal {
 }
 
 impl IssueState {
-    /// The phase; `None` where there is no sandbox.
+    /// The phase; `None` if there is no sandbox.
     pub const fn phase(&self) -> Option<Phase> {
         match self {
             Self::Absent => None,
@@ -433,7 +433,7 @@ impl IssueState {
         }
     }
 
-    /// What the sandbox is; `None` where there is none.
+    /// What the sandbox is; `None` if there is none.
     pub const fn record(&self) -> Option<&Record> {
         match self {
             Self::Absent => None,
@@ -461,7 +461,7 @@ impl IssueState {
         }
     }
 
-    /// The provider's id of the object, where one is known.
+    /// The provider's id of the object, if one is known.
     pub const fn external_id(&self) -> Option<&ExternalId> {
         match self {
             Self::Absent | Self::Creating { .. } => None,

@@ -1,9 +1,9 @@
 //! The whole lifecycle, synchronous and pure: one event in, one [`Commit`] out.
 //!
 //! This file only dispatches. What callers may want is in `pending_start` (ensure, commands, work), what
-//! GitHub tells in `issue_delivery` (of the issue) and `scope_event` (of its repository, and of other homes that
-//! are the same issue); what providers answer is in `answer`, by phase, and what sweeps see in
-//! `observed`. Time leads on in `life` (idle, closed, too old), `deadline` (too slow) and
+//! deliveries lead to is in `issue_delivery` (about the issue) and `scope_event` (about its
+//! repository, and other homes of the same issue); what providers answer is in `answer`, by phase,
+//! and what sweeps see in `observed`. Time leads on in `life` (idle, closed, too old), `deadline` (too slow) and
 //! `recover` (waits that are over, restarts). `transition` holds the pieces that all are made of.
 
 mod answer;
@@ -26,8 +26,8 @@ use transition::Transition;
 
 /// Decides what an event leads to.
 ///
-/// The returned commit's `issue.version` is one more than the given one where `changed` says that
-/// there is something to store, and the same where there is not.
+/// The returned commit's `issue.version` is one more than the given one if `changed` says that
+/// there is something to store, and the same if there is not.
 pub fn step(issue: &Issue, event: IssueEvent, context: &StepContext<'_>) -> Commit {
     let mut transition = Transition::new(issue.clone(), context);
     match event {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::{Entry, LogFollowers, paths, row};
+use super::{LogEntry, LogFollowers, paths, row};
 use crate::types::SandboxId;
 
 /// Most bytes of a read while following: more than the longest line.
@@ -18,7 +18,7 @@ const END_LEN: u64 = 1 << 16;
 /// Growth of the read when it held too few lines.
 const END_GROWTH: u64 = 4;
 
-pub(super) fn tail(dir: &Path, sandbox: &SandboxId, lines: usize) -> io::Result<Vec<Entry>> {
+pub(super) fn tail(dir: &Path, sandbox: &SandboxId, lines: usize) -> io::Result<Vec<LogEntry>> {
     tail_while(dir, sandbox, lines, || {})
 }
 
@@ -28,7 +28,7 @@ pub(super) fn tail_while(
     sandbox: &SandboxId,
     lines: usize,
     meanwhile: impl FnOnce(),
-) -> io::Result<Vec<Entry>> {
+) -> io::Result<Vec<LogEntry>> {
     let [newest, before] = paths(dir, sandbox);
     // The newest part first: if a rotation happens in between, its lines are read twice instead of
     // missed.
@@ -43,7 +43,7 @@ pub(super) fn tail_while(
 }
 
 /// The last lines of a part, and perhaps some before them. Long parts are not read whole.
-fn end_of(path: &Path, lines: usize) -> io::Result<Vec<Entry>> {
+fn end_of(path: &Path, lines: usize) -> io::Result<Vec<LogEntry>> {
     let Some(Part { mut file, .. }) = Part::open(path)? else { return Ok(Vec::new()) };
     let len = file.metadata()?.len();
     let mut read_len = END_LEN;
@@ -63,7 +63,7 @@ fn end_of(path: &Path, lines: usize) -> io::Result<Vec<Entry>> {
 
 /// The entries with greater numbers. Lines that are not entries were cut off while being written; a
 /// note after them says so.
-fn entries_of(bytes: &[u8], after: u64) -> Vec<Entry> {
+fn entries_of(bytes: &[u8], after: u64) -> Vec<LogEntry> {
     let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     lines.filter_map(row::read).filter(|entry| entry.n > after).collect()
 }
@@ -129,12 +129,12 @@ impl Follower {
     ///
     /// # Errors
     /// If the log cannot be read.
-    pub fn read(&mut self) -> io::Result<Vec<Entry>> {
+    pub fn read(&mut self) -> io::Result<Vec<LogEntry>> {
         self.read_while(|| {})
     }
 
     /// The same, with a hook after the newest part was opened for tests.
-    pub(super) fn read_while(&mut self, meanwhile: impl FnOnce()) -> io::Result<Vec<Entry>> {
+    pub(super) fn read_while(&mut self, meanwhile: impl FnOnce()) -> io::Result<Vec<LogEntry>> {
         // Marked before reading: a later write wakes the next wait.
         self.news.borrow_and_update();
         let [newest, before] = self.paths.clone();

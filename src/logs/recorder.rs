@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{Begun, Message, Stream};
+use super::{Begun, LogStream, Message};
 use crate::sandbox::ExecEvent;
 
 /// Most messages in the queue.
@@ -94,8 +94,8 @@ impl Recorder {
 
     pub fn take(&mut self, event: &ExecEvent) {
         let (stream, bytes) = match event {
-            ExecEvent::Stdout(bytes) => (Stream::Stdout, bytes),
-            ExecEvent::Stderr(bytes) => (Stream::Stderr, bytes),
+            ExecEvent::Stdout(bytes) => (LogStream::Stdout, bytes),
+            ExecEvent::Stderr(bytes) => (LogStream::Stderr, bytes),
             ExecEvent::Exit { code, timed_out } => {
                 let why = if *timed_out { ", timed out" } else { "" };
                 self.ended = Some(format!("{code}{why}"));

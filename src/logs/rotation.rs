@@ -9,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::{Entry, LogBounds, Stream, paths, reader, row};
+use super::{LogBounds, LogEntry, LogStream, paths, reader, row};
 use crate::types::{SandboxId, Timestamp};
 
 /// Most sandboxes whose position is cached, so that their file need not be read for it.
@@ -55,7 +55,7 @@ impl Rotation {
     pub fn append(
         &mut self,
         sandbox: &SandboxId,
-        entries: Vec<Entry>,
+        entries: Vec<LogEntry>,
         now: Timestamp,
     ) -> io::Result<u64> {
         let mut place = self.places.get(sandbox).copied().unwrap_or_default();
@@ -80,7 +80,7 @@ impl Rotation {
         &mut self,
         sandbox: &SandboxId,
         place: &mut LogPosition,
-        entries: Vec<Entry>,
+        entries: Vec<LogEntry>,
         now: Timestamp,
     ) -> io::Result<u64> {
         let [newest, before] = paths(&self.dir, sandbox);
@@ -94,11 +94,11 @@ impl Rotation {
             None => end_line(&newest)?,
         };
         let note = note(place.missing, is_broken).zip(entries.first());
-        let note = note.map(|(text, first)| Entry {
+        let note = note.map(|(text, first)| LogEntry {
             n: 0,
             at: now,
             exec: first.exec.clone(),
-            stream: Stream::Note,
+            stream: LogStream::Note,
             text,
             is_partial: false,
         });
@@ -107,7 +107,7 @@ impl Rotation {
             n += 1;
             // Used up, even if the write fails: a part of the line may be there.
             place.n = Some(n);
-            let line = row::write(&Entry { n, ..entry });
+            let line = row::write(&LogEntry { n, ..entry });
             let so_far = len + text.len() as u64;
             if so_far > 0 && so_far + line.len() as u64 > part_len_max {
                 self.put(&newest, &text, now)?;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, Stream};
+use super::{LogEntry, LogStream};
 use crate::types::Timestamp;
 
 /// One line: JSON.
@@ -18,7 +18,7 @@ struct Row<'a> {
 }
 
 /// A line with its end.
-pub(super) fn write(entry: &Entry) -> String {
+pub(super) fn write(entry: &LogEntry) -> String {
     let row = Row {
         n: entry.n,
         at: entry.at.unix_ms(),
@@ -33,10 +33,10 @@ pub(super) fn write(entry: &Entry) -> String {
 }
 
 /// `None` if the line was cut off or is of a later version.
-pub(super) fn read(line: &[u8]) -> Option<Entry> {
+pub(super) fn read(line: &[u8]) -> Option<LogEntry> {
     let row: Row<'_> = serde_json::from_slice(line).ok()?;
-    let stream = Stream::ALL.into_iter().find(|stream| stream.as_str() == row.stream)?;
-    Some(Entry {
+    let stream = LogStream::ALL.into_iter().find(|stream| stream.as_str() == row.stream)?;
+    Some(LogEntry {
         n: row.n,
         at: Timestamp::from_unix_ms(row.at),
         exec: row.exec.into_owned(),

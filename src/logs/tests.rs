@@ -36,7 +36,7 @@ async fn run(dir: &Path, bounds: LogBounds, sandbox: &str, events: Vec<ExecEvent
     // The end is recorded when the recorder is dropped, which the last event does not wait for.
     let end = std::time::Instant::now() + Duration::from_secs(10);
     let ended = || logs.tail(&id(sandbox), 1).expect("reads").pop().map(|entry| entry.stream);
-    while ended() != Some(Stream::Exit) {
+    while ended() != Some(LogStream::Exit) {
         assert!(std::time::Instant::now() < end, "{:?}", logs.tail(&id(sandbox), 9));
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -382,11 +382,11 @@ fn lost_lines_are_noted_once_the_log_can_be_written() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut rotation = Rotation::new(dir.path().to_owned(), BOUNDS);
     let now = SystemClock.now();
-    let line = |text: &str| Entry {
+    let line = |text: &str| LogEntry {
         n: 0,
         at: now,
         exec: "r".into(),
-        stream: Stream::Stdout,
+        stream: LogStream::Stdout,
         text: text.into(),
         is_partial: false,
     };
@@ -423,7 +423,8 @@ async fn all_logs_together_stay_within_their_bound() {
         let mut recorder = logs.recorder(&sandbox, "r", &["x".to_owned()], LINE_WAIT);
         recorder.take(&ExecEvent::Stdout(Bytes::from(vec![b'x'; 6_000])));
         drop(recorder);
-        while follower.read().expect("reads").last().map(|entry| entry.stream) != Some(Stream::Exit)
+        while follower.read().expect("reads").last().map(|entry| entry.stream)
+            != Some(LogStream::Exit)
         {
             assert!(follower.changed().await);
         }
@@ -455,6 +456,6 @@ async fn notes_about_a_sandbox_belong_to_no_command() {
     logs.note(&id("a"), "too late".to_owned());
     let entries = logs.tail(&id("a"), 9).expect("reads");
     let [entry] = &entries[..] else { panic!("{entries:?}") };
-    assert_eq!((entry.stream, &*entry.exec), (Stream::Note, ""));
+    assert_eq!((entry.stream, &*entry.exec), (LogStream::Note, ""));
     assert_eq!(entry.text, "refused evil.test:443");
 }

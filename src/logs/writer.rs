@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::recorder::MESSAGES_MAX;
 use super::rotation::Rotation;
-use super::{Begun, Entry, LogFollowers, Message, Stream};
+use super::{Begun, LogEntry, LogFollowers, LogStream, Message};
 use crate::clock::Clock;
 use crate::types::SandboxId;
 
@@ -36,7 +36,7 @@ pub(super) struct LogWriter {
     last_words: Arc<Mutex<Vec<Message>>>,
     commands: HashMap<u64, LoggedCommand>,
     /// The lines to write next.
-    lines: HashMap<SandboxId, Vec<Entry>>,
+    lines: HashMap<SandboxId, Vec<LogEntry>>,
     is_failing: bool,
 }
 
@@ -85,7 +85,7 @@ impl LogWriter {
                 let (stdout, stderr, waits_since) = (Vec::new(), Vec::new(), None);
                 let begun = LoggedCommand { sandbox, exec, line_wait, stdout, stderr, waits_since };
                 self.commands.insert(command, begun);
-                self.add(command, Stream::Command, &text, false);
+                self.add(command, LogStream::Command, &text, false);
             }
             Message::Piece { command, stream, bytes, _place } => {
                 self.take_piece(command, stream, &bytes);
@@ -93,32 +93,34 @@ impl LogWriter {
             Message::Lost { command, bytes } => {
                 self.cut(command);
                 let text = format!("{bytes} bytes are missing here: they came too fast");
-                self.add(command, Stream::Note, &text, false);
+                self.add(command, LogStream::Note, &text, false);
             }
             Message::Note { sandbox, text } => self.push(
                 sandbox,
-                Entry {
+                LogEntry {
                     n: 0,
                     at: self.clock.now(),
                     exec: String::new(),
-                    stream: Stream::Note,
+                    stream: LogStream::Note,
                     text,
                     is_partial: false,
                 },
             ),
             Message::End { command, text } => {
                 self.cut(command);
-                self.add(command, Stream::Exit, &text, false);
+                self.add(command, LogStream::Exit, &text, false);
                 self.commands.remove(&command);
             }
         }
     }
 
-    fn take_piece(&mut self, number: u64, stream: Stream, bytes: &[u8]) {
+    fn take_piece(&mut self, number: u64, stream: LogStream, bytes: &[u8]) {
         let Some(command) = self.commands.get_mut(&number) else { return };
         let kept = match stream {
-            Stream::Stderr => &mut command.stderr,
-            Stream::Stdout | Stream::Command | Stream::Exit | Stream::Note => &mut command.stdout,
+            LogStream::Stderr => &mut command.stderr,
+            LogStream::Stdout | LogStream::Command | LogStream::Exit | LogStream::Note => {
+                &mut command.stdout
+            }
         };
         kept.extend_from_slice(bytes);
         let mut all = std::mem::take(kept);
@@ -145,8 +147,10 @@ impl LogWriter {
         }
         all.drain(..from);
         match stream {
-            Stream::Stderr => command.stderr = all,
-            Stream::Stdout | Stream::Command | Stream::Exit | Stream::Note => command.stdout = all,
+            LogStream::Stderr => command.stderr = all,
+            LogStream::Stdout | LogStream::Command | LogStream::Exit | LogStream::Note => {
+                command.stdout = all
+            }
         }
         if command.stdout.is_empty() && command.stderr.is_empty() {
             command.waits_since = None;
@@ -163,8 +167,8 @@ impl LogWriter {
         let Some(command) = self.commands.get_mut(&number) else { return };
         command.waits_since = None;
         let begun = [
-            (Stream::Stdout, std::mem::take(&mut command.stdout)),
-            (Stream::Stderr, std::mem::take(&mut command.stderr)),
+            (LogStream::Stdout, std::mem::take(&mut command.stdout)),
+            (LogStream::Stderr, std::mem::take(&mut command.stderr)),
         ];
         for (stream, bytes) in begun.into_iter().filter(|(_, bytes)| !bytes.is_empty()) {
             self.add(number, stream, &String::from_utf8_lossy(&bytes), true);
@@ -184,15 +188,15 @@ impl LogWriter {
         due.into_iter().for_each(|number| self.cut(number));
     }
 
-    fn add(&mut self, number: u64, stream: Stream, text: &str, is_partial: bool) {
+    fn add(&mut self, number: u64, stream: LogStream, text: &str, is_partial: bool) {
         let Some(command) = self.commands.get(&number) else { return };
         let (exec, text) = (command.exec.clone(), text.to_owned());
-        let entry = Entry { n: 0, at: self.clock.now(), exec, stream, text, is_partial };
+        let entry = LogEntry { n: 0, at: self.clock.now(), exec, stream, text, is_partial };
         let sandbox = command.sandbox.clone();
         self.push(sandbox, entry);
     }
 
-    fn push(&mut self, sandbox: SandboxId, entry: Entry) {
+    fn push(&mut self, sandbox: SandboxId, entry: LogEntry) {
         self.lines.entry(sandbox).or_default().push(entry);
     }
 

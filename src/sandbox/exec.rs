@@ -9,12 +9,12 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    OUTPUT_KEPT_MIN, Offset, OutputStream, Overflow, ProcessEvent, ProcessExit, ProcessId,
-    ProcessOutput, ProcessSpec, Processes, STDIN_CHUNK_MAX, Signal, StdinMode, Target, WorkError,
+    Offset, OutputStream, Overflow, ProcessEvent, ProcessExit, ProcessId, ProcessOutput,
+    ProcessSpec, Processes, STDIN_CHUNK_MAX, Signal, StdinMode, Target, WorkError,
 };
 
 /// A command to run. Nothing in it passes through a shell.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct ExecRequest {
     /// Program and arguments; never empty.
     pub command: Vec<String>,
@@ -24,9 +24,39 @@ pub struct ExecRequest {
     /// Added to the sandbox's own environment.
     pub env: Vec<(String, String)>,
     /// What the command reads; then end of file.
-    pub stdin: Bytes,
+    pub stdin: ExecInput,
     /// After this the command and all of its session are killed; `None` for no limit.
     pub timeout: Option<Duration>,
+}
+
+/// The input of a command, piece by piece as it arrives. A command that does not read makes the sender
+/// wait, so that no more than some pieces are held. When the command has ended or reads no more, sending
+/// fails.
+#[derive(Debug)]
+pub struct ExecInput(mpsc::Receiver<Bytes>);
+
+impl ExecInput {
+    /// An input that is still to come. Dropping the sender ends it.
+    pub fn channel() -> (mpsc::Sender<Bytes>, Self) {
+        let (sender, pieces) = mpsc::channel(1);
+        (sender, Self(pieces))
+    }
+
+    /// The next piece; `None` at its end.
+    pub async fn next(&mut self) -> Option<Bytes> {
+        self.0.recv().await
+    }
+}
+
+impl From<Bytes> for ExecInput {
+    /// An input that is there already.
+    fn from(bytes: Bytes) -> Self {
+        let (sender, input) = Self::channel();
+        if !bytes.is_empty() {
+            sender.try_send(bytes).expect("the channel is empty");
+        }
+        input
+    }
 }
 
 /// A running command's output. Dropping it ends the command.
@@ -64,9 +94,8 @@ pub async fn exec_by_spawn<P: Processes>(
     request: ExecRequest,
 ) -> Result<Execution, WorkError> {
     let ExecRequest { command, cwd, env, stdin, timeout } = request;
-    let mode = if stdin.is_empty() { StdinMode::Empty } else { StdinMode::Open };
-    let (keep, overflow) = (OUTPUT_KEPT_MIN, Overflow::Wait);
-    let spec = ProcessSpec { command, cwd, env, stdin: mode, timeout, keep, overflow };
+    let (keep, overflow) = (EXEC_KEEP, Overflow::Wait);
+    let spec = ProcessSpec { command, cwd, env, stdin: StdinMode::Open, timeout, keep, overflow };
     let (sender, events) = mpsc::channel(1);
     let (ready, started) = oneshot::channel();
     // A task of its own from the first call on: a caller that goes away while the command is being
@@ -95,6 +124,9 @@ pub async fn exec_by_spawn<P: Processes>(
     Ok(Execution { events })
 }
 
+/// How much output of a short command is kept: enough that it need not wait for each chunk.
+const EXEC_KEEP: u64 = 1 << 20;
+
 async fn begin<P: Processes>(
     processes: &P,
     target: &Target,
@@ -115,17 +147,18 @@ async fn feed<P: Processes>(
     processes: &P,
     target: &Target,
     id: &ProcessId,
-    mut stdin: Bytes,
+    mut stdin: ExecInput,
 ) -> Infallible {
-    let mut is_read = !stdin.is_empty();
-    while is_read && !stdin.is_empty() {
-        let chunk = stdin.split_to(stdin.len().min(STDIN_CHUNK_MAX));
-        is_read = processes.write_stdin(target.clone(), id.clone(), chunk).await.is_ok();
+    let mut is_read = true;
+    while is_read && let Some(mut piece) = stdin.next().await {
+        while is_read && !piece.is_empty() {
+            let chunk = piece.split_to(piece.len().min(STDIN_CHUNK_MAX));
+            is_read = processes.write_stdin(target.clone(), id.clone(), chunk).await.is_ok();
+        }
     }
-    if is_read {
-        // It may have ended meanwhile, which its output shows.
-        let _ = processes.close_stdin(target.clone(), id.clone()).await;
-    }
+    // It may have ended meanwhile, which its output shows. A sender that has more input learns it now.
+    drop(stdin);
+    let _ = processes.close_stdin(target.clone(), id.clone()).await;
     std::future::pending().await
 }
 

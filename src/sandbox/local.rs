@@ -29,8 +29,10 @@
 mod archive;
 mod cgroup;
 mod connect;
+mod defaults;
 mod directory;
 mod disk;
+mod doctor;
 mod exec;
 mod files;
 mod frame;
@@ -41,15 +43,19 @@ mod image;
 mod inside;
 #[cfg(test)]
 pub(crate) use inside::raise_loopback;
+mod kind;
 mod launching;
 mod limit_events;
 mod limits;
 mod link;
 mod listing;
 mod objects;
+mod options;
 mod packet;
+mod processes;
 mod proxy_socket;
 mod remove;
+mod settings;
 mod spawner;
 mod terminal;
 mod watched;
@@ -72,11 +78,15 @@ use super::{
 };
 use crate::clock::{Clock, IdSource};
 use crate::egress::{Resolve, SystemResolver};
-use crate::types::{InstanceId, NetworkKind, Reserve, Template};
+use crate::types::{InstanceId, NamedSecrets, NetworkKind, Reserve, Template};
+use link::Link;
 use objects::{Make, Objects};
 
 pub(super) use directory::DirectoryFiles;
 pub use inside::run_hidden_command;
+pub use kind::LocalKind;
+pub use options::LocalOptions;
+pub use settings::LocalSettings;
 
 /// How long after a call's deadline its effect may still appear: a deadline is looked at right
 /// before the one system call that takes effect, and what a launcher has made ends within
@@ -112,6 +122,8 @@ pub struct LocalConfig {
     /// Where the server itself listens: no sandbox reaches that, whatever its template says. `None`
     /// where there is no server.
     pub server: Option<SocketAddr>,
+    /// The secrets that templates name.
+    pub secrets: NamedSecrets,
 }
 
 impl LocalConfig {
@@ -128,7 +140,14 @@ impl LocalConfig {
             disk_reserve: Reserve::Auto,
             resolver: Arc::new(SystemResolver::default()),
             server: None,
+            secrets: NamedSecrets::default(),
         }
+    }
+
+    /// As configured, with objects in `dir`.
+    pub fn with(dir: impl Into<PathBuf>, settings: LocalSettings) -> Self {
+        let LocalSettings { require_limits, disk_reserve, warm_pool } = settings;
+        Self { require_limits, disk_reserve, warm_pool, ..Self::new(dir) }
     }
 }
 
@@ -180,6 +199,12 @@ impl LocalProvider {
         self.objects.waiting()
     }
 
+    /// The running sandbox of a target, which a process is said to be of.
+    fn process(&self, target: &Target, id: &ProcessId) -> Result<Arc<Link>, WorkError> {
+        let link = self.objects.link(target)?;
+        if id.sandbox == target.expected { Ok(link) } else { Err(WorkError::NoSuchProcess) }
+    }
+
     /// The limits of a template that are not enforced here for a sandbox as a whole, in words with
     /// the reason of each; `None` where all are.
     pub fn limits_not_enforced(&self) -> Option<String> {
@@ -190,8 +215,13 @@ impl LocalProvider {
 #[async_trait]
 impl Lifecycle for LocalProvider {
     fn descriptor(&self) -> Descriptor {
-        let capabilities =
-            [Capability::Terminal, Capability::Ports, Capability::Tunnels, Capability::Archives];
+        let capabilities = [
+            Capability::Terminal,
+            Capability::Ports,
+            Capability::Tunnels,
+            Capability::Archives,
+            Capability::DetachedProcesses,
+        ];
         Descriptor {
             uniqueness: Uniqueness::EnforcedNames,
             late_effect_window: LATE_EFFECT_WINDOW,
@@ -342,32 +372,46 @@ impl Workspace for LocalProvider {
 
 #[async_trait]
 impl Processes for LocalProvider {
-    async fn spawn(&self, _: Target, _: ProcessSpec) -> Result<ProcessId, WorkError> {
-        Err(WorkError::Unsupported(Capability::DetachedProcesses))
+    async fn spawn(&self, target: Target, spec: ProcessSpec) -> Result<ProcessId, WorkError> {
+        let link = self.objects.link(&target)?;
+        let (number, file) = self.objects.new_process().await?;
+        processes::spawn(&link, number, spec, file).await?;
+        Ok(ProcessId { sandbox: target.expected, number })
     }
 
-    async fn attach(&self, _: Target, _: ProcessId, _: Offset) -> Result<ProcessOutput, WorkError> {
-        Err(WorkError::Unsupported(Capability::DetachedProcesses))
+    async fn attach(
+        &self,
+        target: Target,
+        id: ProcessId,
+        from: Offset,
+    ) -> Result<ProcessOutput, WorkError> {
+        processes::attach(&*self.process(&target, &id)?, id.number, from)
     }
 
-    async fn write_stdin(&self, _: Target, _: ProcessId, _: Bytes) -> Result<(), WorkError> {
-        Err(WorkError::Unsupported(Capability::DetachedProcesses))
+    async fn write_stdin(
+        &self,
+        target: Target,
+        id: ProcessId,
+        bytes: Bytes,
+    ) -> Result<(), WorkError> {
+        processes::write_stdin(&*self.process(&target, &id)?, id.number, bytes).await
     }
 
-    async fn close_stdin(&self, _: Target, _: ProcessId) -> Result<(), WorkError> {
-        Err(WorkError::Unsupported(Capability::DetachedProcesses))
+    async fn close_stdin(&self, target: Target, id: ProcessId) -> Result<(), WorkError> {
+        processes::close_stdin(&*self.process(&target, &id)?, id.number)
     }
 
-    async fn signal(&self, _: Target, _: ProcessId, _: Signal) -> Result<(), WorkError> {
-        Err(WorkError::Unsupported(Capability::DetachedProcesses))
+    async fn signal(&self, target: Target, id: ProcessId, signal: Signal) -> Result<(), WorkError> {
+        processes::signal(&*self.process(&target, &id)?, id.number, signal).await
     }
 
-    async fn wait(&self, _: Target, _: ProcessId) -> Result<ProcessExit, WorkError> {
-        Err(WorkError::Unsupported(Capability::DetachedProcesses))
+    async fn wait(&self, target: Target, id: ProcessId) -> Result<ProcessExit, WorkError> {
+        processes::wait(&*self.process(&target, &id)?, id.number).await
     }
 
     async fn exec(&self, target: Target, request: ExecRequest) -> Result<Execution, WorkError> {
-        exec::exec(&self.objects.link(&target)?, request).await
+        let running = exec::start(&self.objects.link(&target)?, request).await?;
+        Ok(running.execution)
     }
 
     async fn terminal(

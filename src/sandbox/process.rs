@@ -50,8 +50,7 @@ pub struct ProcessSpec {
     /// After this the process and all of its session are killed; `None` for no limit.
     pub timeout: Option<Duration>,
     /// How many bytes of its output are kept, both outputs together: at least the newest so many,
-    /// and never much more. From [`OUTPUT_KEPT_MIN`](super::OUTPUT_KEPT_MIN) to
-    /// [`OUTPUT_KEPT_MAX`](super::OUTPUT_KEPT_MAX).
+    /// and never much more. At most [`OUTPUT_KEPT_MAX`](super::OUTPUT_KEPT_MAX).
     pub keep: u64,
     /// What happens to output beyond `keep`.
     pub overflow: Overflow,
@@ -73,9 +72,9 @@ pub enum Overflow {
     /// The oldest bytes are dropped; the process never waits. A reader that comes too late for them
     /// receives a [`ProcessEvent::Gap`].
     DropOldest,
-    /// The process waits while half of `keep` has been given to no reader. A byte is dropped only
-    /// after some reader was given it and half of `keep` after it. So the quickest reader loses
-    /// nothing, also when it connects again; slower ones may receive a gap.
+    /// The process waits while `keep` bytes have been given to no reader. A byte is dropped only
+    /// after some reader was given it and [`REREAD_LEN`](super::REREAD_LEN) bytes after it. So the
+    /// quickest reader loses nothing, also when it connects again; slower ones may receive a gap.
     Wait,
 }
 

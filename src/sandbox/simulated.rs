@@ -17,13 +17,16 @@
 
 mod calls;
 mod faults;
+mod kind;
 mod objects;
 mod output;
 mod process;
 mod processes;
 mod program;
+mod settings;
 mod watch;
 mod work;
+mod workload;
 
 use std::io;
 use std::path::PathBuf;
@@ -34,8 +37,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use calls::CallLog;
 pub use faults::{SimulatedConfig, SimulatedFaults};
+pub use kind::SimulatedKind;
 use objects::Objects;
 use processes::SimProcesses;
+pub use settings::SimulatedSettings;
 
 use super::{
     Capability, CreateSpec, Descriptor, Enforcement, Enforcements, Health, Isolation, Lifecycle,
@@ -120,6 +125,15 @@ impl SimulatedProvider {
     pub fn set_faults(&self, faults: SimulatedFaults) {
         *self.faults.write().unwrap_or_else(PoisonError::into_inner) = faults;
         self.creates_to_fail.store(faults.fail_first_n, Ordering::Relaxed);
+    }
+
+    /// Sets these faults unless they are in force already; whether they were not.
+    fn change_faults(&self, faults: SimulatedFaults) -> bool {
+        let changed = *self.faults.read().unwrap_or_else(PoisonError::into_inner) != faults;
+        if changed {
+            self.set_faults(faults);
+        }
+        changed
     }
 
     /// What goes wrong now, where not every call errors.

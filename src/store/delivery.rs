@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::issue::FanOut;
+use crate::issue::{FanOut, Instruction};
 use crate::types::{DeliveryId, HomeId, IssueId, Timestamp};
 
 /// How often a pending delivery may fail before it is set aside.
@@ -12,7 +12,7 @@ pub const PENDING_TRIES_MAX: u32 = 3;
 /// forgotten would be carried out again.
 pub const DELIVERIES_KEPT_MIN: Duration = Duration::from_secs(3 * 24 * 3600);
 
-/// What is kept of a delivery. Neither its body nor any secret.
+/// What is kept of a delivery. Of its body, an [`Instruction`] alone is kept, and never a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryRow {
     /// Its GUID.
@@ -21,9 +21,9 @@ pub struct DeliveryRow {
     pub received_at: Timestamp,
     /// GitHub's event, such as `issues`.
     pub event: String,
-    /// Its action, such as `labeled`; empty where it has none.
+    /// Its action, such as `labeled`; empty if it has none.
     pub action: String,
-    /// The home it led to, where it led to one.
+    /// The home it led to, if it led to one.
     pub home: Option<HomeId>,
     /// Whether it had an effect or was ignored.
     pub applied: bool,
@@ -77,6 +77,20 @@ pub struct DeliveryListRow {
     pub issue_id: Option<IssueId>,
     /// The name of that issue's newest sandbox, also of a deleted one.
     pub sandbox_name: Option<String>,
+    /// The words that it brought for the agent.
+    pub instruction: Option<Instruction>,
     /// The cursor of a page that begins behind this row.
     pub cursor: String,
+}
+
+/// What a person asked for in words. It is kept until the issue is deleted on GitHub, and belongs to
+/// the home that stays when two homes turn out to be one issue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstructionRow {
+    /// Its place in the order in which the home's instructions were stored.
+    pub number: i64,
+    /// The delivery that brought it.
+    pub delivery: DeliveryId,
+    /// What was asked.
+    pub instruction: Instruction,
 }

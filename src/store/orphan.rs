@@ -7,7 +7,7 @@ use crate::types::{
 /// An object that a sweep saw without a record, by what its labels say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Orphan {
-    /// Where it is.
+    /// The provider that has it.
     pub provider: ProviderName,
     /// The provider's id of it.
     pub external_id: ExternalId,

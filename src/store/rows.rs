@@ -19,12 +19,17 @@ use crate::types::{
     Wanted,
 };
 
+mod effect;
 mod fan_out;
+mod instruction;
 mod network;
 mod parts;
 mod steps;
+mod workload;
 
+pub(super) use effect::{effect, effect_body};
 pub(super) use fan_out::{fan_out, fan_out_body};
+pub(super) use instruction::{instruction, instruction_body};
 use parts::{FactsPart, FailurePart, NextPart, PendingStartPart, RecordPart, Word};
 use steps::{By, GoalPart, StepPart};
 
@@ -34,7 +39,7 @@ pub(super) enum BadRow {
     /// A live sandbox without something that its phase always has.
     #[error("a row in the phase {phase} has no {part}")]
     Missing { phase: Phase, part: &'static str },
-    /// A row without a live sandbox where only such were asked for.
+    /// A row without a live sandbox if only such were asked for.
     #[error("a row has no live sandbox")]
     NotLive,
     /// A column holds a word that is none of the known ones.
@@ -93,13 +98,13 @@ pub(super) struct IssueRow<'a> {
     pub(super) scope_event: ScopeColumns,
 }
 
-/// The columns of `issue` by which news of a repository or an installation find it, and the wish
-/// that waits. They are filled whatever the phase, and hardly ever change.
+/// The columns of `issue` by which news of a repository or an installation find it, and the pending
+/// start. They are filled whatever the phase, and hardly ever change.
 pub(super) struct ScopeColumns {
     pub(super) repository_id: Option<i64>,
     pub(super) installation_id: Option<i64>,
     pub(super) wish_at: Option<i64>,
-    /// The repository in lower case; only where a wish waits.
+    /// The repository in lower case; only if there is a pending start.
     pub(super) wish_repository: Option<String>,
 }
 
@@ -120,7 +125,7 @@ impl<'a> IssueRow<'a> {
     /// The row that keeps this state.
     ///
     /// # Errors
-    /// [`BadRow::Body`] where JSON cannot express it, which no state is known to cause.
+    /// [`BadRow::Body`] if JSON cannot express it, which no state is known to cause.
     pub(super) fn encode(issue: &'a Issue) -> Result<Self, BadRow> {
         let Issue {
             facts,
@@ -195,7 +200,7 @@ impl IssueColumns<'_> {
     /// The state that this row keeps.
     ///
     /// # Errors
-    /// [`BadRow`] where this version cannot have written it.
+    /// [`BadRow`] if this version cannot have written it.
     pub(super) fn decode(&self) -> Result<Issue, BadRow> {
         let mut body: IssueBody<'_> = serde_json::from_str(self.body)?;
         let state = match parse_phase(self.phase)? {
@@ -292,7 +297,7 @@ struct EndedBody<'a> {
     url: Option<Cow<'a, str>>,
     #[serde(borrow)]
     template: Cow<'a, str>,
-    /// None where it is missing.
+    /// `None` if it is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     network: Option<Word<NetworkKind>>,
     #[serde(default, skip_serializing_if = "<[u16]>::is_empty")]
@@ -358,7 +363,7 @@ impl EndedColumns<'_> {
     /// The ended sandbox that this row keeps.
     ///
     /// # Errors
-    /// [`BadRow`] where this version cannot have written it.
+    /// [`BadRow`] if this version cannot have written it.
     pub(super) fn decode(&self) -> Result<Sandbox, BadRow> {
         let body: EndedBody<'_> = serde_json::from_str(self.body)?;
         Ok(Sandbox {

@@ -34,14 +34,14 @@ pub trait SessionStore: Send + Sync + 'static {
         ends_at: Timestamp,
     ) -> Result<(), CommitError>;
 
-    /// When a session ends; `None` where it is not kept (any more). One that has ended may still be
+    /// When a session ends; `None` if it is not kept (any more). One that has ended may still be
     /// found.
     ///
     /// # Errors
     /// [`StoreError`].
     async fn session_end(&self, session: SessionHash) -> Result<Option<Timestamp>, StoreError>;
 
-    /// Ends a session; no harm where it is not there.
+    /// Ends a session; no harm if there is none.
     ///
     /// # Errors
     /// As for [`SessionStore::put_session`].

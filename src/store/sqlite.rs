@@ -14,14 +14,16 @@
 //!
 //! # Races it accepts
 //! A read sees what was committed when it began, so it may be older than a write that is under
-//! way. Nobody was told of that write yet.
+//! way. That write was not acknowledged yet.
 
 mod apply;
 mod backup;
 mod columns;
 mod holds;
 mod inspect;
+mod instructions;
 mod open;
+mod outbox;
 mod pages;
 mod pending;
 mod prune;
@@ -49,11 +51,11 @@ use read::Readers;
 use writer::StoreWriter;
 
 use super::{
-    CommitError, DELIVERIES_KEPT_MIN, DeliveryFilter, DeliveryListRow, DeliveryRow, Look, LookAsk,
-    Orphan, Page, PageAsk, PendingRow, PendingStartRow, PruneAsk, SandboxFilter, Store, StoreError,
-    Write,
+    CommitError, DELIVERIES_KEPT_MIN, DeliveryFilter, DeliveryListRow, DeliveryRow, EffectDelay,
+    EffectId, EffectRow, InstructionRow, Look, LookAsk, Orphan, Page, PageAsk, PendingRow,
+    PendingStartRow, PruneAsk, SandboxFilter, Store, StoreError, Write,
 };
-use crate::issue::{FanOut, Issue, Scope};
+use crate::issue::{EffectKind, FanOut, Issue, Scope};
 use crate::types::{
     AccountName, Alias, DeliveryId, Epoch, ExternalId, Hold, HoldScope, HomeId, InstanceId, Phase,
     ProviderName, Sandbox, SandboxId, TimelineEntry, Timestamp,
@@ -239,6 +241,35 @@ impl Store for SqliteStore {
         page: &PageAsk,
     ) -> Result<Page<DeliveryListRow>, StoreError> {
         self.readers.read(|conn| pages::deliveries(conn, filter, page))
+    }
+
+    async fn instructions(
+        &self,
+        home: HomeId,
+        after: i64,
+        limit: usize,
+    ) -> Result<Vec<InstructionRow>, StoreError> {
+        self.readers.read(|conn| instructions::list(conn, home, after, limit))
+    }
+
+    async fn effects(&self, now: Timestamp, limit: usize) -> Result<Vec<EffectRow>, StoreError> {
+        self.readers.read(|conn| outbox::list(conn, now, limit))
+    }
+
+    async fn next_effect(&self, now: Timestamp) -> Result<Option<Timestamp>, StoreError> {
+        self.readers.read(|conn| outbox::next_due(conn, now))
+    }
+
+    async fn effect_counts(&self) -> Result<Vec<(EffectKind, u64)>, StoreError> {
+        self.readers.read(outbox::counts)
+    }
+
+    async fn finish_effect(&self, id: EffectId) -> Result<(), CommitError> {
+        self.change(move |conn| outbox::finish(conn, id)).await
+    }
+
+    async fn delay_effect(&self, id: EffectId, delay: EffectDelay) -> Result<(), CommitError> {
+        self.change(move |conn| outbox::delay(conn, id, &delay)).await
     }
 
     async fn put_pending(&self, fan_out: FanOut) -> Result<(), CommitError> {

@@ -93,6 +93,10 @@ text_id! {
     TemplateName
 }
 text_id! {
+    /// The name of a secret in the configuration's `[secrets]`.
+    SecretName
+}
+text_id! {
     /// An installation of issuebox; generated once and kept in the store. Labels of objects carry it.
     InstanceId
 }

@@ -1,6 +1,6 @@
 //! Templates of sandboxes.
 
-use super::{Mode, Network, ProviderName, TemplateName};
+use super::{Mode, Network, ProviderName, TemplateName, Workload};
 
 /// A configuration from which sandboxes are created.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,6 +19,8 @@ pub struct Template {
     pub ports: Vec<u16>,
     /// What happens when it reaches a limit.
     pub on_limit: OnLimit,
+    /// What it is made from and what runs in it.
+    pub workload: Workload,
 }
 
 /// What happens when a sandbox reaches a limit.

@@ -39,7 +39,7 @@ async fn a_sandbox_appears_and_changes_without_loading_the_page_again() {
     browser.until_text("Appears by itself").await;
     browser.until("document.querySelector('li.row.running')").await;
     browser.until("document.querySelector('#nav .badge').textContent === '1'").await;
-    // The focus stays where it is while rows come and go.
+    // The focus does not move while rows come and go.
     browser.js("document.querySelector('[data-row]').focus()").await;
     ensure(&server, "live-2", "Appears above it").await;
     browser.until("document.querySelectorAll('li.row').length === 2").await;
@@ -211,7 +211,7 @@ async fn hostile_text_does_nothing() {
 }
 
 /// Every page, by a name for its picture.
-const PAGES: [(&str, &str); 11] = [
+const PAGES: [(&str, &str); 12] = [
     ("sandboxes", "/"),
     ("failed", "/?phase=failed"),
     ("sandbox", "/sandboxes/claude-issue-one"),
@@ -222,6 +222,7 @@ const PAGES: [(&str, &str); 11] = [
     ("holds", "/holds"),
     ("overview", "/overview?back=hour"),
     ("connect", "/connect"),
+    ("docs", "/docs"),
     ("nothing", "/sandboxes/nope"),
 ];
 

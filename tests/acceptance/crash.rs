@@ -1,4 +1,4 @@
-//! kill -9 right after a 202, again and again: what was acknowledged is there afterwards, once.
+//! kill -9 right after a 202, again and again: acknowledged requests take effect exactly once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ const REQUESTS: usize = 400;
 
 /// What the servers have said to their clients, all of them.
 #[derive(Default)]
-struct Told {
+struct Replies {
     /// The deliveries that were sent, and their issues.
     sent: BTreeMap<String, u64>,
     /// Those that were answered 202.
@@ -31,7 +31,7 @@ struct Told {
     ids: BTreeMap<u64, String>,
 }
 
-impl Told {
+impl Replies {
     /// The issues of which something was acknowledged.
     fn acknowledged(&self) -> BTreeSet<String> {
         let of_deliveries = self.accepted.iter().map(|guid| self.sent[guid]);
@@ -43,7 +43,7 @@ impl Told {
 struct Round<'a> {
     server: &'a Server,
     number: usize,
-    told: &'a Mutex<Told>,
+    replies: &'a Mutex<Replies>,
     next: AtomicUsize,
     accepted: AtomicUsize,
     kill_after: usize,
@@ -69,7 +69,7 @@ impl Round<'_> {
     }
 
     async fn deliver(&self, issue: u64, guid: &str) -> Option<()> {
-        self.told.lock().expect("not poisoned").sent.insert(guid.to_owned(), issue);
+        self.replies.lock().expect("not poisoned").sent.insert(guid.to_owned(), issue);
         let body = issue_event("labeled", issue).to_string();
         let answer = try_send(self.server.delivery("issues", guid, body)).await?;
         assert!(matches!(answer.status, 200 | 202), "{answer:?}");
@@ -77,7 +77,7 @@ impl Round<'_> {
             if self.accepted.fetch_add(1, Ordering::Relaxed) + 1 == self.kill_after {
                 self.server.signal(Signal::KILL);
             }
-            self.told.lock().expect("not poisoned").accepted.insert(guid.to_owned());
+            self.replies.lock().expect("not poisoned").accepted.insert(guid.to_owned());
         }
         Some(())
     }
@@ -86,10 +86,10 @@ impl Round<'_> {
         let path = format!("/v1/issues/{issue}/sandbox");
         let answer = try_send(self.server.request(reqwest::Method::PUT, &path)).await?;
         assert!(answer.is_success(), "{answer:?}");
-        // The body may be cut off; then the caller was not told an id.
+        // The body may be cut off; then the caller was not replies an id.
         let id = serde_json::from_str::<Value>(&answer.text).ok()?["sandboxId"].clone();
         let id = id.as_str().expect("an id").to_owned();
-        let before = self.told.lock().expect("not poisoned").ids.insert(issue, id.clone());
+        let before = self.replies.lock().expect("not poisoned").ids.insert(issue, id.clone());
         assert!(before.is_none_or(|before| before == id), "issue {issue} has two ids");
         Some(())
     }
@@ -129,7 +129,7 @@ fn each_has_its_object(place: &Place, live: &BTreeMap<String, Value>) {
 /// Kills servers over one place; each time the next one must make good what the last one said.
 async fn nothing_is_lost_in(rounds: usize) {
     let place = Arc::new(Place::simulated(""));
-    let told = Mutex::new(Told::default());
+    let replies = Mutex::new(Replies::default());
     let watch = Watch::over(&place);
     for number in 0..rounds {
         let delay_ms = [0, 5, 40, 200][number % 4];
@@ -138,7 +138,7 @@ async fn nothing_is_lost_in(rounds: usize) {
         let round = Round {
             server: &server,
             number,
-            told: &told,
+            replies: &replies,
             next: AtomicUsize::new(0),
             accepted: AtomicUsize::new(0),
             kill_after: 1 + number * 5 % 23,
@@ -150,23 +150,23 @@ async fn nothing_is_lost_in(rounds: usize) {
     let server = place.serve().await;
     let live = all_running(&server).await;
     each_has_its_object(&place, &live);
-    let told = told.into_inner().expect("not poisoned");
-    assert!(told.accepted.len() >= rounds, "each server has said 202 before it was killed");
-    for issue in told.acknowledged() {
+    let replies = replies.into_inner().expect("not poisoned");
+    assert!(replies.accepted.len() >= rounds, "each server has said 202 before it was killed");
+    for issue in replies.acknowledged() {
         assert!(live.contains_key(&issue), "issue {issue} was acknowledged and is lost");
     }
-    for (issue, id) in &told.ids {
-        assert_eq!(live[&issue.to_string()]["id"], **id, "a caller was told this id");
+    for (issue, id) in &replies.ids {
+        assert_eq!(live[&issue.to_string()]["id"], **id, "a caller was replies this id");
     }
     assert!(live.values().all(|sandbox| sandbox["generation"] == 1));
     let ever = server.get("/v1/sandboxes?deleted=true").await.json();
     assert_eq!(ever["total"], live.len(), "none was given up");
 
     // As who finds failed deliveries would do, all are sent again.
-    for (guid, issue) in &told.sent {
+    for (guid, issue) in &replies.sent {
         let body = issue_event("labeled", *issue).to_string();
         let answer = send(server.delivery("issues", guid, body)).await;
-        if told.accepted.contains(guid) {
+        if replies.accepted.contains(guid) {
             assert_eq!((answer.status, &answer.json()["status"]), (200, &"duplicate".into()));
         }
         assert!(answer.is_success(), "{answer:?}");
@@ -176,7 +176,7 @@ async fn nothing_is_lost_in(rounds: usize) {
     for (issue, sandbox) in &live {
         assert_eq!(after[issue]["id"], sandbox["id"]);
     }
-    let issues: BTreeSet<String> = told.sent.values().map(u64::to_string).collect();
+    let issues: BTreeSet<String> = replies.sent.values().map(u64::to_string).collect();
     assert!(issues.iter().all(|issue| after.contains_key(issue)), "each sent issue has one now");
     watch.end();
 }
@@ -253,13 +253,13 @@ async fn deletes_are_carried_out_in(rounds: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_acknowledged_survives_fifteen_kills() {
+async fn acknowledged_requests_survive_fifteen_kills() {
     nothing_is_lost_in(15).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes long; run by .ci/run"]
-async fn what_was_acknowledged_survives_a_hundred_and_fifty_kills() {
+async fn acknowledged_requests_survive_a_hundred_and_fifty_kills() {
     nothing_is_lost_in(150).await;
 }
 

@@ -149,9 +149,9 @@ async fn every_kill_is_made_good(user: Option<u32>) {
     assert_eq!(acknowledged.len(), ISSUES);
     let server = place.serve().await;
     for issue in &acknowledged {
-        let guid_of_nobody = format!("again-{issue}");
+        let unknown_guid = format!("again-{issue}");
         let body = issue_event("labeled", issue.parse().expect("a number")).to_string();
-        let answer = send(server.delivery("issues", &guid_of_nobody, body)).await;
+        let answer = send(server.delivery("issues", &unknown_guid, body)).await;
         assert_eq!(answer.status, 202, "{answer:?}");
         let sandbox: Value = server.running(issue).await;
         assert_eq!(sandbox["generation"], 1);

@@ -39,7 +39,7 @@ fn grouped_by(text: &str) -> BTreeSet<String> {
 }
 
 /// Metrics as a server that has done something of everything tells them.
-async fn told() -> BTreeMap<String, BTreeSet<String>> {
+async fn exposed() -> BTreeMap<String, BTreeSet<String>> {
     let place = Place::simulated("");
     let server = place.serve().await;
     let body = issue_event("opened", 5).to_string();
@@ -53,15 +53,15 @@ async fn told() -> BTreeMap<String, BTreeSet<String>> {
 
 #[tokio::test]
 async fn alerts_and_dashboard_name_only_metrics_that_are_there() {
-    let told = told().await;
-    let labels: BTreeSet<&str> = told.values().flatten().map(String::as_str).collect();
+    let exposed = exposed().await;
+    let labels: BTreeSet<&str> = exposed.values().flatten().map(String::as_str).collect();
     for file in ["prometheus/alerts.yml", "grafana/issuebox.json"] {
         // The dashboard's queries are quoted once more.
         let text = deployed(file).replace("\\\"", "\"");
         let asked = named(&text);
         assert!(asked.len() >= 6, "{file}: {asked:?}");
         for (name, by) in asked {
-            let Some(known) = told.get(&name) else { panic!("{file}: there is no {name}") };
+            let Some(known) = exposed.get(&name) else { panic!("{file}: there is no {name}") };
             assert!(by.is_subset(known), "{file}: {name} by {by:?} has {known:?}");
         }
         for label in grouped_by(&text) {

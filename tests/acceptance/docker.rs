@@ -100,7 +100,7 @@ fn docker_s_restrictions_are_named_with_the_option_that_takes_each_off() {
         let doctor = |options: &[&str]| image.doctor(&[&["--user", user], options].concat());
         let default = doctor(&[]);
         assert!(default.starts_with("broken"), "{user}: {default}");
-        assert!(default.contains("could not make a user namespace"), "{user}: {default}");
+        assert!(default.contains("cannot make a user namespace"), "{user}: {default}");
         assert!(default.contains(&both.join(" ")), "{user}: {default}");
         let half = doctor(&seccomp);
         assert!(half.starts_with("broken"), "{user}: {half}");

@@ -1,5 +1,5 @@
-//! What is done at the provider behind our back, is found within a period and told for what it is;
-//! what only looks like it is not acted on.
+//! Changes at the provider without the server are detected within a period and reported;
+//! what only looks like such a change is not acted on.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -65,7 +65,7 @@ fn edit(path: &Path, field: &str, value: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_happens_behind_our_back_is_told_for_what_it_is() {
+async fn changes_at_the_provider_are_detected_and_reported() {
     let place = Place::simulated(SWEPT);
     let server = place.serve().await;
     for issue in ["gone", "killed", "stopped", "well"] {
@@ -95,7 +95,7 @@ async fn what_happens_behind_our_back_is_told_for_what_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restored_backup_deletes_nothing_that_it_does_not_know() {
+async fn a_restored_backup_deletes_no_unknown_object() {
     let place = Place::simulated(SWEPT);
     let server = place.serve().await;
     server.running("old").await;
@@ -142,7 +142,7 @@ async fn a_restored_backup_deletes_nothing_that_it_does_not_know() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_list_that_lost_too_much_and_a_provider_that_is_another_are_not_believed() {
+async fn a_list_with_too_many_losses_and_a_replaced_provider_are_not_trusted() {
     let place = Place::simulated(SWEPT);
     let server = place.serve().await;
     for n in 0..5 {
@@ -180,7 +180,7 @@ async fn a_list_that_lost_too_much_and_a_provider_that_is_another_are_not_believ
     // Another provider at the same place, without any of our objects.
     let identity = place.simulated_dir().join(".simulated/identity");
     let first = std::fs::read_to_string(&identity).expect("it has one");
-    std::fs::write(&identity, "somebody-else").expect("written");
+    std::fs::write(&identity, "another").expect("written");
     for path in &names {
         std::fs::rename(path, of(path)).expect("moved away");
     }
@@ -211,7 +211,7 @@ async fn a_list_that_lost_too_much_and_a_provider_that_is_another_are_not_believ
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "makes real sandboxes; run by .ci/run"]
-async fn a_real_sandbox_that_is_killed_from_outside_is_told_from_one_that_we_stopped() {
+async fn a_real_sandbox_that_is_killed_differs_from_one_that_was_stopped() {
     let Some(place) = Place::local(None).await else { return };
     place.configure(SWEPT);
     let server = place.serve().await;
@@ -226,7 +226,7 @@ async fn a_real_sandbox_that_is_killed_from_outside_is_told_from_one_that_we_sto
     for process in processes::of(&place, &mark) {
         let pid = i32::try_from(process.pid).ok().and_then(Pid::from_raw).expect("a pid");
         if process.pid != server.pid {
-            // The first that is killed may take others along: then there is nobody left to kill.
+            // Killing the first process may end others, which then cannot be killed any more.
             match kill_process(pid, Signal::KILL) {
                 Ok(()) | Err(Errno::SRCH) => {}
                 Err(why) => panic!("{pid:?} could not be killed: {why}"),

@@ -1,5 +1,5 @@
 //! Sandboxes that together are allowed more disk than the host has: one fills it, or several do, or
-//! what is put into them, and nobody else is harmed.
+//! uploads do, and no other sandbox is harmed.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -108,18 +108,19 @@ async fn running_id(server: &Server, issue: &str) -> String {
     server.running(issue).await["id"].as_str().expect("an id").to_owned()
 }
 
-/// With how much room left, in MB, sandboxes of these issues were ended, once that is told of one.
-async fn told(server: &Server, issues: &[&str]) -> Vec<u64> {
+/// How much space was left, in MB, when sandboxes of these issues were stopped; waits for the first.
+async fn reported(server: &Server, issues: &[&str]) -> Vec<u64> {
     let begin = Instant::now();
     loop {
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for issue in issues {
-            told.extend(reasons(server, issue).await.iter().filter_map(|reason| left_mb(reason)));
+            reported
+                .extend(reasons(server, issue).await.iter().filter_map(|reason| left_mb(reason)));
         }
-        if !told.is_empty() {
-            return told;
+        if !reported.is_empty() {
+            return reported;
         }
-        assert!(begin.elapsed() < WAIT, "it must be told");
+        assert!(begin.elapsed() < WAIT, "it must be reported");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -130,7 +131,7 @@ async fn is_in(server: &Server, issue: &str, phase: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root, mkfs and loop devices, and writes a gigabyte; run by .ci/run"]
-async fn whoever_fills_the_hosts_disk_is_stopped_and_nobody_else_is_harmed() {
+async fn a_sandbox_that_fills_the_hosts_disk_is_stopped_and_no_other_is_harmed() {
     assert!(geteuid().is_root(), "only root can mount");
     let Some(place) = Place::local(None).await else { return };
     let disk = small_data(&place, 2);
@@ -150,13 +151,13 @@ async fn whoever_fills_the_hosts_disk_is_stopped_and_nobody_else_is_harmed() {
     let ended = server.post(&format!("/v1/sandboxes/{greedy_id}/exec"), &fill).await;
     assert!(ended.json()["data"]["exitCode"] != 0, "{ended:?}");
     is_in(&server, greedy, "stopped").await;
-    let told = reasons(&server, greedy).await;
-    let left = told.iter().find_map(|reason| left_mb(reason));
-    let left = left.unwrap_or_else(|| panic!("it is told: {told:?}"));
+    let reported = reasons(&server, greedy).await;
+    let left = reported.iter().find_map(|reason| left_mb(reason));
+    let left = left.unwrap_or_else(|| panic!("it is reported: {reported:?}"));
     assert!((RESERVE_MB / 8..RESERVE_MB).contains(&left), "it was in time: {left} MB");
-    assert!(told.iter().any(|r| r.contains("its provider had ended it")), "{told:?}");
+    assert!(reported.iter().any(|r| r.contains("its provider had ended it")), "{reported:?}");
 
-    // Whoever wrote little goes on, with all that it had.
+    // A sandbox that wrote little goes on, with all its data.
     goes_on(&server, other, &other_id).await;
 
     // Nothing begins, and everybody says why; what is there is found.
@@ -211,15 +212,18 @@ async fn five_that_fill_a_small_hosts_disk_at_once_are_stopped_in_time() {
         assert!(ended.json()["data"]["exitCode"] != 0, "{ended:?}");
     }
     let greedy: Vec<&str> = greedy.iter().map(|(_, issue)| &**issue).collect();
-    let told = told(&server, &greedy).await;
-    assert!(!told.is_empty() && told.iter().all(|left| (128..1024).contains(left)), "{told:?}");
+    let reported = reported(&server, &greedy).await;
+    assert!(
+        !reported.is_empty() && reported.iter().all(|left| (128..1024).contains(left)),
+        "{reported:?}"
+    );
     goes_on(&server, "test-6", &other_id).await;
     server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root, mkfs and loop devices, and writes gigabytes; run by .ci/run"]
-async fn uploads_that_fill_the_hosts_disk_are_stopped_as_whoever_writes_is() {
+async fn uploads_that_fill_the_hosts_disk_stop_their_sandboxes() {
     const UPLOAD_LEN: usize = 900 << 20;
     assert!(geteuid().is_root(), "only root can mount");
     let Some(place) = Place::local(None).await else { return };
@@ -239,9 +243,9 @@ async fn uploads_that_fill_the_hosts_disk_are_stopped_as_whoever_writes_is() {
     let answers = join_all(uploads).await;
     let are_whole = answers.iter().filter(|a| a.as_ref().is_some_and(Answer::is_success)).count();
     assert!(are_whole < 2, "both do not fit: {answers:?}");
-    let told = told(&server, &into).await;
+    let reported = reported(&server, &into).await;
     let is_in_time = |left: &u64| (RESERVE_MB / 8..RESERVE_MB).contains(left);
-    assert!(!told.is_empty() && told.iter().all(is_in_time), "{told:?} {answers:?}");
+    assert!(!reported.is_empty() && reported.iter().all(is_in_time), "{reported:?} {answers:?}");
     goes_on(&server, "test-3", &other_id).await;
     server.stop().await;
 }

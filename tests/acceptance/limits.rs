@@ -1,4 +1,4 @@
-//! A limit that strikes in a real sandbox is told on its issue's timeline, and does what its template
+//! A limit that a real sandbox hits is recorded on its issue's timeline, and does what its template
 //! says.
 
 use std::process::Stdio;
@@ -34,15 +34,18 @@ async fn limit_events(on_limit: &str) -> Option<()> {
     assert_eq!(memory, Some(&expected), "{limits}");
     let hog = "head -c 200000000 /dev/zero | tail -c 200000000 | wc -c";
     server.sh(&id, hog).await;
-    until("it is told", || async {
+    until("it is reported", || async {
         reasons(&server).await.iter().any(|reason| reason.contains("memory limit 64 MB reached"))
     })
     .await;
     if on_limit == "stop" {
         until("it is stopped", || async { server.sandbox("test-1").await["phase"] == "stopped" })
             .await;
-        let told = reasons(&server).await;
-        assert!(told.iter().any(|r| r.contains("used up what its template allows")), "{told:?}");
+        let reported = reasons(&server).await;
+        assert!(
+            reported.iter().any(|r| r.contains("used up what its template allows")),
+            "{reported:?}"
+        );
     }
     // It goes on, or work in it starts it again.
     let ended = server.sh(&id, "echo alive").await;

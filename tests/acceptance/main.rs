@@ -28,3 +28,4 @@ mod story;
 mod traces;
 mod watch;
 mod work;
+mod workload;

@@ -58,10 +58,10 @@ async fn a_template_s_network_holds_is_shown_and_never_opens_the_server() {
     };
     until("what was refused is in the log", || async { logs().await.len() >= 2 }).await;
     let texts: Vec<String> = logs().await.iter().map(|entry| entry["text"].to_string()).collect();
-    for told in
+    for expected in
         [&*format!("refused {own}: it leads to {own} (the server itself)"), "169.254.169.254"]
     {
-        assert!(texts.iter().any(|text| text.contains(told)), "{texts:?} must tell {told}");
+        assert!(texts.iter().any(|text| text.contains(expected)), "{texts:?} must tell {expected}");
     }
     let metrics = server.get("/metrics").await.text;
     for line in ["{result=\"connected\"} 1", "{result=\"never\"} 2", "{result=\"not_listed\"} 0"] {

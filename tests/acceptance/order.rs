@@ -7,22 +7,22 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use crate::process::{Answer, Place, Server, send};
-use crate::story::{Story, TRIGGER, Told};
+use crate::story::{Story, StoryDelivery, TRIGGER};
 use crate::watch::Watch;
 
 /// Slow enough that what comes meanwhile meets a sandbox that is being made or stopped.
 const SLOW: &str = "create_delay_ms = 300\nstop_delay_ms = 300";
 
 /// Sends these at once; the answers in the same order.
-async fn at_once(server: &Server, told: &[(String, Told)]) -> Vec<Answer> {
+async fn at_once(server: &Server, sent: &[(String, StoryDelivery)]) -> Vec<Answer> {
     let sent =
-        told.iter().map(|(guid, told)| send(server.delivery(told.event, guid, told.body.clone())));
+        sent.iter().map(|(guid, sent)| send(server.delivery(sent.event, guid, sent.body.clone())));
     join_all(sent).await
 }
 
 /// Sends one, and returns its status and what it came to.
-async fn deliver(server: &Server, guid: &str, told: &Told) -> (u16, String) {
-    let answer = send(server.delivery(told.event, guid, told.body.clone())).await;
+async fn deliver(server: &Server, guid: &str, sent: &StoryDelivery) -> (u16, String) {
+    let answer = send(server.delivery(sent.event, guid, sent.body.clone())).await;
     let status = answer.json()["status"].as_str().expect("a status").to_owned();
     (answer.status, status)
 }
@@ -53,8 +53,8 @@ async fn the_same_delivery_five_times_at_once_counts_once() {
     let place = Place::simulated(SLOW);
     let server = place.serve().await;
     let mut story = Story::of(9_100_000_001);
-    let told = story.labeled(TRIGGER);
-    let five = vec![("the-one".to_owned(), told); 5];
+    let sent = story.labeled(TRIGGER);
+    let five = vec![("the-one".to_owned(), sent); 5];
     for answer in at_once(&server, &five).await {
         assert!(matches!(answer.status, 200 | 202), "{answer:?}");
     }
@@ -73,9 +73,9 @@ async fn opened_with_six_labels_is_one_sandbox_in_every_order() {
         let server = place.serve().await;
         let watch = Watch::over(&place);
         let mut story = Story::of(9_100_000_010 + turn as u64);
-        let told = story.opened_with(&["bug", TRIGGER, "ui", "p1", "slow", "later"]);
-        let guid = |(n, told)| (format!("label-{n}"), told);
-        let mut all: Vec<_> = told.into_iter().enumerate().map(guid).collect();
+        let sent = story.opened_with(&["bug", TRIGGER, "ui", "p1", "slow", "later"]);
+        let guid = |(n, sent)| (format!("label-{n}"), sent);
+        let mut all: Vec<_> = sent.into_iter().enumerate().map(guid).collect();
         all.rotate_left(turn);
         for answer in at_once(&server, &all).await {
             assert!(answer.is_success(), "{answer:?}");
@@ -113,8 +113,8 @@ async fn closed_before_opened_makes_nothing() {
     let opened = story.opened_with(&[TRIGGER]);
     let closed = story.closed();
     assert_eq!(deliver(&server, "closed", &closed).await.0, 202);
-    for (n, told) in opened.iter().enumerate() {
-        assert!(deliver(&server, &format!("late-{n}"), told).await.0 <= 202);
+    for (n, sent) in opened.iter().enumerate() {
+        assert!(deliver(&server, &format!("late-{n}"), sent).await.0 <= 202);
     }
     assert_eq!(server.sandbox(&story.id.to_string()).await, Value::Null);
     assert_eq!((place.objects().len(), place.calls("create").len()), (0, 0));
@@ -133,12 +133,12 @@ async fn an_older_event_that_comes_late_changes_nothing() {
     let closed = story.closed();
     let reopened = story.reopened();
     let last_title = story.edited("The last title");
-    for (guid, told) in [("labeled", &labeled), ("reopened", &reopened), ("last", &last_title)] {
-        assert_eq!(deliver(&server, guid, told).await.0, 202);
+    for (guid, sent) in [("labeled", &labeled), ("reopened", &reopened), ("last", &last_title)] {
+        assert_eq!(deliver(&server, guid, sent).await.0, 202);
     }
     let sandbox = only_one(&place, &server, &story, "running").await;
-    for (guid, told) in [("late-close", &closed), ("late-title", &first_title)] {
-        assert!(deliver(&server, guid, told).await.0 <= 202);
+    for (guid, sent) in [("late-close", &closed), ("late-title", &first_title)] {
+        assert!(deliver(&server, guid, sent).await.0 <= 202);
     }
     let after = only_one(&place, &server, &story, "running").await;
     assert_eq!(id(&after), id(&sandbox));
@@ -153,9 +153,9 @@ async fn a_label_taken_off_and_put_on_again_ends_running_in_every_order() {
         let place = Place::simulated(SLOW);
         let server = place.serve().await;
         let mut story = Story::of(9_100_000_020 + turn as u64);
-        let told = [story.labeled(TRIGGER), story.unlabeled(TRIGGER), story.labeled(TRIGGER)];
+        let sent = [story.labeled(TRIGGER), story.unlabeled(TRIGGER), story.labeled(TRIGGER)];
         for at in order {
-            assert!(deliver(&server, &format!("act-{at}"), &told[at]).await.0 <= 202);
+            assert!(deliver(&server, &format!("act-{at}"), &sent[at]).await.0 <= 202);
         }
         only_one(&place, &server, &story, "running").await;
     }

@@ -1,6 +1,6 @@
-//! Who runs on this machine because of a place: its server, its launchers, what is in sandboxes.
+//! The processes of a place on this machine: its server, its launchers, those in sandboxes.
 //!
-//! A place's program is a file of its own, so whoever executes it belongs to the place, whatever
+//! A place has its own program file, so a process that executes it belongs to the place, whatever
 //! its root directory is. Commands execute something else and are known by a marker among their
 //! arguments. Only root sees the program of a process that is not dumpable, as launchers and what
 //! they fork are; without root, what is left of them shows in the sandboxes' locks alone.

@@ -70,7 +70,7 @@ fn raw(server: &Server, bytes: &[u8]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wrong_calls_of_the_api_are_told_what_is_wrong() {
+async fn wrong_calls_of_the_api_get_an_explanation() {
     let world = World::new().await;
     let server = &world.server;
     let post = |body: &str| {
@@ -204,7 +204,7 @@ async fn odd_deliveries_are_accepted_or_ignored_with_a_reason() {
     let reason = world.ignored("issues", "ghost", &ghost).await;
     assert_eq!(reason, "the sender may not trigger");
     assert_eq!(server.sandbox("3").await, Value::Null);
-    // An issue whose author is gone, labelled by somebody who is not.
+    // An issue whose author's account was deleted, labelled by another account.
     let mut orphan = issue_event("labeled", 4);
     orphan["issue"]["user"] = Value::Null;
     orphan["issue"]["body"] = Value::Null;
@@ -229,7 +229,7 @@ async fn odd_deliveries_are_accepted_or_ignored_with_a_reason() {
     assert_eq!(answer.status(), 202);
     assert_eq!(server.running("5").await["repository"], "octo/hello");
 
-    // Deeper than any delivery is: in a field that nobody reads, and in one that is read.
+    // Deeper than any real delivery: in a field that is not read, and in one that is.
     let deep = |depth: usize| format!("{}1{}", "[".repeat(depth), "]".repeat(depth));
     let body = issue_event("labeled", 6).to_string();
     for depth in [200, 200_000] {
@@ -252,7 +252,7 @@ fn with_body(id: u64, len: usize) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn deliveries_are_taken_up_to_githubs_limit_and_refused_past_it() {
+async fn deliveries_are_accepted_up_to_githubs_size_limit_and_refused_beyond_it() {
     let world = World::new().await;
     for (id, len) in [(11, 300 * 1024), (12, 24 * 1024 * 1024)] {
         let answer = world.deliver("issues", &format!("large-{len}"), with_body(id, len)).await;

@@ -63,7 +63,7 @@ async fn a_secret_is_rotated_by_a_reload_and_no_delivery_is_refused_meanwhile() 
     let log = server.log();
     assert!(log.contains("github.webhook_secrets") && log.contains("[retention]"), "{log}");
     std::fs::write(place.config(), "[github\n").expect("written");
-    let refused = || server.log().contains("the configuration was not taken over");
+    let refused = || server.log().contains("cannot reload the configuration");
     server.signal(rustix::process::Signal::HUP);
     crate::process::until("it is refused", || async { refused() }).await;
     assert_eq!(delivered(&server, "n-3", NEW).await, 202, "what was in force stays in force");

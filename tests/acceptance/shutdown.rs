@@ -78,7 +78,7 @@ async fn provider_calls_in_flight_are_given_their_time_and_then_left_to_the_next
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_answered_2xx_while_the_server_ends_is_there_afterwards() {
+async fn requests_answered_2xx_during_a_shutdown_are_durable() {
     let place = Place::simulated("");
     let server = place.serve().await;
     let deliveries = (0..200_u64).map(|n| {
@@ -134,9 +134,9 @@ async fn local_sandboxes_end_with_the_server_and_come_back_stopped() {
     assert!(local_objects(&place).iter().all(|(_, held)| !held));
     assert!(events.await.expect("it was read"), "the stream ends whole");
     for command in commands {
-        // What is told of a command that was cut off is not told as its end.
-        let told = command.await.expect("it was asked").map(|answer| answer.text);
-        assert!(!told.is_some_and(|text| text.contains("\"exitCode\":0")));
+        // A command that was interrupted must not be reported as successful.
+        let result = command.await.expect("it was asked").map(|answer| answer.text);
+        assert!(!result.is_some_and(|text| text.contains("\"exitCode\":0")));
     }
 
     let server = place.serve().await;

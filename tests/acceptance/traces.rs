@@ -30,7 +30,7 @@ fn said(span: &Span, key: &str) -> Option<String> {
 }
 
 #[actix_web::test]
-async fn what_a_call_led_to_is_one_trace_down_to_the_providers_answer() {
+async fn a_call_and_its_effects_are_one_trace_down_to_the_providers_answer() {
     let collected = Collected::default();
     let data = web::Data::new(Arc::clone(&collected));
     let collector = HttpServer::new(move || {

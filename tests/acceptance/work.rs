@@ -69,7 +69,7 @@ async fn commands_have_streams_codes_and_bounds(world: &World) {
         (&data["exitCode"], &data["stdout"], &data["stderr"], &data["timedOut"]),
         (&json!(7), &json!("in\n/workspace\na value\n"), &json!("oops\n"), &json!(false))
     );
-    // It is nobody of the host, and sees nothing of it.
+    // It has no uid of a user of the host, and sees nothing of the host.
     assert_eq!(
         world.sh("id -u; ls /root /home 2>/dev/null; hostname").await.lines().next(),
         Some("1000")
@@ -85,7 +85,7 @@ async fn commands_have_streams_codes_and_bounds(world: &World) {
     assert_eq!((&cut["data"]["timedOut"], &cut["data"]["exitCode"]), (&json!(true), &json!(137)));
     assert_eq!(cut["data"]["stdout"], "begun\n");
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
-    assert_eq!(world.running_with(&mark), 0, "nothing is left when the end is told");
+    assert_eq!(world.running_with(&mark), 0, "nothing is left when the end is reported");
     let unknown = world.exec(json!({"command": ["no-such-command"]})).await;
     assert_eq!(unknown.refusal(), (422, "cannot_start".into()));
 }
@@ -97,7 +97,7 @@ async fn output_streams_while_the_command_runs(world: &World) {
         let request = request.header("accept", "text/event-stream");
         request.json(&json!({"command": ["sh", "-c", script]}))
     };
-    // The second half comes only after somebody has seen the first.
+    // The second half is written only after the first was received.
     let script = "echo first; until [ -e go ]; do sleep 0.01; done; echo second >&2; exit 3";
     let answer = request(script).send().await.expect("an answer");
     assert_eq!(answer.headers()["content-type"], "text/event-stream");
@@ -133,7 +133,7 @@ async fn a_caller_that_goes_away_ends_its_command(world: &World) {
         world.until_running_with(&mark, 3).await;
         caller.abort();
         world.until_running_with(&mark, 0).await;
-        assert_eq!(world.running_with(&other), 1, "{accept}: nobody else's command is ended");
+        assert_eq!(world.running_with(&other), 1, "{accept}: other commands go on");
     }
 }
 
@@ -228,13 +228,13 @@ async fn all_of_it(user: Option<u32>) {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "makes real sandboxes; run by .ci/run"]
-async fn one_works_in_a_real_sandbox_over_http() {
+async fn work_in_a_real_sandbox_over_http() {
     all_of_it(None).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "makes real sandboxes as another user; run by .ci/run as root"]
-async fn so_does_one_whose_server_is_an_ordinary_user_s() {
+async fn work_in_a_real_sandbox_of_an_ordinary_users_server() {
     if geteuid().is_root() {
         all_of_it(Some(65_534)).await;
     }

@@ -1,4 +1,4 @@
-//! `issuebox doctor` with the whole program: each thing missing, and what it says of it.
+//! `issuebox doctor` with the whole program: a finding for each missing thing.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use crate::process::{self, Place, until};
 use serde_json::Value;
 
-/// A web server that only tells what time it is there.
+/// A web server that only sends its time.
 fn clock(date: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
@@ -22,30 +22,31 @@ fn clock(date: &'static str) -> String {
     url
 }
 
-/// What it says of each thing, with its exit code.
-struct Told(i32, Vec<Value>);
+/// The exit code and the findings.
+struct Findings(i32, Vec<Value>);
 
-impl Told {
+impl Findings {
     async fn by(place: &Place, listen: &str, github: &str) -> Self {
         let mut command = place.command(&["doctor", "-o", "json"]);
         command.arg("--config").arg(place.config()).arg("--data").arg(place.data());
         command.env("ISSUEBOX_LISTEN", listen).env("ISSUEBOX__GITHUB__API_URL", github);
         let ended = command.output().await.expect("it runs");
-        let told = serde_json::from_slice(&ended.stdout).unwrap_or_else(|_| panic!("{ended:?}"));
-        Self(ended.status.code().expect("not killed"), told)
+        let findings =
+            serde_json::from_slice(&ended.stdout).unwrap_or_else(|_| panic!("{ended:?}"));
+        Self(ended.status.code().expect("not killed"), findings)
     }
 
     fn of(&self, what: &str) -> (&str, String) {
         let all = &self.1;
         let one = all.iter().find(|one| one["check"] == what);
         let one = one.unwrap_or_else(|| panic!("{what} is missing in {all:#?}"));
-        let told = format!("{} {}", one["found"], one["remedy"]);
-        (one["state"].as_str().expect("a word"), told)
+        let text = format!("{} {}", one["found"], one["remedy"]);
+        (one["state"].as_str().expect("a word"), text)
     }
 
     fn is(&self, what: &str, state: &str, words: &str) {
-        let (is, told) = self.of(what);
-        assert!(is == state && told.contains(words), "{what}: {is}: {told}");
+        let (is, text) = self.of(what);
+        assert!(is == state && text.contains(words), "{what}: {is}: {text}");
     }
 }
 
@@ -53,41 +54,41 @@ impl Told {
 const LONG_AGO: &str = "Wed, 21 Oct 2015 07:28:00 GMT";
 
 #[tokio::test]
-async fn before_the_first_start_it_is_said_what_is_missing() {
+async fn before_the_first_start_it_lists_what_is_missing() {
     let place = Place::simulated("");
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = taken.local_addr().expect("bound").to_string();
-    let told = Told::by(&place, &address, &clock(LONG_AGO)).await;
-    assert_eq!(told.0, 1);
-    told.is("data directory", "broken", "the first `issuebox serve` makes it");
-    told.is("store", "broken", "the next `issuebox serve` makes one");
-    told.is("port", "broken", "another program has it");
-    told.is("clock", "right", "");
-    told.is("clock of GitHub", "broken", "timedatectl");
-    told.is("provider simulated", "noted", "nothing runs in its sandboxes");
+    let findings = Findings::by(&place, &address, &clock(LONG_AGO)).await;
+    assert_eq!(findings.0, 1);
+    findings.is("data directory", "broken", "the first `issuebox serve` creates it");
+    findings.is("store", "broken", "the next `issuebox serve` creates one");
+    findings.is("port", "broken", "another program uses it");
+    findings.is("clock", "right", "");
+    findings.is("clock of GitHub", "broken", "timedatectl");
+    findings.is("provider simulated", "noted", "nothing runs in its sandboxes");
     assert!(!place.data().exists(), "looking makes nothing");
 
     std::fs::write(place.config(), "lisen = 1\n").expect("written");
-    let told = Told::by(&place, &address, "http://127.0.0.1:1").await;
-    assert_eq!(told.0, 1);
-    told.is("configuration", "broken", "unknown key lisen");
+    let findings = Findings::by(&place, &address, "http://127.0.0.1:1").await;
+    assert_eq!(findings.0, 1);
+    findings.is("configuration", "broken", "unknown key lisen");
 }
 
 #[tokio::test]
-async fn a_server_that_runs_is_asked_what_is_wrong() {
+async fn a_running_server_is_checked_through_its_api() {
     let place = Place::simulated("");
     let server = place.serve().await;
     let address = server.url.trim_start_matches("http://").to_owned();
-    // Nothing answers there: that the clock was not compared is no fault.
+    // This address does not answer; a clock that could not be compared is not a fault.
     let nowhere = "http://127.0.0.1:1";
-    let told = Told::by(&place, &address, nowhere).await;
-    assert_eq!(told.0, 0, "{:#?}", told.1);
-    told.is("port", "right", &address);
-    told.is("store", "right", "whole");
-    told.is("clock of GitHub", "noted", "was not compared");
-    told.is("intake", "right", "");
-    told.is("provider simulated", "right", "works");
-    told.is("deliveries", "noted", "none has come yet");
+    let findings = Findings::by(&place, &address, nowhere).await;
+    assert_eq!(findings.0, 0, "{:#?}", findings.1);
+    findings.is("port", "right", &address);
+    findings.is("store", "right", "intact");
+    findings.is("clock of GitHub", "noted", "was not compared");
+    findings.is("intake", "right", "");
+    findings.is("provider simulated", "right", "works");
+    findings.is("deliveries", "noted", "no delivery has arrived yet");
 
     let wrong = server.client.post(format!("{}/webhooks/github", server.url)).body("{}");
     let wrong = wrong.header("x-github-event", "ping").header("x-github-delivery", "g-2");
@@ -99,30 +100,30 @@ async fn a_server_that_runs_is_asked_what_is_wrong() {
     until("the provider is in trouble", || async {
         !server.get("/v1/system").await.json()["data"]["providers"][0]["healthy"]
             .as_bool()
-            .expect("told")
+            .expect("a report")
     })
     .await;
     let hold = server.request(reqwest::Method::PUT, "/v1/holds/server");
     assert!(process::send(hold).await.is_success());
-    let told = Told::by(&place, &address, nowhere).await;
-    assert_eq!(told.0, 1);
-    told.is("provider simulated", "broken", "");
-    told.is("deliveries", "broken", "give GitHub the secret of this server");
-    told.is("holds", "noted", "the widest on server");
+    let findings = Findings::by(&place, &address, nowhere).await;
+    assert_eq!(findings.0, 1);
+    findings.is("provider simulated", "broken", "");
+    findings.is("deliveries", "broken", "set this server's secret at GitHub");
+    findings.is("holds", "noted", "the widest on server");
     server.kill().await;
 
-    // It left its address behind; that is no server.
-    let told = Told::by(&place, "127.0.0.1:0", nowhere).await;
-    told.is("port", "right", "no server runs here");
+    // A killed server leaves its address file behind.
+    let findings = Findings::by(&place, "127.0.0.1:0", nowhere).await;
+    findings.is("port", "right", "no server runs here");
     for (file, text) in [("issuebox.db", "not a database"), ("issuebox.db-wal", "")] {
         std::fs::write(place.data().join(file), text).expect("written");
     }
-    let told = Told::by(&place, "127.0.0.1:0", nowhere).await;
-    told.is("store", "broken", "restore it from a backup");
+    let findings = Findings::by(&place, "127.0.0.1:0", nowhere).await;
+    findings.is("store", "broken", "restore it from a backup");
 }
 
 #[tokio::test]
-async fn a_server_elsewhere_is_asked_alone() {
+async fn a_server_on_another_machine_is_checked_without_local_checks() {
     let place = Place::simulated("");
     let server = place.serve().await;
     for (token, code, words) in [
@@ -131,9 +132,9 @@ async fn a_server_elsewhere_is_asked_alone() {
     ] {
         let mut command = place.command(&["doctor", "--server", &server.url]);
         let ended = command.env("ISSUEBOX_TOKEN", token).output().await.expect("it runs");
-        let told = String::from_utf8_lossy(&ended.stdout).into_owned();
-        assert_eq!(ended.status.code(), Some(code), "{told}");
-        assert!(told.contains(words), "{told}");
-        assert!(!told.contains("data directory"), "{told}");
+        let findings = String::from_utf8_lossy(&ended.stdout).into_owned();
+        assert_eq!(ended.status.code(), Some(code), "{findings}");
+        assert!(findings.contains(words), "{findings}");
+        assert!(!findings.contains("data directory"), "{findings}");
     }
 }

@@ -1,4 +1,4 @@
-//! `issuebox drift` against a stand-in for the API: what it shows, asks before, and sends.
+//! `issuebox drift` against a stub of the API: what it prints, confirms and sends.
 
 use crate::stub::{Asked, Reply, Stub, json_reply, refusal, success};
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ fn changed() -> Value {
     json!({
         "id": "identity:docker", "provider": "docker", "kind": "identity_changed", "alarm": true,
         "issueId": null, "record": null, "object": null,
-        "reason": "it is somebody else", "since": "2026-01-31T12:00:00.000Z",
+        "reason": "its identity changed", "since": "2026-01-31T12:00:00.000Z",
         "next": "nothing is asked of it", "nextAt": "2026-01-31T13:00:00.000Z",
         "remedies": ["adopt"]
     })
@@ -42,24 +42,27 @@ fn two(asked: &Asked) -> Reply {
         "GET /v1/system/drift?limit=200&cursor=1" => page(&[twin()], 3, None),
         "POST /v1/system/drift/docker%3Atwo/remove" => success(&twin()),
         "POST /v1/system/drift/identity%3Adocker/adopt" => success(&changed()),
-        line if line.starts_with("POST ") => {
-            refusal(409, "drift_over", "it is not as it was shown any more", "look again")
-        }
+        line if line.starts_with("POST ") => refusal(
+            409,
+            "drift_over",
+            "this drift item has changed since it was listed",
+            "list again",
+        ),
         other => refusal(500, "unexpected", other, "fix the test"),
     }
 }
 
 #[test]
-fn every_item_is_shown_with_both_sides_and_what_can_be_done() {
+fn every_item_is_printed_with_both_sides_and_its_remedies() {
     let stub = Stub::start(two);
     let shown = stub.run(&["drift"]);
-    assert_eq!((shown.code, shown.err.as_str()), (0, "2 of 3 are shown\n"));
+    assert_eq!((shown.code, shown.err.as_str()), (0, "showing 2 of 3\n"));
     let lines: Vec<&str> = shown.out.lines().collect();
     assert!(lines[0].starts_with("identity:docker  identity_changed  since "), "{}", lines[0]);
     assert_eq!(
         lines[1..4],
         [
-            "  why       it is somebody else",
+            "  why       its identity changed",
             "  next      nothing is asked of it (not before 2026-01-31T13:00:00.000Z)",
             "  decide    issuebox drift adopt identity:docker",
         ]
@@ -82,27 +85,27 @@ fn every_item_is_shown_with_both_sides_and_what_can_be_done() {
 }
 
 #[test]
-fn no_drift_says_when_somebody_looked_last() {
+fn no_drift_says_when_each_provider_was_last_checked() {
     let stub = Stub::start(|_| page(&[], 0, None));
     let shown = stub.run(&["drift"]);
     assert_eq!((shown.code, shown.out.as_str()), (0, ""));
-    assert!(shown.err.starts_with("no drift; docker was looked at "), "{}", shown.err);
-    assert!(shown.err.ends_with(" ago, local was not looked at yet\n"), "{}", shown.err);
+    assert!(shown.err.starts_with("no drift; docker was checked "), "{}", shown.err);
+    assert!(shown.err.ends_with(" ago, local was not checked yet\n"), "{}", shown.err);
 }
 
 #[test]
-fn deciding_asks_before_and_is_told() {
+fn a_decision_needs_a_confirmation_and_prints_its_result() {
     let stub = Stub::start(two);
     let unasked = stub.run(&["drift", "remove", "docker:two"]);
     assert_eq!(unasked.code, 2);
-    assert!(unasked.err.contains("there is nobody to ask"), "{}", unasked.err);
+    assert!(unasked.err.contains("there is no terminal to confirm it"), "{}", unasked.err);
     assert_eq!(stub.lines(), Vec::<String>::new(), "nothing was sent");
     let removed = stub.run(&["drift", "remove", "--yes", "docker:two"]);
-    let line = "docker:two  remove accepted; issuebox drift shows what is left\n";
+    let line = "docker:two  remove accepted; run issuebox drift to see what remains\n";
     assert_eq!((removed.code, removed.out.as_str()), (0, line));
     let adopted = stub.run(&["drift", "adopt", "-y", "-q", "identity:docker"]);
     assert_eq!((adopted.code, adopted.out.as_str()), (0, "identity:docker\n"));
     let over = stub.run(&["drift", "adopt", "--yes", "docker:gone"]);
     assert_eq!(over.code, 3, "{}", over.err);
-    assert!(over.err.contains("issuebox drift shows what there is now"), "{}", over.err);
+    assert!(over.err.contains("run issuebox drift to list the current items"), "{}", over.err);
 }

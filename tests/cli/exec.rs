@@ -1,4 +1,4 @@
-//! `issuebox exec` against a stand-in for the API: bytes, exit codes, and how it can break off.
+//! `issuebox exec` against a stub of the API: bytes, exit codes and broken streams.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -54,7 +54,7 @@ fn both_streams_arrive_byte_for_byte_and_the_exit_code_is_the_commands() {
 }
 
 #[test]
-fn standard_input_is_handed_over_whole_and_only_where_asked_for() {
+fn standard_input_is_passed_whole_and_only_with_dash_i() {
     let stub = answering(exit(0, false));
     let with_stdin = |args: &[&str], bytes: &[u8]| {
         let mut command = stub.command(args);
@@ -76,10 +76,10 @@ fn standard_input_is_handed_over_whole_and_only_where_asked_for() {
 }
 
 #[test]
-fn a_command_whose_time_was_up_is_said_to_be_killed() {
+fn a_command_that_times_out_is_reported_as_killed() {
     let ended = answering(exit(137, true)).run(&["exec", "a", "--", "sleep", "9"]);
     assert_eq!(ended.code, 137);
-    assert_eq!(ended.err, "note: the command was killed because its time was up\n");
+    assert_eq!(ended.err, "note: the command was killed because it reached its timeout\n");
 }
 
 #[test]
@@ -89,11 +89,12 @@ fn an_exit_code_that_no_process_has_is_a_failure() {
 }
 
 #[test]
-fn a_stream_that_breaks_off_is_a_failure_and_what_came_is_shown() {
-    let told = "event: error\ndata: {\"code\":\"x\",\"message\":\"the sandbox went away\"}\n\n";
+fn a_broken_stream_is_a_failure_and_earlier_output_is_printed() {
+    let error_event =
+        "event: error\ndata: {\"code\":\"x\",\"message\":\"the sandbox went away\"}\n\n";
     for (end, message) in [
         ("", "the server ended the connection before the command ended"),
-        (told, "the sandbox went away"),
+        (error_event, "the sandbox went away"),
     ] {
         let stub = answering(piece("stdout", b"half") + end);
         let ended = stub.run(&["exec", "a", "--", "x"]);
@@ -103,7 +104,7 @@ fn a_stream_that_breaks_off_is_a_failure_and_what_came_is_shown() {
 }
 
 #[test]
-fn a_refusal_before_the_stream_is_told() {
+fn a_refusal_before_the_stream_is_printed() {
     fn answer(asked: &stub::Asked) -> Reply {
         match asked.line.as_str() {
             "GET /v1/issues/a/sandbox" => success(&sandbox("a", Some("stopped"))),
@@ -116,7 +117,7 @@ fn a_refusal_before_the_stream_is_told() {
 }
 
 #[test]
-fn nobody_left_to_read_is_no_error() {
+fn a_closed_standard_output_is_no_error() {
     let stub = answering([piece("stdout", &[b'x'; 100_000]), exit(0, false)].concat());
     let mut command = stub.command(&["exec", "a", "--", "x"]);
     let mut child =

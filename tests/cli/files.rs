@@ -30,7 +30,7 @@ fn words(text: &str) -> Vec<&OsStr> {
     text.split(' ').map(OsStr::new).collect()
 }
 
-fn told(output: &Output) -> (i32, String, String) {
+fn parts_of(output: &Output) -> (i32, String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code().expect("not killed"), text(&output.stdout), text(&output.stderr))
 }
@@ -41,7 +41,7 @@ async fn files_go_in_and_out_byte_for_byte() {
     server.running("1").await;
     let bytes: Vec<u8> = (0..300_000_u64).map(|n| (n * n % 251) as u8).collect();
     let put = run(&server, &words("files put 1 src/a.bin"), &bytes).await;
-    assert_eq!(told(&put), (0, "src/a.bin made\n".to_owned(), String::new()));
+    assert_eq!(parts_of(&put), (0, "src/a.bin created\n".to_owned(), String::new()));
     let cat = run(&server, &words("files cat claude-issue-1 src/a.bin"), b"").await;
     assert!(cat.stdout == bytes, "{} bytes came back", cat.stdout.len());
 
@@ -49,41 +49,41 @@ async fn files_go_in_and_out_byte_for_byte() {
     let file = dir.path().join("new");
     std::fs::write(&file, "smaller").expect("written");
     let put = [words("files put 1 src/a.bin"), vec![file.as_os_str()]].concat();
-    assert_eq!(told(&run(&server, &put, b"").await).1, "src/a.bin replaced\n");
+    assert_eq!(parts_of(&run(&server, &put, b"").await).1, "src/a.bin replaced\n");
     let cat = run(&server, &words("files cat 1 /workspace/src/a.bin"), b"").await;
     assert_eq!(cat.stdout, b"smaller");
 
     // A name is bytes, also where they are no text.
     let name = OsStr::from_bytes(b"caf\xe9 &?");
     let put = [words("files put 1"), vec![name]].concat();
-    assert_eq!(told(&run(&server, &put, b"x").await).0, 0);
+    assert_eq!(parts_of(&run(&server, &put, b"x").await).0, 0);
     let cat = [words("files cat 1"), vec![name]].concat();
     assert_eq!(run(&server, &cat, b"").await.stdout, b"x");
-    let (code, listed, _) = told(&run(&server, &words("files ls 1 --depth 3 -q"), b"").await);
+    let (code, listed, _) = parts_of(&run(&server, &words("files ls 1 --depth 3 -q"), b"").await);
     assert_eq!(code, 0);
     let names: Vec<&str> = listed.lines().collect();
     assert!(names.contains(&"src/a.bin") && names.contains(&"caf\u{fffd} &?"), "{listed}");
-    let (_, table, _) = told(&run(&server, &words("files ls 1 src"), b"").await);
+    let (_, table, _) = parts_of(&run(&server, &words("files ls 1 src"), b"").await);
     assert!(table.starts_with("KIND  MODE  SIZE  AGE"), "{table}");
     assert!(table.contains("\nfile  0644  7 ") && table.contains(" src/a.bin\n"), "{table}");
-    let (_, json, _) = told(&run(&server, &words("files ls 1 src -o json"), b"").await);
+    let (_, json, _) = parts_of(&run(&server, &words("files ls 1 src -o json"), b"").await);
     let json: Value = serde_json::from_str(&json).expect("JSON");
     let entries = json.as_array().expect("a list");
     assert!(entries.iter().any(|entry| entry["path"] == "src/a.bin" && entry["size"] == 7));
 }
 
 #[tokio::test]
-async fn what_is_not_there_and_what_cannot_be_read_is_said() {
+async fn missing_and_unreadable_files_are_reported() {
     let server = TestServer::start().await;
     server.running("1").await;
-    let (code, out, err) = told(&run(&server, &words("files cat 1 none"), b"").await);
+    let (code, out, err) = parts_of(&run(&server, &words("files cat 1 none"), b"").await);
     assert_eq!((code, out.as_str()), (3, ""));
     assert!(err.starts_with("error: "), "{err}");
-    assert_eq!(told(&run(&server, &words("files ls 2"), b"").await).0, 3);
-    assert_eq!(told(&run(&server, &words("files cat 1 ../etc/passwd"), b"").await).0, 2);
-    let (code, _, err) = told(&run(&server, &words("files put 1 x /nowhere"), b"").await);
-    assert!(code == 1 && err.starts_with("error: /nowhere cannot be read: "), "{err}");
-    let (code, _, err) = told(&run(&server, &words("files put --tar 1 x /tmp"), b"").await);
+    assert_eq!(parts_of(&run(&server, &words("files ls 2"), b"").await).0, 3);
+    assert_eq!(parts_of(&run(&server, &words("files cat 1 ../etc/passwd"), b"").await).0, 2);
+    let (code, _, err) = parts_of(&run(&server, &words("files put 1 x /nowhere"), b"").await);
+    assert!(code == 1 && err.starts_with("error: cannot read /nowhere: "), "{err}");
+    let (code, _, err) = parts_of(&run(&server, &words("files put --tar 1 x /tmp"), b"").await);
     assert!(code == 1 && err.starts_with("error: /tmp is a directory, not an archive"), "{err}");
 }
 
@@ -97,7 +97,7 @@ async fn directories_go_in_and_out_and_things_are_moved() {
     std::fs::write(dir.path().join(OsStr::from_bytes(b"\xff\n")), "y").expect("written");
     std::os::unix::fs::symlink("/etc/passwd", dir.path().join("link")).expect("made");
     let put = [words("files put 1 d"), vec![dir.path().as_os_str()]].concat();
-    assert_eq!(told(&run(&server, &put, b"").await), (0, "d filled\n".into(), String::new()));
+    assert_eq!(parts_of(&run(&server, &put, b"").await), (0, "d filled\n".into(), String::new()));
     let got = run(&server, &words("files get 1 d"), b"").await;
     assert!(got.status.success());
     let mut names = Vec::new();
@@ -109,10 +109,10 @@ async fn directories_go_in_and_out_and_things_are_moved() {
     assert!(names.contains(&(b"\xff\n".to_vec(), tar::EntryType::Regular)), "{names:?}");
     assert!(names.contains(&(b"link".to_vec(), tar::EntryType::Symlink)), "{names:?}");
     let put = run(&server, &words("files put --tar 1 again"), &got.stdout).await;
-    assert_eq!(told(&put).1, "again filled\n");
+    assert_eq!(parts_of(&put).1, "again filled\n");
     let file = dir.path().join("again.tar");
     let get = [words("files get 1 again --to"), vec![file.as_os_str()]].concat();
-    assert_eq!(told(&run(&server, &get, b"").await), (0, String::new(), String::new()));
+    assert_eq!(parts_of(&run(&server, &get, b"").await), (0, String::new(), String::new()));
     assert!(std::fs::read(&file).expect("written") == got.stdout);
 
     // A link is not written through, wherever it leads.
@@ -120,31 +120,31 @@ async fn directories_go_in_and_out_and_things_are_moved() {
     std::os::unix::fs::symlink(&outside, &link).expect("made");
     let get = [words("files get 1 again --to"), vec![link.as_os_str()]].concat();
     for there in [false, true] {
-        let (code, _, err) = told(&run(&server, &get, b"").await);
-        assert!(code == 2 && err.contains("out.tar is a link and is not written through"), "{err}");
+        let (code, _, err) = parts_of(&run(&server, &get, b"").await);
+        assert!(code == 2 && err.contains("out.tar: it is a symbolic link"), "{err}");
         assert_eq!(std::fs::read(&outside).ok(), there.then(|| b"own".to_vec()));
         std::fs::write(&outside, "own").expect("written");
     }
     let names = || std::fs::read_dir(dir.path()).expect("readable").count();
     let before = names();
     let device = [words("files get 1 again --to"), vec![OsStr::new("/dev/null")]].concat();
-    assert_eq!(told(&run(&server, &device, b"").await).0, 0);
+    assert_eq!(parts_of(&run(&server, &device, b"").await).0, 0);
     let directory = [words("files get 1 again --to"), vec![dir.path().as_os_str()]].concat();
-    let (code, _, err) = told(&run(&server, &directory, b"").await);
-    assert!(code == 1 && err.contains(" cannot be written: "), "{err}");
+    let (code, _, err) = parts_of(&run(&server, &directory, b"").await);
+    assert!(code == 1 && err.contains("cannot write "), "{err}");
     assert_eq!(names(), before, "nothing is left beside");
 
-    assert_eq!(told(&run(&server, &words("files mkdir 1 -- -x"), b"").await).1, "-x made\n");
+    assert_eq!(parts_of(&run(&server, &words("files mkdir 1 -- -x"), b"").await).1, "-x created\n");
     let odd = OsStr::from_bytes(b"\xfe");
     let put = [words("files put 1"), vec![odd]].concat();
-    assert_eq!(told(&run(&server, &put, b"z").await).0, 0);
+    assert_eq!(parts_of(&run(&server, &put, b"z").await).0, 0);
     let mv = [words("files mv 1"), vec![odd, OsStr::new("z")]].concat();
-    assert_eq!(told(&run(&server, &mv, b"").await).1, "\u{fffd} moved to z\n");
-    assert_eq!(told(&run(&server, &words("files chmod 1 0600 z"), b"").await).1, "z is 0600\n");
-    assert_eq!(told(&run(&server, &words("files chmod 1 u+x z"), b"").await).0, 2);
-    assert_eq!(told(&run(&server, &words("files put 1 y"), b"y").await).0, 0);
-    let (code, _, err) = told(&run(&server, &words("files mv 1 y z"), b"").await);
+    assert_eq!(parts_of(&run(&server, &mv, b"").await).1, "\u{fffd} moved to z\n");
+    assert_eq!(parts_of(&run(&server, &words("files chmod 1 0600 z"), b"").await).1, "z is 0600\n");
+    assert_eq!(parts_of(&run(&server, &words("files chmod 1 u+x z"), b"").await).0, 2);
+    assert_eq!(parts_of(&run(&server, &words("files put 1 y"), b"y").await).0, 0);
+    let (code, _, err) = parts_of(&run(&server, &words("files mv 1 y z"), b"").await);
     assert!(code == 1 && err.contains("the new place is taken"), "{code} {err}");
-    assert_eq!(told(&run(&server, &words("files mv --overwrite 1 y z"), b"").await).0, 0);
-    assert_eq!(told(&run(&server, &words("files get 1 none"), b"").await).0, 3);
+    assert_eq!(parts_of(&run(&server, &words("files mv --overwrite 1 y z"), b"").await).0, 0);
+    assert_eq!(parts_of(&run(&server, &words("files get 1 none"), b"").await).0, 3);
 }

@@ -8,7 +8,7 @@ fn ran(code: i32, out: &str, err: &str) -> Ran {
 }
 
 #[test]
-fn the_version_is_told_in_every_shape() {
+fn the_version_is_printed_in_every_format() {
     let version = env!("CARGO_PKG_VERSION");
     let run = |args: &[&str]| Ran::of(&mut program(args));
     assert_eq!(run(&["version"]), ran(0, &format!("issuebox {version}\n"), ""));
@@ -31,7 +31,7 @@ fn wrong_usage_ends_with_two_and_help_with_zero() {
 }
 
 #[test]
-fn config_check_says_what_is_wrong_and_what_is_not_in_force() {
+fn config_check_lists_errors_and_keys_without_an_effect() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("issuebox.toml");
     let check = |text: &str| {
@@ -41,10 +41,10 @@ fn config_check_says_what_is_wrong_and_what_is_not_in_force() {
         ended.err = ended.err.replace(&format!("{}/", dir.path().display()), "");
         ended
     };
-    let right = "the configuration is right\n  listen     127.0.0.1:8787\n  data       \
+    let right = "the configuration is valid\n  listen     127.0.0.1:8787\n  data       \
         /somewhere\n  template   default on local\n";
     assert_eq!(check("[triggers]\nopened = true\n"), ran(0, right, ""));
-    let warning = "warning: issuebox.toml:2: github.api_url is accepted but not yet in force\n";
+    let warning = "warning: issuebox.toml:2: github.api_url is accepted but has no effect yet\n";
     assert_eq!(check("[github]\napi_url = \"https://git.example.org\"\n"), ran(0, right, warning));
     assert_eq!(
         check("lisen = 1\n[triggers]\nopened = 2\n"),
@@ -57,7 +57,7 @@ fn config_check_says_what_is_wrong_and_what_is_not_in_force() {
     );
     let named = Ran::of(&mut program(&["config", "check", "--config", "/nowhere.toml"]));
     assert_eq!(named.code, 1);
-    assert!(named.err.starts_with("error: /nowhere.toml cannot be read: "), "{}", named.err);
+    assert!(named.err.starts_with("error: cannot read /nowhere.toml: "), "{}", named.err);
 }
 
 #[test]
@@ -73,13 +73,13 @@ fn on_the_servers_machine_neither_address_nor_token_is_needed() {
 }
 
 #[test]
-fn without_any_token_it_is_said_how_to_give_one() {
+fn without_a_token_the_error_says_how_to_pass_one() {
     let dir = tempfile::tempdir().expect("a directory");
     let data = dir.path().to_str().expect("UTF-8");
     let ended = Ran::of(&mut program(&["ls", "--data", data]));
     assert_eq!(ended.code, 2);
-    let told = format!("error: there is no token: {data}/admin-token cannot be read: ");
-    assert!(ended.err.starts_with(&told), "{}", ended.err);
+    let expected = format!("error: there is no token: {data}/admin-token cannot be read: ");
+    assert!(ended.err.starts_with(&expected), "{}", ended.err);
     let ended = Ran::of(&mut program(&["ls", "--server", "https://box.example.org"]));
     assert_eq!(
         ended,

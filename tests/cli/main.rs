@@ -1,4 +1,4 @@
-//! The command line, seen by running the program: against a stand-in for the API, against a server
+//! The command line, tested by running the program: against a stub of the API, against a server
 //! of the test's own, and against the whole program under `serve`.
 
 mod backup;

@@ -1,4 +1,4 @@
-//! The verbs of an operator against a stand-in for the API: deliveries and holds.
+//! The verbs of an operator against a stub of the API: deliveries and holds.
 
 use crate::stub::{Asked, Ran, Reply, Stub, json_reply, refusal, sandbox, success};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ fn ran(code: i32, out: &str, err: &str) -> Ran {
 
 fn delivery(guid: Value, status: &str) -> Value {
     json!({"delivery": guid, "event": "issues", "action": "labeled", "status": status,
-        "reason": "a \u{1b}[31mreason that goes on and on and on until nobody reads it",
+        "reason": "a \u{1b}[31mreason that goes on and on and on for a long time",
         "issueId": "5", "sandboxName": "claude-issue-5",
         "receivedAt": "2026-03-02T09:00:00.000Z", "new": ["thing"]})
 }
@@ -70,15 +70,15 @@ fn deliveries_of_an_issue_are_asked_for_by_its_id() {
     });
     assert_eq!(stub.run(&["deliveries", "octo/hello#7"]), ran(0, "", "no deliveries\n"));
     assert_eq!(stub.lines()[1], "GET /v1/deliveries?issueId=444&limit=50");
-    // Its sandboxes may be gone; what came for it is not.
+    // Its sandboxes may be gone, but not its deliveries.
     assert_eq!(stub.run(&["deliveries", "gone-1"]).code, 0);
     assert_eq!(stub.lines().last().expect("asked"), "GET /v1/deliveries?issueId=gone-1&limit=50");
-    // Its first sandbox may still be waited for.
+    // Its first sandbox may still be pending.
     assert_eq!(stub.run(&["deliveries", "octo/hello#9"]).code, 0);
     assert_eq!(stub.lines().last().expect("asked"), "GET /v1/deliveries?issueId=999&limit=50");
     let unknown = stub.run(&["deliveries", "octo/hello#8"]);
     assert_eq!(unknown.code, 3);
-    assert!(unknown.err.starts_with("error: nothing is known of octo/hello#8\n"), "{unknown:?}");
+    assert!(unknown.err.starts_with("error: there is no record of octo/hello#8\n"), "{unknown:?}");
 }
 
 fn hold(id: &str) -> Value {
@@ -110,10 +110,10 @@ fn everything_that_can_be_held_is_held_and_released_by_its_name() {
         (&["--server"], "server"),
     ] {
         let stub = Stub::start(brakes);
-        let told = stub.run(&[&["hold"], args].concat());
-        assert_eq!(told, ran(0, &format!("{id} is held\n"), ""), "{args:?}");
-        let told = stub.run(&[&["release"], args].concat());
-        assert_eq!(told, ran(0, &format!("{id} is released\n"), ""), "{args:?}");
+        let ended = stub.run(&[&["hold"], args].concat());
+        assert_eq!(ended, ran(0, &format!("{id} is held\n"), ""), "{args:?}");
+        let ended = stub.run(&[&["release"], args].concat());
+        assert_eq!(ended, ran(0, &format!("{id} was released\n"), ""), "{args:?}");
         let asked = stub.lines();
         let of_holds: Vec<_> = asked.iter().filter(|line| line.contains("/v1/holds")).collect();
         assert_eq!(of_holds, [&format!("PUT /v1/holds/{id}"), &format!("DELETE /v1/holds/{id}")]);
@@ -132,9 +132,9 @@ fn a_hold_carries_its_reason_and_a_release_says_whether_there_was_one() {
 }
 
 #[test]
-fn nothing_is_held_where_it_is_not_said_what() {
+fn a_hold_without_a_scope_is_wrong_usage() {
     let stub = Stub::start(brakes);
-    let hint = "error: it is not said what is meant\n  hint: name an ISSUE, \
+    let hint = "error: no scope is given\n  hint: specify an ISSUE, \
                 --repository OWNER/REPO, --account NAME or --all\n";
     for verb in ["hold", "release"] {
         assert_eq!(stub.run(&[verb]), ran(2, "", hint));
@@ -155,7 +155,7 @@ fn holds_are_listed_inert() {
     assert!(table.starts_with("HELD      AGE"), "{table}");
     assert!(table.contains("broken\\u{1b}[2J"), "{table}");
     let stub = Stub::start(|_| json_reply(200, &json!({"success": true, "data": [], "total": 0})));
-    assert_eq!(stub.run(&["holds"]), ran(0, "", "nothing is held\n"));
+    assert_eq!(stub.run(&["holds"]), ran(0, "", "no holds\n"));
 }
 
 #[test]

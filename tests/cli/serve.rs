@@ -35,7 +35,7 @@ impl Served {
         let Some(url) = url else { panic!("it is not ready: {seen:#?}") };
         assert!(
             seen.iter()
-                .any(|line| line.contains("github.api_url is accepted but not yet in force"))
+                .any(|line| line.contains("github.api_url is accepted but has no effect yet"))
         );
         assert!(seen.iter().any(|line| line.contains("admin token was made")), "{seen:#?}");
         // Its later lines are read away, so that it never waits for a reader.
@@ -75,7 +75,7 @@ fn an_issues_whole_life_from_the_command_line() {
     let id = served.run(&["ensure", "test-123", "-q"]).out;
     done(&["get", "-q", "claude-issue-test-123"], &id);
     done(&["ls", "-q"], &id);
-    // On the server's own machine its data directory says where it is and which token it takes.
+    // On the server's machine the data directory has its address and its token.
     let here = Ran::of(&mut program(&["--data", path(served.data.path()), "ls", "-q"]));
     assert_eq!((here.code, &here.out), (0, &id), "{here:?}");
     done(&["get", "-q", id.trim()], &id);
@@ -98,14 +98,14 @@ fn an_issues_whole_life_from_the_command_line() {
     let again = served.run(&["ensure", "test-123", "--wait", "-o", "json"]);
     let again: Value = serde_json::from_str(&again.out).expect("JSON");
     assert_eq!(again["data"]["generation"], 2);
-    let told = served.run(&["events", "test-123"]);
-    let phases: Vec<_> = told.out.lines().filter(|line| line.contains(" → ")).collect();
-    assert!(phases.len() >= 10, "{}", told.out);
-    assert!(phases[0].contains("nothing → creating"), "{}", told.out);
+    let events = served.run(&["events", "test-123"]);
+    let phases: Vec<_> = events.out.lines().filter(|line| line.contains(" → ")).collect();
+    assert!(phases.len() >= 10, "{}", events.out);
+    assert!(phases[0].contains("nothing → creating"), "{}", events.out);
 }
 
 #[test]
-fn wrong_words_are_refused_by_the_server_as_wrong_usage() {
+fn words_that_the_server_rejects_are_wrong_usage() {
     let served = Served::start();
     let ended = served.run(&["ensure", "a..b"]);
     assert_eq!(ended.code, 2, "{ended:?}");

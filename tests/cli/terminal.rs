@@ -16,7 +16,7 @@ fn start(place: &Place, server: &Server, args: &[&str]) -> OnTerminal {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shell_in_a_sandbox_is_as_one_at_home() {
+async fn a_shell_in_a_sandbox_behaves_like_a_local_one() {
     let Some(place) = Place::local(None).await else { return };
     let server = place.serve().await;
     server.running("1").await;
@@ -47,7 +47,7 @@ async fn a_shell_in_a_sandbox_is_as_one_at_home() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_ends_it_gives_the_terminal_back_and_hangs_up() {
+async fn every_end_restores_the_terminal_and_hangs_up_the_command() {
     let Some(place) = Place::local(None).await else { return };
     let server = place.serve().await;
     server.running("1").await;
@@ -77,11 +77,11 @@ async fn whatever_ends_it_gives_the_terminal_back_and_hangs_up() {
     shell.shows("begun", 0).await;
     server.stop().await;
     assert_eq!(shell.ended().await.code(), Some(1));
-    shell.shows("the server ended", 0).await;
+    shell.shows("the server is shutting down", 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_hears_what_ends_it_although_nobody_takes_its_output() {
+async fn signals_end_it_although_its_output_is_not_read() {
     let Some(place) = Place::local(None).await else { return };
     let server = place.serve().await;
     server.running("1").await;
@@ -108,22 +108,19 @@ async fn it_hears_what_ends_it_although_nobody_takes_its_output() {
     wrote("kept").await;
     server.stop().await;
     assert_eq!(kept.ended().await.code(), Some(1));
-    kept.shows("the server ended", 0).await;
+    kept.shows("the server is shutting down", 0).await;
     drop(unread);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_terminal_it_says_what_to_do_and_a_provider_without_one_is_told() {
+async fn without_a_terminal_it_says_what_to_do_and_so_does_a_provider_without_one() {
     let place = Place::simulated("");
     let server = place.serve().await;
     server.running("1").await;
     let ended = command(&place, &server, &["-it", "1"]).output().await.expect("it runs");
     assert_eq!(ended.status.code(), Some(2));
-    let told = String::from_utf8_lossy(&ended.stderr);
-    assert!(
-        told.contains("standard input is not a terminal") && told.contains("-i alone"),
-        "{told}"
-    );
+    let err = String::from_utf8_lossy(&ended.stderr);
+    assert!(err.contains("standard input is not a terminal") && err.contains("-i alone"), "{err}");
     let mut shell = start(&place, &server, &["-it", "1"]);
     assert_eq!(shell.ended().await.code(), Some(1));
     shell.shows("this provider does not offer terminals", 0).await;

@@ -46,7 +46,7 @@ async fn it_shows_changes_as_they_come_and_leaves_the_terminal_as_it_was() {
 
     let before = top.text().len();
     top.resize(30, 5);
-    // The last line, where it is now.
+    // The last line, at its new position.
     top.shows("\u{1b}[5;1H", before).await;
 
     server.stop().await;
@@ -68,11 +68,11 @@ async fn signals_end_it_and_give_the_terminal_back() {
 }
 
 #[tokio::test]
-async fn without_a_terminal_it_says_what_to_use() {
+async fn without_a_terminal_it_names_other_verbs() {
     let place = Place::simulated("");
     let mut command = place.command(&["top", "--server", "http://127.0.0.1:1"]);
     let ran = command.env("ISSUEBOX_TOKEN", TOKEN).output().await.expect("it runs");
     assert_eq!((ran.status.code(), ran.stdout.as_slice()), (Some(2), &b""[..]));
-    let told = String::from_utf8_lossy(&ran.stderr);
-    assert!(told.contains("issuebox ls") && told.contains("issuebox events"), "{told}");
+    let err = String::from_utf8_lossy(&ran.stderr);
+    assert!(err.contains("issuebox ls") && err.contains("issuebox events"), "{err}");
 }

@@ -1,4 +1,4 @@
-//! The remote verbs against a stand-in for the API: what they ask, show and return.
+//! The remote verbs against a stub of the API: what they send, print and return.
 
 use crate::stub::{self, Asked, Ran, Reply, Stub, events, json_reply, refusal, sandbox, success};
 use serde_json::{Value, json};
@@ -58,7 +58,7 @@ fn get_shows_a_sheet_without_what_a_title_could_do() {
 }
 
 #[test]
-fn why_nothing_happens_is_told_beside_the_answer() {
+fn errors_of_providers_are_printed_beside_the_answer() {
     let trouble = "simulated is unreachable (connection refused), next try in 20 s\u{1b}[2J";
     let stub = Stub::start(move |asked| match asked.line.as_str() {
         "GET /v1/system" => success(&json!({"providers": [
@@ -70,12 +70,12 @@ fn why_nothing_happens_is_told_beside_the_answer() {
         }
         _ => one_known(asked),
     });
-    let told = "simulated cannot work now: simulated is unreachable (connection refused), next try \
+    let expected = "provider simulated does not work: simulated is unreachable (connection refused), next try \
                 in 20 s\\u{1b}[2J\n";
     let shown = stub.run(&["get", "known"]);
-    assert_eq!((shown.code, shown.err.as_str()), (0, told));
+    assert_eq!((shown.code, shown.err.as_str()), (0, expected));
     let listed = stub.run(&["ls"]);
-    assert!(listed.code == 0 && listed.err.ends_with(told), "{}", listed.err);
+    assert!(listed.code == 0 && listed.err.ends_with(expected), "{}", listed.err);
     for quiet in [["ls", "-q"], ["ls", "-ojson"]] {
         assert!(!stub.run(&quiet).err.contains("unreachable"), "{quiet:?}");
     }
@@ -90,12 +90,12 @@ fn json_is_what_the_api_says_with_what_is_new() {
 }
 
 #[test]
-fn what_is_not_there_ends_with_three() {
+fn an_unknown_issue_or_sandbox_exits_with_three() {
     let stub = Stub::start(one_known);
     let hint = |issue: &str| {
         format!(
-            "error: {issue} has no sandbox\n  hint: issuebox ensure {issue} gives it one, \
-             issuebox events {issue} says whether it waits for one\n"
+            "error: {issue} has no sandbox\n  hint: run issuebox ensure {issue} to create one, \
+             or issuebox events {issue} to see whether a start is pending\n"
         )
     };
     for verb in [&["get"][..], &["stop"], &["rm", "--yes"], &["wait", "--for=running"]] {
@@ -115,7 +115,7 @@ fn ensure_asks_by_id_or_by_repository_and_number() {
         json_reply(201, &body)
     });
     let first = stub.run(&["ensure", "test-123", "--template", "big", "--title", "T"]);
-    let note = "note: it exists with another template; that is kept as it is\n";
+    let note = "note: the sandbox exists with another template, which is kept\n";
     assert_eq!(first, ran(0, "claude-issue-known creating  created: it had none\n", note));
     stub.run(&["ensure", "claude-issue-test-9", "-q", "--mode", "fast"]);
     stub.run(&["ensure", "octo/hello#7", "-q"]);
@@ -154,14 +154,14 @@ fn an_ensure_that_ends_failed_or_does_not_settle_fails() {
         (
             "failed",
             json!({"code": "provider_broken", "step": "create", "message": "no disk"}),
-            "error: claude-issue-known has failed at create: no disk\n  \
-             hint: issuebox retry known tries again, issuebox rm known removes it\n",
+            "error: claude-issue-known failed at create: no disk\n  \
+             hint: run issuebox retry known to try again, or issuebox rm known\n",
         ),
         (
             "creating",
             Value::Null,
-            "error: claude-issue-known is creating and not running after 2 s\n  \
-             hint: issuebox wait --for=running known goes on waiting\n",
+            "error: claude-issue-known is creating, not running, after 2 s\n  \
+             hint: run issuebox wait --for=running known to wait longer\n",
         ),
     ] {
         let stub = Stub::start(move |_asked| {
@@ -177,17 +177,17 @@ fn an_ensure_that_ends_failed_or_does_not_settle_fails() {
 }
 
 #[test]
-fn what_the_api_refuses_is_told_with_its_hint() {
-    for (status, code, expected) in [(423, "held", 1), (429, "quota", 1), (400, "invalid", 2)] {
+fn an_api_error_is_printed_with_its_hint() {
+    for (status, code, exit_code) in [(423, "held", 1), (429, "quota", 1), (400, "invalid", 2)] {
         let stub = Stub::start(move |_| refusal(status, code, "no \u{1b}[2J", "do\nthis"));
         let ended = stub.run(&["ensure", "a"]);
-        let told = "error: no \\u{1b}[2J\n  hint: do\\nthis\n";
-        assert_eq!(ended, ran(expected, "", told));
+        let err = "error: no \\u{1b}[2J\n  hint: do\\nthis\n";
+        assert_eq!(ended, ran(exit_code, "", err));
     }
 }
 
 #[test]
-fn acting_tells_what_became_of_each_and_goes_on_after_a_failure() {
+fn acting_on_several_prints_each_result_and_continues_after_a_failure() {
     let stub = Stub::start(one_known);
     assert_eq!(stub.run(&["stop", "known"]), ran(0, "claude-issue-known stopping\n", ""));
     let ended = stub.run(&["stop", "unknown", "known"]);
@@ -199,7 +199,7 @@ fn acting_tells_what_became_of_each_and_goes_on_after_a_failure() {
 }
 
 #[test]
-fn removing_is_asked_for_twice_where_nobody_can_be_asked() {
+fn removing_without_a_terminal_requires_yes() {
     let stub = Stub::start(one_known);
     let refused = stub.run(&["rm", "known"]);
     assert_eq!(
@@ -207,8 +207,8 @@ fn removing_is_asked_for_twice_where_nobody_can_be_asked() {
         ran(
             2,
             "",
-            "error: removing known loses the workspace, and there is nobody to ask\n  \
-             hint: add --yes where that is meant\n"
+            "error: removing known deletes the workspace, and there is no terminal to confirm it\n  \
+             hint: add --yes to confirm\n"
         )
     );
     assert_eq!(stub.lines(), Vec::<String>::new());
@@ -226,8 +226,8 @@ fn removing_by_force_says_what_it_gives_up() {
         ran(
             2,
             "",
-            "error: removing known by force gives up the record of what may still run at the \
-             provider, and there is nobody to ask\n  hint: add --yes where that is meant\n"
+            "error: removing known by force deletes the record of a sandbox that may still run at \
+             the provider, and there is no terminal to confirm it\n  hint: add --yes to confirm\n"
         )
     );
     assert_eq!(stub.lines(), Vec::<String>::new());
@@ -236,7 +236,7 @@ fn removing_by_force_says_what_it_gives_up() {
 }
 
 #[test]
-fn every_verb_that_reads_tells_programs_in_json_and_yaml() {
+fn every_verb_that_reads_prints_json_and_yaml() {
     let stub = Stub::start(|asked| {
         let item = json!({"text": "yes", "number": 1, "none": null, "list": ["a: b", "\u{1b}[2J"],
             "nested": {"id": "007"}});
@@ -250,9 +250,9 @@ fn every_verb_that_reads_tells_programs_in_json_and_yaml() {
         json_reply(200, &json!({"success": true, "data": data, "total": 1, "sweeps": []}))
     });
     for verb in [&["ls"][..], &["get", "known"], &["deliveries"], &["holds"], &["drift"]] {
-        let told = |format| stub.run(&[verb, &["-o", format]].concat());
-        let json: Value = serde_json::from_str(&told("json").out).expect("JSON");
-        let yaml = told("yaml");
+        let output = |format| stub.run(&[verb, &["-o", format]].concat());
+        let json: Value = serde_json::from_str(&output("json").out).expect("JSON");
+        let yaml = output("yaml");
         assert_eq!((yaml.code, yaml.err.as_str()), (0, ""), "{verb:?}");
         if verb == ["get", "known"] {
             assert!(yaml.out.contains("\nissueId: known\n"), "{}", yaml.out);
@@ -315,7 +315,7 @@ fn ls_shows_all_pages() {
 #[test]
 fn an_empty_list_has_nothing_on_standard_output() {
     let stub = Stub::start(|_| json_reply(200, &json!({"success": true, "data": [], "total": 0})));
-    let hint = "no sandboxes; issuebox ensure ISSUE makes one\n";
+    let hint = "no sandboxes; run issuebox ensure ISSUE to create one\n";
     assert_eq!(stub.run(&["ls"]), ran(0, "", hint));
     assert_eq!(stub.run(&["ls", "-q"]), ran(0, "", ""));
 }
@@ -342,8 +342,8 @@ fn wait_gives_up_when_it_cannot_come_or_time_is_up() {
     let stub = Stub::start(|_| success(&sandbox("a", Some("stopping"))));
     let late = stub.run(&["wait", "--for=stopped", "--timeout=1", "a"]);
     assert_eq!(late.code, 1);
-    let told = "error: claude-issue-a is stopping and not stopped after 1 s\n";
-    assert!(late.err.starts_with(told), "{}", late.err);
+    let expected = "error: claude-issue-a is stopping, not stopped, after 1 s\n";
+    assert!(late.err.starts_with(expected), "{}", late.err);
 }
 
 fn change(issue: &str, from: &str, to: &str, at: &str) -> Value {
@@ -391,7 +391,7 @@ fn events_join_the_timeline_to_the_stream_without_a_gap_or_a_double() {
             "2026-03-02T09:00:01.000Z nothing → creating  asked (caller admin (r1))\n\
              2026-03-02T09:00:02.000Z creating → running  why (startup)\n\
              2026-03-02T09:00:04.000Z running → stopping  why (startup)\n",
-            "note: some events are missing here; the server has them no more\n\
+            "note: some events are missing; the server no longer has them\n\
              error: the token is gone\n  hint: give another\n"
         )
     );
@@ -399,15 +399,15 @@ fn events_join_the_timeline_to_the_stream_without_a_gap_or_a_double() {
 }
 
 #[test]
-fn a_server_that_is_none_of_ours_is_named() {
+fn a_server_that_is_not_issuebox_is_named() {
     let stub = Stub::start(|_| (200, "text/html", "<h1>hello</h1>".to_owned()));
     let ended = stub.run(&["ls"]);
-    let told = format!(
-        "error: {} answered 200 in a way we do not know\n  \
-         hint: is this the address of an issuebox server?\n",
+    let expected = format!(
+        "error: {} answered 200 without an issuebox error\n  \
+         hint: check that this is the address of an issuebox server\n",
         stub.url
     );
-    assert_eq!(ended, ran(1, "", &told));
+    assert_eq!(ended, ran(1, "", &expected));
 }
 
 #[test]
@@ -428,13 +428,15 @@ fn a_server_that_does_not_answer_is_named() {
     let mut command = stub::program(&["ls", "--server", &format!("http://{closed}")]);
     let ended = Ran::of(command.env("ISSUEBOX_TOKEN", "t"));
     assert_eq!(ended.code, 1);
-    let told = format!("error: http://{closed} cannot be reached: ");
-    assert!(ended.err.starts_with(&told) && ended.err.contains("refused"), "{}", ended.err);
-    assert!(ended.err.ends_with("hint: is it running, and is this its address?\n"));
+    let expected = format!("error: cannot reach http://{closed}: ");
+    assert!(ended.err.starts_with(&expected) && ended.err.contains("refused"), "{}", ended.err);
+    assert!(
+        ended.err.ends_with("hint: check that the server runs and that the address is right\n")
+    );
 }
 
 #[test]
-fn a_proxy_is_not_asked_for_the_loopback() {
+fn loopback_is_reached_without_a_proxy() {
     let stub = Stub::start(one_known);
     let mut command = stub.command(&["get", "-q", "known"]);
     let nowhere = "http://127.0.0.1:1";

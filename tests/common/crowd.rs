@@ -27,7 +27,7 @@ pub const FIRST: u64 = 4_000_000_000;
 /// Gives a data directory these many issues with a running sandbox, each with its object at the
 /// simulated provider in `simulated`, as one delivery for each had led to.
 pub async fn live(data: &Path, simulated: &Path, count: usize) {
-    let store = SqliteStore::open(data).expect("nobody has it open");
+    let store = SqliteStore::open(data).expect("no server has it open");
     let config = SimulatedConfig { dir: simulated.to_owned(), unique_names: true };
     let (clock, ids) = (Arc::new(SystemClock), Arc::new(SystemIds));
     let provider = SimulatedProvider::open(config, SimulatedFaults::default(), clock, ids);
@@ -111,6 +111,7 @@ fn template() -> Template {
         network: Network::None,
         ports: Vec::new(),
         on_limit: OnLimit::Kill,
+        workload: issuebox::types::Workload::default(),
     }
 }
 
@@ -134,15 +135,7 @@ fn first_write(issue: Issue) -> Write {
         reason: WHY.into(),
         state: DeliveryState::Done,
     };
-    Write {
-        issue: Some(issue),
-        aliases,
-        taken_over: Vec::new(),
-        names_go_to: None,
-        ended: None,
-        timeline,
-        delivery: Some(delivery),
-    }
+    Write { issue: Some(issue), aliases, timeline, delivery: Some(delivery), ..Write::default() }
 }
 
 /// Why each of them has a sandbox.
@@ -163,7 +156,7 @@ fn entry(issue: &Issue, from: Option<Phase>, to: Option<Phase>) -> TimelineEntry
 /// on: one by the store itself, the others as copies of its rows, each with names of its own.
 pub async fn known(data: &Path, first: u64, count: u64) {
     let past = {
-        let store = SqliteStore::open(data).expect("nobody has it open");
+        let store = SqliteStore::open(data).expect("no server has it open");
         let (issue, record) = running(&store, first);
         let external_id = ExternalId::trusted("sim-past");
         let live = Issue { state: IssueState::Running { record, external_id }, ..issue };
@@ -176,12 +169,9 @@ pub async fn known(data: &Path, first: u64, count: u64) {
         });
         let second = Write {
             issue: Some(gone),
-            aliases: Vec::new(),
-            taken_over: Vec::new(),
-            names_go_to: None,
             ended,
             timeline: vec![entry(&live, Some(Phase::Deleting), None)],
-            delivery: None,
+            ..Write::default()
         };
         let home = live.home;
         let first = store.commit(first_write(live));
@@ -189,11 +179,11 @@ pub async fn known(data: &Path, first: u64, count: u64) {
         home
     };
     let mut database = Connection::open(data.join("issuebox.db")).expect("a database");
-    // Nobody needs what a lost machine would leave of it.
+    // Durability does not matter here.
     let settings = "PRAGMA synchronous = OFF; PRAGMA cache_size = -65536;
                     PRAGMA journal_mode = OFF; PRAGMA temp_store = MEMORY;";
     database.execute_batch(settings).expect("settings");
-    let transaction = database.transaction().expect("nobody else writes");
+    let transaction = database.transaction().expect("no other writer");
     let more = i64::try_from(count).expect("a number") - 1;
     transaction.execute_batch(&copies(past, first, more)).expect("they are stored");
     transaction.commit().expect("they are stored");

@@ -15,7 +15,7 @@ pub struct Operation {
     pub method: Method,
     pub path: String,
     pub takes_body: bool,
-    /// Every answer: its status, and its code where it is an error in JSON.
+    /// Every answer: its status, and the code of a JSON error.
     pub answers: BTreeSet<(u16, String)>,
     /// The content types of each status.
     pub types: BTreeSet<(u16, String)>,

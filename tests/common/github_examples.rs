@@ -11,7 +11,7 @@ pub const DIRECTORY_VARIABLE: &str = "ISSUEBOX_WEBHOOK_EXAMPLES";
 
 /// One published example.
 pub struct Example {
-    /// Where it is from, for messages: host, event and position.
+    /// Its origin, for messages: host, event and position.
     pub name: String,
     /// The value of `X-GitHub-Event`.
     pub event: String,

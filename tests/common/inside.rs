@@ -1,10 +1,10 @@
-//! A server such as could run in a sandbox: it says back what it was asked.
+//! A server for a sandbox: it echoes each request.
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// Answers one request on this connection with the request, its body of a declared length included;
-/// after an upgrade, and to what is no request, it says back what comes. `/switch` is upgraded to what
-/// nobody asked for.
+/// Answers one request with the request itself, including a body with a length. After an upgrade, and
+/// for bytes that are not a request, it echoes all bytes. `/switch` is upgraded to a protocol without a
+/// request for it.
 pub async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
     let mut got = Vec::new();
     let mut piece = [0; 4096];

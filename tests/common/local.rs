@@ -55,6 +55,7 @@ pub fn spec(name: &str, sandbox: &str) -> CreateSpec {
             network: Network::None,
             ports: Vec::new(),
             on_limit: OnLimit::Kill,
+            workload: issuebox::types::Workload::default(),
         },
         deadline: deadline(),
     }
@@ -144,7 +145,7 @@ pub fn request(command: &[&str]) -> ExecRequest {
         command: command.iter().map(ToString::to_string).collect(),
         cwd: None,
         env: Vec::new(),
-        stdin: Bytes::new(),
+        stdin: Bytes::new().into(),
         timeout: None,
     }
 }

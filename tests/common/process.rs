@@ -87,8 +87,8 @@ impl Place {
         }
         let place = Self { dir, provider, mode: "strong", user };
         let built = built();
-        // Real sandboxes get a file of their own: by it this place's processes are told from
-        // everybody else's.
+        // Real sandboxes get a program file of their own, which distinguishes this place's processes
+        // from all others.
         let is_shared = provider == "simulated";
         if !is_shared || std::fs::hard_link(&built, place.binary()).is_err() {
             std::fs::copy(&built, place.binary()).expect("copied");
@@ -263,7 +263,7 @@ impl Server {
 
     /// Takes a changed configuration into force and waits until it says so.
     pub async fn reload(&self) {
-        let count = || self.log().matches("the configuration was read again").count();
+        let count = || self.log().matches("configuration reloaded").count();
         let before = count();
         self.signal(Signal::HUP);
         until("the configuration is read again", || async { count() > before }).await;

@@ -51,7 +51,7 @@ impl MemoryProvider {
         self.objects.lock().expect("not poisoned").len()
     }
 
-    /// Somebody changes objects behind our back.
+    /// Changes objects without a call of the server.
     pub fn outside(&self, change: impl FnOnce(&mut BTreeMap<String, Object>)) {
         change(&mut self.objects.lock().expect("not poisoned"));
     }
@@ -198,7 +198,7 @@ impl Processes for MemoryProvider {
     /// `echo …` prints its arguments, `cat` its input, `fail N` exits with N, `many N` writes N
     /// bytes, `bytes` writes what is not UTF-8, `vanish` ends without an exit, `forever` runs
     /// until it is dropped, also in a shell; anything else cannot be started.
-    async fn exec(&self, _: Target, request: ExecRequest) -> Result<Execution, WorkError> {
+    async fn exec(&self, _: Target, mut request: ExecRequest) -> Result<Execution, WorkError> {
         self.work()?;
         let (tx, events) = mpsc::channel(4);
         let args = request.command[1..].join(" ");
@@ -210,7 +210,13 @@ impl Processes for MemoryProvider {
             "echo" => (Bytes::from(args + "\n"), 0),
             // A shell says its line back.
             "sh" => (Bytes::from(request.command[2..].join(" ")), 0),
-            "cat" => (request.stdin, 0),
+            "cat" => {
+                let mut input = Vec::new();
+                while let Some(piece) = request.stdin.next().await {
+                    input.extend_from_slice(&piece);
+                }
+                (Bytes::from(input), 0)
+            }
             "env" => (Bytes::from(format!("{:?} {:?}", request.env, request.cwd)), 0),
             "fail" => (Bytes::from("failing"), i32::try_from(number).unwrap_or(1)),
             "many" => (Bytes::from(vec![b'x'; number]), 0),
@@ -235,7 +241,7 @@ impl Processes for MemoryProvider {
     }
 
     /// `cat` shows what is typed, and what is done to it in brackets, and exits with N once
-    /// `exit N` is typed; `many` writes until nobody listens; `deaf` reads nothing; `vanish` ends
+    /// `exit N` is typed; `many` writes until the reader is gone; `deaf` reads nothing; `vanish` ends
     /// without an exit.
     async fn terminal(&self, _: Target, request: TerminalRequest) -> Result<Terminal, WorkError> {
         self.work()?;

@@ -86,7 +86,7 @@ impl Answer {
         self.json()["error"]["code"].as_str().unwrap_or_else(|| panic!("{self:?}")).to_owned()
     }
 
-    /// A header as text; empty where it is not there.
+    /// A header as text; empty if it is missing.
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
@@ -372,6 +372,7 @@ fn rules(provider: &ProviderName) -> Rules {
             network: Network::None,
             ports: vec![3000, 3001],
             on_limit: OnLimit::Kill,
+            workload: issuebox::types::Workload::default(),
         },
         providers: HashMap::from([(provider.clone(), provider_rules)]),
     }

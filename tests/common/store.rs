@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
-use issuebox::issue::{FanOut, Issue, Scope};
+use issuebox::issue::{EffectKind, FanOut, Issue, Scope};
 use issuebox::store::*;
 use issuebox::types::*;
 
@@ -188,6 +188,35 @@ impl Store for MoodyStore {
         page: &PageAsk,
     ) -> Result<Page<DeliveryListRow>, StoreError> {
         self.read()?.deliveries(filter, page).await
+    }
+
+    async fn instructions(
+        &self,
+        home: HomeId,
+        after: i64,
+        limit: usize,
+    ) -> Result<Vec<InstructionRow>, StoreError> {
+        self.read()?.instructions(home, after, limit).await
+    }
+
+    async fn effects(&self, now: Timestamp, limit: usize) -> Result<Vec<EffectRow>, StoreError> {
+        self.read()?.effects(now, limit).await
+    }
+
+    async fn next_effect(&self, now: Timestamp) -> Result<Option<Timestamp>, StoreError> {
+        self.read()?.next_effect(now).await
+    }
+
+    async fn effect_counts(&self) -> Result<Vec<(EffectKind, u64)>, StoreError> {
+        self.read()?.effect_counts().await
+    }
+
+    async fn finish_effect(&self, id: EffectId) -> Result<(), CommitError> {
+        self.write()?.finish_effect(id).await
+    }
+
+    async fn delay_effect(&self, id: EffectId, delay: EffectDelay) -> Result<(), CommitError> {
+        self.write()?.delay_effect(id, delay).await
     }
 
     async fn put_pending(&self, fan_out: FanOut) -> Result<(), CommitError> {

@@ -75,8 +75,8 @@ pub async fn a_pending_delivery_waits_until_it_is_done(world: &dyn World) {
     let done = store.finish_pending(&guid(3), true, "12 issues were renamed".into()).await;
     assert_eq!(done, Ok(()));
     assert_eq!(pending(&*store).await, [row(2), row(1)]);
-    let told = (DeliveryState::Done, true, "12 issues were renamed".to_owned());
-    assert_eq!(state_of(&*store, 3).await, told);
+    let expected = (DeliveryState::Done, true, "12 issues were renamed".to_owned());
+    assert_eq!(state_of(&*store, 3).await, expected);
 
     // What is not pending is left alone.
     for n in [3, 77] {
@@ -86,7 +86,7 @@ pub async fn a_pending_delivery_waits_until_it_is_done(world: &dyn World) {
             assert_eq!(store.fail_pending(&guid(n), "late".into()).await, Ok(()));
         }
     }
-    assert_eq!(state_of(&*store, 3).await, told);
+    assert_eq!(state_of(&*store, 3).await, expected);
     assert_eq!(store.delivery(&guid(77)).await, Ok(None));
     assert_eq!(pending(&*store).await, [row(2), row(1)]);
 }

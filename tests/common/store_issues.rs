@@ -10,9 +10,9 @@ use issuebox::issue::{
 use issuebox::store::{DeliveryRow, DeliveryState, Write};
 use issuebox::types::{
     AccountName, Alias, AllowedHost, Attempt, DeliveryId, ExternalId, Failure, FailureCode,
-    Generation, HomeId, IssueId, IssueNumber, Mode, Network, NetworkKind, ObjectName, OnLimit,
-    Phase, ProviderName, ProviderStep, Repository, Resources, SandboxId, Template, TemplateName,
-    TimelineEntry, Timestamp,
+    Generation, HomeId, IssueId, IssueNumber, Mode, Mount, Network, NetworkKind, ObjectName,
+    OnLimit, Phase, ProviderName, ProviderStep, Repository, Resources, SandboxId, SecretName,
+    Template, TemplateName, TimelineEntry, Timestamp, Workload, WorkloadSource,
 };
 use proptest::option::of;
 use proptest::prelude::*;
@@ -35,6 +35,7 @@ pub fn template() -> Template {
         network: Network::None,
         ports: Vec::new(),
         on_limit: OnLimit::Kill,
+        workload: issuebox::types::Workload::default(),
     }
 }
 
@@ -126,15 +127,7 @@ pub fn entry(issue: &Issue, from: Option<Phase>) -> TimelineEntry {
 
 /// A write of nothing but this state.
 pub fn only(issue: Issue) -> Write {
-    Write {
-        issue: Some(issue),
-        aliases: Vec::new(),
-        taken_over: Vec::new(),
-        names_go_to: None,
-        ended: None,
-        timeline: Vec::new(),
-        delivery: None,
-    }
+    Write { issue: Some(issue), ..Write::default() }
 }
 
 /// What a first delivery leads to: a new home with both names, its delivery and a timeline row.
@@ -150,15 +143,7 @@ pub fn first(account: &AccountName, home: HomeId) -> Write {
 
 /// A write of nothing but a delivery.
 pub fn only_delivery(delivery: DeliveryRow) -> Write {
-    Write {
-        issue: None,
-        aliases: Vec::new(),
-        taken_over: Vec::new(),
-        names_go_to: None,
-        ended: None,
-        timeline: Vec::new(),
-        delivery: Some(delivery),
-    }
+    Write { delivery: Some(delivery), ..Write::default() }
 }
 
 fn time() -> impl Strategy<Value = Timestamp> {
@@ -244,10 +229,10 @@ fn any_template() -> BoxedStrategy<Template> {
         any::<u32>(),
         any::<u64>(),
         any::<bool>(),
-        (any_network(), proptest::collection::vec(any::<u16>(), 0..3)),
+        (any_network(), proptest::collection::vec(any::<u16>(), 0..3), any_workload()),
     )
         .prop_map(|(name, provider, mode, cpu, memory_mb, processes, disk_mb, stops, outside)| {
-            let (network, ports) = outside;
+            let (network, ports, workload) = outside;
             Template {
                 name: TemplateName::trusted(name),
                 provider: ProviderName::trusted(provider),
@@ -256,7 +241,31 @@ fn any_template() -> BoxedStrategy<Template> {
                 network,
                 ports,
                 on_limit: if stops { OnLimit::Stop } else { OnLimit::Kill },
+                workload,
             }
+        })
+        .boxed()
+}
+
+fn any_workload() -> BoxedStrategy<Workload> {
+    let texts = || proptest::collection::btree_map("[A-Z]{1,5}", text(), 0..3);
+    let mount = "/[a-z]{1,5}:/[a-z]{1,5}(:ro)?".prop_map(|text| Mount::parse(&text).expect("one"));
+    let source = prop_oneof![
+        text().prop_map(WorkloadSource::Image),
+        text().prop_map(WorkloadSource::Snapshot)
+    ];
+    let lists = (
+        proptest::collection::vec(text(), 0..3),
+        proptest::collection::vec(mount, 0..3),
+        texts(),
+        texts(),
+        texts(),
+    );
+    (of(source), of(text()), of(text()), lists)
+        .prop_map(|(source, user, working_dir, (command, mounts, env, secrets, options))| {
+            let secret = |(name, secret): (String, String)| (name, SecretName::trusted(secret));
+            let secrets = secrets.into_iter().map(secret).collect();
+            Workload { source, env, secrets, user, working_dir, command, mounts, options }
         })
         .boxed()
 }

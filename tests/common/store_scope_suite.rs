@@ -1,5 +1,5 @@
 //! The third part of the store's contract: what reaches beyond one issue. Names that change homes,
-//! issues by their repository or installation, wishes, holds, strays, identities.
+//! issues by their repository or installation, pending starts, holds, orphans, identities.
 //!
 //! As in `store_suite`, each function gets a fresh world.
 
@@ -180,7 +180,7 @@ pub async fn issues_are_found_by_what_is_around_them(world: &dyn World) {
     }
 }
 
-pub async fn wishes_take_turns_by_repository(world: &dyn World) {
+pub async fn pending_starts_take_turns_by_repository(world: &dyn World) {
     let store = world.open();
     let pending_start =
         |since| PendingStart { since: at(since), why: "asked".into(), template: None };
@@ -222,7 +222,7 @@ pub async fn wishes_take_turns_by_repository(world: &dyn World) {
     let left = store.pending_starts(100).await.expect("reads");
     assert_eq!(left.len(), expected.len() - 1);
     assert_eq!(left[0].since, at(2));
-    // And a running one may come to wish again.
+    // And a running one may come to a pending start again.
     store_next(
         &*store,
         running(&changed(&first, |issue| issue.pending_start = Some(pending_start(0)))),
@@ -285,7 +285,7 @@ fn orphan(n: i64, provider: &str) -> Orphan {
     }
 }
 
-pub async fn strays_keep_when_they_were_first_seen(world: &dyn World) {
+pub async fn orphans_keep_when_they_were_first_seen(world: &dyn World) {
     let store = world.open();
     let all = vec![orphan(1, "docker"), orphan(2, "docker"), orphan(1, "local")];
     assert_eq!(store.put_orphans(all.iter().rev().cloned().collect()).await, Ok(()));
@@ -326,7 +326,7 @@ pub async fn a_provider_has_one_identity(world: &dyn World) {
     assert_eq!(world.open().identities().await, Ok(known));
 }
 
-pub async fn deleted_sandboxes_are_told_from_others(world: &dyn World) {
+pub async fn deleted_sandboxes_are_distinguished_from_others(world: &dyn World) {
     let store = world.open();
     let (gone, live) = (store_first(&*store).await, store_first(&*store).await);
     let (absent, old) = ended(&gone);

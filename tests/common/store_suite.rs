@@ -350,7 +350,7 @@ pub async fn a_newer_epoch_fences_every_write(world: &dyn World) {
     assert_eq!(store.finish_pending(&id, true, String::new()).await, fenced);
     assert_eq!(store.fail_pending(&id, String::new()).await, fenced);
     assert_eq!(store.prune(ask_to_prune).await, Err(CommitError::Fenced));
-    assert!(store.check().await.is_err(), "and the readiness check tells it");
+    assert!(store.check().await.is_err(), "the readiness check reports it");
     assert_eq!(store.load(issue.home).await, Ok(Some(issue)));
     assert_eq!(store.load(home).await, Ok(None));
 }

@@ -17,7 +17,7 @@ pub const TRIGGER: &str = "agent";
 
 /// A delivery without its GUID.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct StoryDelivery {
     pub event: &'static str,
     pub body: String,
 }
@@ -48,63 +48,63 @@ impl Story {
 
     /// Opening it with labels: one `opened` and a `labeled` for each, all of one second, each of
     /// them listing all labels.
-    pub fn opened_with(&mut self, labels: &[&str]) -> Vec<Told> {
+    pub fn opened_with(&mut self, labels: &[&str]) -> Vec<StoryDelivery> {
         self.labels = labels.iter().map(|&label| label.to_owned()).collect();
         let opened = self.issues("opened", &json!({}));
         let labeled = |label: &&str| self.issues("labeled", &json!({"label": named(label)}));
         std::iter::once(opened).chain(labels.iter().map(labeled)).collect()
     }
 
-    pub fn labeled(&mut self, label: &str) -> Told {
+    pub fn labeled(&mut self, label: &str) -> StoryDelivery {
         self.pass();
         self.labels.push(label.to_owned());
         self.issues("labeled", &json!({"label": named(label)}))
     }
 
-    pub fn unlabeled(&mut self, label: &str) -> Told {
+    pub fn unlabeled(&mut self, label: &str) -> StoryDelivery {
         self.pass();
         self.labels.retain(|of| of != label);
         self.issues("unlabeled", &json!({"label": named(label)}))
     }
 
-    pub fn closed(&mut self) -> Told {
+    pub fn closed(&mut self) -> StoryDelivery {
         self.pass();
         self.is_open = false;
         self.issues("closed", &json!({}))
     }
 
-    pub fn reopened(&mut self) -> Told {
+    pub fn reopened(&mut self) -> StoryDelivery {
         self.pass();
         self.is_open = true;
         self.issues("reopened", &json!({}))
     }
 
-    pub fn edited(&mut self, title: &str) -> Told {
+    pub fn edited(&mut self, title: &str) -> StoryDelivery {
         self.pass();
         let from = std::mem::replace(&mut self.title, title.to_owned());
         self.issues("edited", &json!({"changes": {"title": {"from": from}}}))
     }
 
-    pub fn deleted(&mut self) -> Told {
+    pub fn deleted(&mut self) -> StoryDelivery {
         self.pass();
         self.issues("deleted", &json!({}))
     }
 
     /// A comment; it leaves the issue's time as it is, so several fall into one second.
-    pub fn commented(&self, comment: u64, text: &str) -> Told {
+    pub fn commented(&self, comment: u64, text: &str) -> StoryDelivery {
         let comment = json!({
             "id": comment, "body": text, "user": owner(), "author_association": "OWNER",
         });
         let body = self.payload("created", &json!({"comment": comment}));
-        Told { event: "issue_comment", body: body.to_string() }
+        StoryDelivery { event: "issue_comment", body: body.to_string() }
     }
 
     fn pass(&mut self) {
         self.updated_at = self.updated_at.after(Duration::from_secs(10));
     }
 
-    fn issues(&self, action: &str, more: &Value) -> Told {
-        Told { event: "issues", body: self.payload(action, more).to_string() }
+    fn issues(&self, action: &str, more: &Value) -> StoryDelivery {
+        StoryDelivery { event: "issues", body: self.payload(action, more).to_string() }
     }
 
     fn payload(&self, action: &str, more: &Value) -> Value {

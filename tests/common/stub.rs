@@ -1,4 +1,4 @@
-//! A stand-in for a server's API: answers by a function, remembers what it was asked.
+//! A stub of a server's API: a function answers, and requests are recorded.
 
 use std::net::TcpListener;
 use std::process::{Command, Output, Stdio};

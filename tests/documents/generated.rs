@@ -65,7 +65,7 @@ fn the_page_of_the_command_line_is_current() {
     keep("docs/cli.md", &text);
 }
 
-/// A line `key = value` of the example, also where it is commented out.
+/// A line `key = value` of the example, also if it is commented out.
 fn key_of(line: &str) -> Option<(&str, &str, bool)> {
     let is_set = !line.starts_with("# ");
     let (key, value) = line.trim_start_matches("# ").split_once(" = ")?;
@@ -142,19 +142,16 @@ fn error_codes() -> String {
     text
 }
 
-/// Every route below `/v1` with the first sentence of its description.
+/// Every route below `/v1` with its summary.
 fn routes() -> String {
     let document = issuebox::http::routes::document().to_json().expect("it is JSON");
     let document: Value = serde_json::from_str(&document).expect("JSON");
     let mut text = "| route | what it does |\n|---|---|\n".to_owned();
     for (path, item) in document["paths"].as_object().expect("paths") {
         for (method, route) in item.as_object().expect("methods") {
-            let (summary, more) = (&route["summary"], &route["description"]);
-            let words = [summary, more].map(|words| words.as_str().unwrap_or_default());
-            let words = words.join("\n").replace('\n', " ");
-            let first = words.split(". ").next().unwrap_or_default().trim_end_matches(['.', ' ']);
+            let summary = route["summary"].as_str().expect("a summary").replace('|', "\\|");
             let method = method.to_uppercase();
-            let _ = writeln!(text, "| `{method} {path}` | {} |", first.replace('|', "\\|"));
+            let _ = writeln!(text, "| `{method} {path}` | {summary} |");
         }
     }
     text
@@ -167,14 +164,22 @@ fn words(path: &str, begin: &str) -> String {
 }
 
 fn metrics() -> String {
-    let code = read("src/http/metrics.rs");
     let mut text = "| metric | labels | what |\n|---|---|---|\n".to_owned();
-    for part in code.split("registry.register(").skip(1) {
-        let part = part.split(");").next().expect("a part");
-        let texts: Vec<&str> = part.split('"').collect();
-        let [_, name, _, what, field] = texts[..] else { panic!("two texts: {part}") };
-        let field = field.trim_matches(|c: char| !(c.is_alphanumeric() || c == '_'));
-        let field = field.trim_end_matches(".clone");
+    for file in ["src/http/metrics.rs", "src/http/metrics/effects.rs"] {
+        metrics_of(&read(file), &mut text);
+    }
+    text
+}
+
+/// The rows of the metrics that one file registers.
+fn metrics_of(code: &str, text: &mut String) {
+    let mut parts = code.split(" = add(");
+    let mut before = parts.next().expect("a part");
+    for part in parts {
+        let field = before.rsplit(' ').next().expect("a name");
+        let texts: Vec<&str> = part.splitn(5, '"').collect();
+        let [_, name, _, what, _] = texts[..] else { panic!("two texts: {part}") };
+        before = part;
         let kind = code.split(&format!("    {field}: ")).nth(1).expect("a field");
         let kind = kind.split(",\n").next().expect("its type");
         let end = if kind.contains("Counter") { "_total" } else { "" };
@@ -187,7 +192,6 @@ fn metrics() -> String {
         });
         let _ = writeln!(text, "| `{name}{end}` | {labels} | {what} |");
     }
-    text
 }
 
 #[test]

@@ -11,7 +11,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use issuebox::config::{Config, Overrides};
+use issuebox::app::providers::load_config;
+use issuebox::config::Overrides;
 
 /// README and ARCHITECTURE are read from the first line to the last.
 const LINES_MAX: usize = 250;
@@ -256,7 +257,7 @@ fn types_and_folders_that_the_architecture_names_exist() {
 fn the_example_configuration_has_every_default() {
     let load = |file: Option<&Path>| {
         let home = [("HOME".to_owned(), "/home/mira".to_owned())].into_iter();
-        Config::load(file, home, Overrides::default()).expect("it is right")
+        load_config(file, home, Overrides::default()).expect("it is right")
     };
     let example = load(Some(&root().join("deploy/issuebox.example.toml")));
     assert_eq!(example, load(None));

@@ -33,7 +33,7 @@ pub struct Eye {
 }
 
 impl Eye {
-    /// Begins to watch a directory, which is made where it is missing.
+    /// Begins to watch a directory, and creates it if it is missing.
     pub fn on(dir: &Path) -> Self {
         std::fs::create_dir_all(dir).expect("made");
         let queue = init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).expect("inotify");
@@ -46,7 +46,7 @@ impl Eye {
             while !until.load(Ordering::Relaxed) {
                 watched.look(&queue);
             }
-            // What happened until it was told to end is in the queue.
+            // Events until the end of the watch are in the queue.
             watched.look(&queue);
             watched.seen
         });

@@ -10,7 +10,7 @@ use crate::load::{Kill, Load};
 use crate::plan::{KINDS, Script};
 use crate::process::Place;
 use crate::verdict::{self, Failed};
-use crate::{alone, given, tell};
+use crate::{alone, given, print_line};
 
 /// Scripts that are begun with each server: two of each kind.
 const SCRIPTS: u64 = 2 * KINDS;
@@ -36,7 +36,7 @@ const LIFECYCLE: &str = "[lifecycle]\ncreate_timeout_seconds = 2\nreconcile_seco
 
 /// Kills servers over one place for so long, and then counts.
 async fn killed_for(seconds: u64, mode: &'static str, unique_names: bool, seed: u64) {
-    tell(&format!("seed {seed}, {seconds} s, mode {mode}, unique_names {unique_names}"));
+    print_line(&format!("seed {seed}, {seconds} s, mode {mode}, unique_names {unique_names}"));
     let place = Place::simulated("").in_mode(mode);
     let eye = Eye::on(&place.simulated_dir());
     let (load, chance) = (Load::default(), Mutex::new(Chance::of(seed)));
@@ -68,7 +68,7 @@ async fn killed_for(seconds: u64, mode: &'static str, unique_names: bool, seed: 
     load.until_done(&server, &chance).await;
     verdict::quiet(&server, Failed::Retried).await;
     let counts = load.counts();
-    let (scripts, acknowledged) = load.told();
+    let (scripts, acknowledged) = load.into_parts();
     let objects = verdict::each_has_come_to_its_end(&place, &server, &scripts).await;
     verdict::no_drift(&server).await;
     verdict::all_are_known(&server, &acknowledged).await;
@@ -85,7 +85,7 @@ async fn killed_for(seconds: u64, mode: &'static str, unique_names: bool, seed: 
     assert!(seen.doubles.is_empty(), "two objects at one moment: {:?}", seen.doubles);
     let creates = place.calls("create");
     let ended = |how: &str| creates.iter().filter(|call| call["result"] == how).count();
-    tell(&format!(
+    print_line(&format!(
         "  {issues} issues; deliveries: {} sent, {} distinct, {} answered; API calls: {} answered; \
          without an answer {}, refused for now {}\n  \
          {kills} kills, {kills} restarts, slowest start {slowest:.1?}; creates: {} asked, {} lost \
@@ -111,7 +111,7 @@ async fn killed_for(seconds: u64, mode: &'static str, unique_names: bool, seed: 
 async fn killed_every_second_each_issue_has_its_one_object() {
     let _alone = alone().await;
     let (seconds, seed) = (given("KILL_SECONDS", 60), given("KILL_SEED", 1));
-    tell(&format!("KILL_SEED={seed} KILL_SECONDS={seconds}"));
+    print_line(&format!("KILL_SEED={seed} KILL_SECONDS={seconds}"));
     for mode in ["strong", "fast"] {
         for unique_names in [true, false] {
             killed_for(seconds.div_ceil(4), mode, unique_names, seed).await;

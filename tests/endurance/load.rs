@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use crate::chance::Chance;
 use crate::plan::{Act, Script};
 use crate::process::{Answer, Server, try_send};
-use crate::story::Told;
+use crate::story::StoryDelivery;
 
 /// Clients that ask at the same moment.
 const CLIENTS: usize = 12;
@@ -46,7 +46,7 @@ struct State {
     scripts: BTreeMap<u64, Progress>,
     jobs: VecDeque<Job>,
     /// Every delivery that was acknowledged, by its GUID, as it was sent.
-    acknowledged: BTreeMap<String, Told>,
+    acknowledged: BTreeMap<String, StoryDelivery>,
     /// The ids that callers were given for the sandbox that an issue has now.
     ids: BTreeMap<u64, String>,
     counts: Counts,
@@ -123,7 +123,7 @@ impl Load {
     pub async fn until_done(&self, server: &Server, chance: &Mutex<Chance>) {
         let client = || async {
             while let Some(job) = self.next(|| self.is_done()).await {
-                assert!(self.carry_out(server, job, chance).await, "nobody kills this server");
+                assert!(self.carry_out(server, job, chance).await, "this server is not killed");
                 self.more.notify_waiters();
             }
         };
@@ -172,8 +172,8 @@ impl Load {
         self.state.lock().expect("not poisoned").counts
     }
 
-    /// The scripts, and what was acknowledged, once nobody fires any more.
-    pub fn told(self) -> (Vec<Script>, BTreeMap<String, Told>) {
+    /// The scripts and the acknowledged deliveries, once no client is left.
+    pub fn into_parts(self) -> (Vec<Script>, BTreeMap<String, StoryDelivery>) {
         let state = self.state.into_inner().expect("not poisoned");
         let scripts = state.scripts.into_values().map(|progress| progress.script).collect();
         (scripts, state.acknowledged)
@@ -185,7 +185,7 @@ async fn ask(server: &Server, job: &Job) -> Option<Answer> {
     let command =
         |verb: &str| server.request(Method::POST, &format!("/v1/sandboxes/{name}/{verb}"));
     let request = match &job.act {
-        Act::Deliver { guid, told } => server.delivery(told.event, guid, told.body.clone()),
+        Act::Deliver { guid, sent } => server.delivery(sent.event, guid, sent.body.clone()),
         Act::Ensure => server.request(Method::PUT, &format!("/v1/issues/{}/sandbox", job.issue)),
         Act::Stop => command("stop"),
         Act::Start => command("start"),
@@ -217,8 +217,8 @@ impl State {
             return self.jobs.push_back(job);
         }
         let is_known = match &job.act {
-            Act::Deliver { guid, told } => {
-                self.delivered(&job, guid, told, &answer, chance);
+            Act::Deliver { guid, sent } => {
+                self.delivered(&job, guid, sent, &answer, chance);
                 true
             }
             Act::Ensure => self.ensured(job.issue, &answer),
@@ -257,7 +257,7 @@ impl State {
         &mut self,
         job: &Job,
         guid: &str,
-        told: &Told,
+        sent: &StoryDelivery,
         answer: &Answer,
         chance: &mut Chance,
     ) {
@@ -269,7 +269,7 @@ impl State {
             assert!(status.is_err() || status.is_ok_and(|s| s == "duplicate"), "{answer:?}");
             return;
         }
-        self.acknowledged.insert(guid.to_owned(), told.clone());
+        self.acknowledged.insert(guid.to_owned(), sent.clone());
         if chance.one_in(4) {
             self.jobs.push_back(Job { again: true, ..job.clone() });
         }
@@ -278,11 +278,11 @@ impl State {
     /// Checks the id that a caller was given; false where it must ask again.
     fn ensured(&mut self, issue: u64, answer: &Answer) -> bool {
         assert!(answer.is_success(), "{answer:?}");
-        // The body may be cut off where the server was killed; then the caller was told nothing.
+        // The body may be cut off if the server was killed; then the caller has no answer.
         let Ok(body) = serde_json::from_str::<Value>(&answer.text) else {
             return self.retry(issue);
         };
-        // Queued is told of the sandbox that is being deleted.
+        // `queued` refers to the sandbox that is being deleted.
         if body["outcome"] != "queued" {
             let id = body["sandboxId"].as_str().expect("an id").to_owned();
             let before = self.ids.insert(issue, id.clone());

@@ -25,7 +25,7 @@ use std::io::Write;
 use tokio::sync::{Mutex, MutexGuard};
 
 /// Not `eprintln!`, which the test harness would swallow.
-fn tell(what: &str) {
+fn print_line(what: &str) {
     writeln!(std::io::stderr(), "{what}").expect("standard error");
 }
 
@@ -37,7 +37,7 @@ fn given(name: &str, default: u64) -> u64 {
     }
 }
 
-/// Whoever holds this is alone: each of these tests keeps the machine busy, and some of them
+/// Serialises the tests: each of them keeps the machine busy, and some of them
 /// measure.
 async fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::const_new(());

@@ -11,7 +11,7 @@ use crate::eye::Eye;
 use crate::load::Load;
 use crate::plan::{KINDS, Script};
 use crate::process::{Place, Server, TOKEN, until};
-use crate::{alone, given, tell, verdict};
+use crate::{alone, given, print_line, verdict};
 
 /// What the provider does while it works.
 const WORKING: &str = "create_delay_ms = 20\nstop_delay_ms = 20\ndelete_delay_ms = 20\n\
@@ -38,9 +38,9 @@ async fn it_says_what_is_wrong(place: &Place, server: &Server) {
     assert_eq!(provider["healthy"], false, "{provider}");
     assert!(provider["trouble"].as_str().expect("a text").contains("unreachable"), "{provider}");
     let mut command = place.command(&["ls", "--server", &server.url]);
-    let told = command.env("ISSUEBOX_TOKEN", TOKEN).output().await.expect("it runs");
-    let told = String::from_utf8(told.stderr).expect("UTF-8");
-    assert!(told.contains("simulated") && told.contains("unreachable"), "{told}");
+    let sent = command.env("ISSUEBOX_TOKEN", TOKEN).output().await.expect("it runs");
+    let sent = String::from_utf8(sent.stderr).expect("UTF-8");
+    assert!(sent.contains("simulated") && sent.contains("unreachable"), "{sent}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -87,12 +87,12 @@ async fn an_outage_under_load_loses_nothing_and_heals_by_itself() {
     verdict::quiet(&server, verdict::Failed::Never).await;
     let healed = back.elapsed();
     let counts = load.counts();
-    let (scripts, _) = load.told();
+    let (scripts, _) = load.into_parts();
     let objects = verdict::each_has_come_to_its_end(&place, &server, &scripts).await;
     verdict::no_drift(&server).await;
     let seen = eye.end();
     assert!(seen.doubles.is_empty(), "two objects at one moment: {:?}", seen.doubles);
-    tell(&format!(
+    print_line(&format!(
         "provider gone for {outage:.0?} under {} deliveries for {issues} issues: healed {healed:.1?} \
          after it was back; objects {objects}, duplicates 0, lost 0",
         counts.sent

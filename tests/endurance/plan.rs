@@ -6,7 +6,7 @@
 //! promise under test.
 
 use crate::chance::Chance;
-use crate::story::{Story, TRIGGER, Told};
+use crate::story::{Story, StoryDelivery, TRIGGER};
 
 /// The first issue's id.
 const FIRST: u64 = 7_000_000_000;
@@ -17,7 +17,7 @@ pub enum Act {
     /// A delivery; sent again under the same GUID until it is answered.
     Deliver {
         guid: String,
-        told: Told,
+        sent: StoryDelivery,
     },
     /// Ensure over the API.
     Ensure,
@@ -47,7 +47,7 @@ pub struct Script {
     pub issue: u64,
     pub stages: Vec<Vec<Act>>,
     pub end: End,
-    /// The newest title on GitHub, where a delivery told of one.
+    /// The newest title on GitHub, if a delivery had one.
     pub title: Option<String>,
 }
 
@@ -62,37 +62,37 @@ impl Script {
         let trigger = |story: &mut Story| story.labeled(TRIGGER);
         let (what, end, stages) = match number % KINDS {
             0 => {
-                let mut told = story.opened_with(&["bug", "p1", TRIGGER, "ui", "slow", "later"]);
-                told.push(story.edited("A better title"));
-                told.push(story.edited("The best title"));
-                let mut all = write.deliveries(told);
+                let mut sent = story.opened_with(&["bug", "p1", TRIGGER, "ui", "slow", "later"]);
+                sent.push(story.edited("A better title"));
+                sent.push(story.edited("The best title"));
+                let mut all = write.deliveries(sent);
                 all.extend([Act::Ensure, Act::Ensure]);
                 ("opened with six labels, edited, ensured", End::Running, vec![all])
             }
             1 => {
-                let mut told = vec![story.closed()];
+                let mut sent = vec![story.closed()];
                 let mut before = Story::of(story.id);
-                told.extend(before.opened_with(&[TRIGGER]));
-                ("closed before it is opened", End::Down, vec![write.deliveries(told)])
+                sent.extend(before.opened_with(&[TRIGGER]));
+                ("closed before it is opened", End::Down, vec![write.deliveries(sent)])
             }
             2 => {
-                let told = vec![trigger(&mut story), story.unlabeled(TRIGGER), trigger(&mut story)];
-                ("labelled again", End::Running, vec![write.deliveries(told)])
+                let sent = vec![trigger(&mut story), story.unlabeled(TRIGGER), trigger(&mut story)];
+                ("labelled again", End::Running, vec![write.deliveries(sent)])
             }
             3 => {
-                let told = vec![trigger(&mut story), story.unlabeled(TRIGGER)];
-                ("unlabelled", End::Down, vec![write.deliveries(told)])
+                let sent = vec![trigger(&mut story), story.unlabeled(TRIGGER)];
+                ("unlabelled", End::Down, vec![write.deliveries(sent)])
             }
             4 => {
-                let mut told = story.opened_with(&[TRIGGER]);
-                told.extend([story.closed(), story.reopened()]);
-                ("reopened", End::Running, vec![write.deliveries(told)])
+                let mut sent = story.opened_with(&[TRIGGER]);
+                sent.extend([story.closed(), story.reopened()]);
+                ("reopened", End::Running, vec![write.deliveries(sent)])
             }
             5 => {
                 let comments =
                     (0..10).map(|n| story.commented(story.id * 100 + n, "/issuebox go on"));
-                let told = comments.collect();
-                ("ten comments in a second", End::Running, vec![write.deliveries(told)])
+                let sent = comments.collect();
+                ("ten comments in a second", End::Running, vec![write.deliveries(sent)])
             }
             6 => {
                 let first = write.deliveries(vec![trigger(&mut story)]);
@@ -109,9 +109,9 @@ impl Script {
                 ("deleted by a comment", End::Gone, vec![first, delete, late])
             }
             8 => {
-                let mut told = story.opened_with(&[TRIGGER, "bug"]);
-                told.push(story.deleted());
-                ("deleted on GitHub", End::Gone, vec![write.deliveries(told)])
+                let mut sent = story.opened_with(&[TRIGGER, "bug"]);
+                sent.push(story.deleted());
+                ("deleted on GitHub", End::Gone, vec![write.deliveries(sent)])
             }
             9 => {
                 let (end, stages) = write.calls();
@@ -144,13 +144,13 @@ struct Writer<'a> {
 impl Writer<'_> {
     /// Deliveries of these, some of them under two GUIDs as several hooks send them, each of them
     /// twice, in an order of chance.
-    fn deliveries(&mut self, all: Vec<Told>) -> Vec<Act> {
+    fn deliveries(&mut self, all: Vec<StoryDelivery>) -> Vec<Act> {
         let mut acts = Vec::new();
-        for told in all {
+        for sent in all {
             for _ in 0..=self.chance.below(2) {
                 let guid = format!("{}-{}", self.issue, self.sent);
                 self.sent += 1;
-                let act = Act::Deliver { guid, told: told.clone() };
+                let act = Act::Deliver { guid, sent: sent.clone() };
                 acts.extend([act.clone(), act]);
             }
         }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::crowd;
 use crate::process::{Place, Server, until};
-use crate::{alone, tell};
+use crate::{alone, print_line};
 
 /// From the start of a process until it is ready, with all that it knows.
 const READY_MAX: Duration = Duration::from_secs(2);
@@ -25,7 +25,7 @@ fn resident(server: &Server) -> (u64, u64) {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid));
     let status = status.expect("it runs");
     let of = |key: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(key)).expect("it is told");
+        let line = status.lines().find_map(|line| line.strip_prefix(key)).expect("it is listed");
         let kib = line.trim_matches([':', ' ', '\t', 'k', 'B']).parse::<u64>();
         kib.expect("a number") * 1024
     };
@@ -56,7 +56,7 @@ async fn killed_with_ten_thousand_live_it_is_ready_at_once_and_finds_them_all() 
     let drift = drift().await;
     assert_eq!((&drift["total"], &drift["sweeps"][0]["objects"]), (&0.into(), &LIVE.into()));
     let (now, most) = resident(&server);
-    tell(&format!(
+    print_line(&format!(
         "{LIVE} live: killed to ready {ready:.2?}, to reconciled {reconciled:.2?}; \
          resident {} MB, at most {} MB",
         now / 1_000_000,
@@ -77,7 +77,7 @@ async fn a_million_known_issues_take_little_memory_and_no_time_to_start() {
     let began = Instant::now();
     crowd::live(&place.data(), &place.simulated_dir(), LIVE).await;
     crowd::known(&place.data(), LIVE as u64 + 1, KNOWN - LIVE as u64).await;
-    tell(&format!("{KNOWN} known issues were made in {:.1?}", began.elapsed()));
+    print_line(&format!("{KNOWN} known issues were made in {:.1?}", began.elapsed()));
     started(&place).await.0.kill().await;
 
     let (server, ready) = started(&place).await;
@@ -97,7 +97,7 @@ async fn a_million_known_issues_take_little_memory_and_no_time_to_start() {
     let list = server.get("/v1/sandboxes?deleted=true&limit=1").await.json();
     assert_eq!(list["total"], KNOWN + 1);
     let (now, most) = resident(&server);
-    tell(&format!(
+    print_line(&format!(
         "{KNOWN} known, {LIVE} live: start to ready {ready:.2?}; resident {} MB after the start, \
          {} MB after look-ups and a list of all, at most {} MB",
         after_start / 1_000_000,

@@ -1,4 +1,4 @@
-//! What came of it all, counted from the records, the provider's own files and the database.
+//! Checks of the outcome, counted from the records, the provider's files and the database.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::plan::{End, Script};
 use crate::process::{Object, Place, Server, WAIT, send, until_within};
-use crate::story::Told;
+use crate::story::StoryDelivery;
 
 /// How many requests are under way at once where there are many to make.
 const AT_ONCE: usize = 12;
@@ -20,7 +20,7 @@ const AT_ONCE: usize = 12;
 /// What is done about sandboxes that have failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failed {
-    /// They are tried again, as somebody at the dashboard would.
+    /// They are retried, as a person at the dashboard would.
     Retried,
     /// There must be none.
     Never,
@@ -99,8 +99,8 @@ pub async fn each_has_come_to_its_end(place: &Place, server: &Server, scripts: &
             wrong.push(format!("{issue} ({}): {why}\n  {events}", script.what));
         }
     }
-    wrong.extend(live.into_iter().map(|of| format!("a sandbox that nobody asked for: {of:?}")));
-    wrong.extend(there.into_iter().map(|of| format!("an object that nobody asked for: {of:?}")));
+    wrong.extend(live.into_iter().map(|of| format!("a sandbox that was not requested: {of:?}")));
+    wrong.extend(there.into_iter().map(|of| format!("an object that was not requested: {of:?}")));
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
     count
 }
@@ -132,9 +132,9 @@ fn fits(script: &Script, sandbox: Option<&Value>, objects: &[Object]) -> Result<
 }
 
 /// Sends everything that was acknowledged once more: all of it must be known.
-pub async fn all_are_known(server: &Server, acknowledged: &BTreeMap<String, Told>) {
-    let check = |(guid, told): (&String, &Told)| {
-        let request = server.delivery(told.event, guid, told.body.clone());
+pub async fn all_are_known(server: &Server, acknowledged: &BTreeMap<String, StoryDelivery>) {
+    let check = |(guid, sent): (&String, &StoryDelivery)| {
+        let request = server.delivery(sent.event, guid, sent.body.clone());
         let guid = guid.clone();
         async move {
             let answer = send(request).await;
@@ -148,8 +148,8 @@ pub async fn all_are_known(server: &Server, acknowledged: &BTreeMap<String, Told
 
 /// Checks in the database of a server that has ended that each delivery is there with what came
 /// of it.
-pub async fn each_has_a_result(data: &Path, acknowledged: &BTreeMap<String, Told>) {
-    let store = SqliteStore::open(data).expect("nobody has it open");
+pub async fn each_has_a_result(data: &Path, acknowledged: &BTreeMap<String, StoryDelivery>) {
+    let store = SqliteStore::open(data).expect("no server has it open");
     for guid in acknowledged.keys() {
         let id = DeliveryId::parse(guid).expect("a valid id");
         let row = store.delivery(&id).await.expect("readable");

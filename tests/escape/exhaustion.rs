@@ -1,8 +1,9 @@
-//! Taking all there is of something: what a limit stops, and that nobody else wants for it.
+//! Attempts to exhaust a resource: the limit that stops each, and that other sandboxes do not
+//! suffer.
 //!
-//! Each attempt has a sandbox of its own, which is stopped and deleted afterwards. Where this
-//! machine can't enforce a limit the provider must have said so, and what is tried then is that
-//! everybody else lives on.
+//! Each attempt has its own sandbox, which is stopped and deleted afterwards. If this machine
+//! can't enforce a limit, the provider must have reported that, and the attempt only checks that
+//! all others survive.
 
 use std::ops::RangeInclusive;
 
@@ -15,12 +16,12 @@ use crate::world::World;
 
 const SMALL: Resources = Resources { cpu: 1.0, memory_mb: 96, processes: 64, disk_mb: 32 };
 
-/// What an attempt must come to.
+/// The expected result of an attempt.
 #[derive(Debug)]
 enum Must {
     /// One of these.
     Be(&'static [&'static str]),
-    /// So many of it, and then this error.
+    /// This many of it, and then this error.
     Have(RangeInclusive<u64>, &'static str),
 }
 
@@ -35,19 +36,19 @@ async fn try_each(world: &World, attempts: &[(&str, &str, Must)]) {
     for (tries, arguments, must) in attempts {
         let name = arguments.replace(['_', ' ', '/'], "-");
         let hostile = world.hostile(&name, Some(SMALL)).await;
-        let came_to = hostile.attempt(arguments).await;
+        let result = hostile.attempt(arguments).await;
         let is_right = match must {
-            Be(these) => these.contains(&&*came_to),
+            Be(these) => these.contains(&&*result),
             Have(many, error) => {
-                let had = came_to.strip_suffix(error).and_then(|had| had.trim().parse().ok());
+                let had = result.strip_suffix(error).and_then(|had| had.trim().parse().ok());
                 had.is_some_and(|had| many.contains(&had))
             }
         };
         if !is_right {
-            wrong.push(format!("{tries}: {came_to} instead of {must:?}"));
+            wrong.push(format!("{tries}: {result} instead of {must:?}"));
         }
         world.assert_unharmed(tries).await;
-        if is_right && came_to != THE_END {
+        if is_right && result != THE_END {
             hostile.assert_usable().await;
         }
         hostile.assert_gone_after_stop().await;
@@ -57,25 +58,25 @@ async fn try_each(world: &World, attempts: &[(&str, &str, Must)]) {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a C compiler, and uses up what there is of the machine"]
-async fn memory_of_every_kind_is_limited_or_said_not_to_be() {
+async fn memory_of_every_kind_is_limited_or_reported_as_unlimited() {
     let Some(world) = World::new(9).await else { return };
     let attempts = match world.holds("memory").await {
         "enforced" => [
             ("takes memory", "private_memory", Be(&[KILLED])),
             ("takes shared memory", "shared_memory", Be(&[KILLED])),
             ("fills files in memory", "memory_files", Be(&[KILLED])),
-            ("takes shared memory of the old kind", "old_shared_memory", Be(&[KILLED])),
+            ("takes System V shared memory", "old_shared_memory", Be(&[KILLED])),
             ("fills pipes", "pipes", Be(&["done", KILLED])),
             ("fills sockets", "socket_buffers", Be(&[KILLED])),
             ("locks memory", "locked_memory", Be(&["ENOMEM", KILLED])),
         ],
-        told => {
-            assert_eq!(told, "per process");
+        how => {
+            assert_eq!(how, "per process");
             [
                 ("takes memory", "private_memory", Be(&["ENOMEM"])),
                 ("takes shared memory", "shared_memory", Be(&["done"])),
                 ("fills files in memory", "memory_files", Be(&["done"])),
-                ("takes shared memory of the old kind", "old_shared_memory", Be(&["done"])),
+                ("takes System V shared memory", "old_shared_memory", Be(&["done"])),
                 ("fills pipes", "pipes", Be(&["done", "EMFILE"])),
                 ("fills sockets", "socket_buffers", Be(&["done", "EMFILE"])),
                 ("locks memory", "locked_memory", Be(&["ENOMEM"])),
@@ -88,7 +89,7 @@ async fn memory_of_every_kind_is_limited_or_said_not_to_be() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a C compiler, and uses up what there is of the machine"]
-async fn what_fills_the_memory_ends_commands_and_never_the_sandbox() {
+async fn full_memory_ends_commands_and_never_the_sandbox() {
     let Some(world) = World::new(14).await else { return };
     if world.holds("memory").await != "enforced" {
         return world.end().await;
@@ -101,7 +102,8 @@ async fn what_fills_the_memory_ends_commands_and_never_the_sandbox() {
         hostile.sandbox.sh("echo kept > note").await;
         let filled = hostile.attempt(fills).await;
         match fills.strip_prefix("fill ") {
-            // What is full leaves room for who removes it, also where all else is in use.
+            // Full files in memory leave room for a command that removes them, even if all other
+            // memory is used.
             Some(place) => {
                 assert!(["48 ENOSPC", "49 ENOSPC"].contains(&&*filled), "{fills}: {filled}");
                 assert_eq!(hostile.attempt("private_memory").await, KILLED, "{fills}");
@@ -130,13 +132,13 @@ async fn what_fills_the_memory_ends_commands_and_never_the_sandbox() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a C compiler, and uses up what there is of the machine"]
-async fn disks_fill_up_to_their_limit_or_it_is_said_that_there_is_none() {
+async fn disks_fill_up_to_their_limit_or_are_reported_as_unlimited() {
     let Some(world) = World::new(10).await else { return };
     let (workspace, files) = match world.holds("disk").await {
-        // What the file system keeps for itself is part of it.
+        // The file system's own overhead is part of it.
         "enforced" => (Have(16..=32, "ENOSPC"), Be(&["ENOSPC"])),
-        told => {
-            assert_eq!(told, "watched");
+        how => {
+            assert_eq!(how, "watched");
             (Be(&["400 done", KILLED]), Be(&["done", KILLED]))
         }
     };
@@ -160,7 +162,7 @@ async fn disks_fill_up_to_their_limit_or_it_is_said_that_there_is_none() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a C compiler, and uses up what there is of the machine"]
-async fn what_is_counted_is_limited() {
+async fn countable_resources_are_limited() {
     let Some(world) = World::new(11).await else { return };
     assert_eq!(world.holds("processes").await, "enforced");
     assert_eq!(world.holds("openFiles").await, "per process");
@@ -171,7 +173,7 @@ async fn what_is_counted_is_limited() {
         ("does not reap its children", "zombies", Have(50..=63, "EAGAIN")),
         ("leaves its children to PID 1", "orphans", Be(&["done"])),
         ("opens descriptors", "descriptors", Be(&["EMFILE"])),
-        ("sends descriptors to nobody", "descriptors_on_their_way", Be(&["ETOOMANYREFS"])),
+        ("sends descriptors without a receiver", "descriptors_on_their_way", Be(&["ETOOMANYREFS"])),
         ("opens terminals", "terminals", Have(64..=64, "ENOSPC")),
         ("sets timers", "timers", Be(&["EAGAIN", KILLED])),
         ("watches files", "watches", Be(&["EMFILE"])),
@@ -184,10 +186,10 @@ async fn what_is_counted_is_limited() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a C compiler, and uses up what there is of the machine"]
-async fn what_can_not_be_enforced_for_an_ordinary_user_is_said() {
+async fn limits_not_enforced_for_an_ordinary_user_are_reported() {
     let Some(world) = World::new(12).await else { return };
     if ordinary::is_run_by_root() {
-        for (limit, told) in [
+        for (limit, how) in [
             ("cpu", "none"),
             ("memory", "per process"),
             ("disk", "watched"),
@@ -195,7 +197,7 @@ async fn what_can_not_be_enforced_for_an_ordinary_user_is_said() {
             ("openFiles", "per process"),
             ("fileSize", "per process"),
         ] {
-            assert_eq!(world.holds(limit).await, told, "{limit}");
+            assert_eq!(world.holds(limit).await, how, "{limit}");
         }
         let why = world.local.provider.limits_not_enforced().expect("some are not");
         for limit in ["cpu is not limited", "memory is limited per process"] {

@@ -1,11 +1,11 @@
-//! Files: the host's, PID 1's, devices, and what would lend the rights of another.
+//! Files: the host's, PID 1's, devices, and set-uid programs.
 
 use crate::common::request;
 use crate::world::{World, refused_if_there};
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a C compiler, and uses up what there is of the machine"]
-async fn nothing_but_the_sandbox_s_own_files_is_reached() {
+async fn only_the_sandbox_s_own_files_are_reached() {
     let Some(world) = World::new(1).await else { return };
     let canary = format!("open {}", world.local.dir.path().join("canary").display());
     world
@@ -62,10 +62,10 @@ async fn nothing_but_the_sandbox_s_own_files_is_reached() {
     world.end().await;
 }
 
-/// What the kernel tells a program about itself shows whether a set-uid bit took effect.
+/// The auxiliary vector of a program shows whether its set-uid bit took effect.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a C compiler, and uses up what there is of the machine"]
-async fn the_host_s_set_uid_programs_lend_nothing() {
+async fn the_host_s_set_uid_programs_give_no_rights() {
     let Some(world) = World::new(2).await else { return };
     let hostile = world.hostile("lent", None).await;
     let found = "find /usr /bin /sbin -xdev -perm /6000 -type f -perm -o=x 2>/dev/null | sort -u";
@@ -73,9 +73,9 @@ async fn the_host_s_set_uid_programs_lend_nothing() {
     assert!(programs.lines().any(|path| path.ends_with("/su")), "{programs}");
     for program in programs.lines() {
         let script = format!("LD_SHOW_AUXV=1 {program} --version </dev/null 2>&1 | tr -s ' '");
-        let told = hostile.sandbox.run(request(&["sh", "-c", &script])).await.stdout;
+        let output = hostile.sandbox.run(request(&["sh", "-c", &script])).await.stdout;
         for line in ["AT_EUID: 1000", "AT_EGID: 1000", "AT_SECURE: 0"] {
-            assert!(told.lines().any(|told| told == line), "{program}: {line} in {told}");
+            assert!(output.lines().any(|other| other == line), "{program}: {line} in {output}");
         }
     }
     hostile.assert_gone_after_stop().await;

@@ -30,7 +30,7 @@ const EVERYWHERE: &[Attempt] = &[
     ("uses a call that is too new", "call_that_is_too_new", "ENOSYS"),
 ];
 
-/// What only the machine's administrator may set.
+/// Settings that only the machine's administrator may change.
 const SETTINGS: &[(&str, &str)] = &[
     ("has core files go to a program", "set /proc/sys/kernel/core_pattern"),
     ("has modules loaded by a program", "set /proc/sys/kernel/modprobe"),
@@ -56,7 +56,7 @@ const OF_THE_PROCESSOR: &[Attempt] = &[];
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a C compiler, and uses up what there is of the machine"]
-async fn nothing_of_the_kernel_is_reached_that_nobody_needs() {
+async fn rarely_used_parts_of_the_kernel_are_refused() {
     let Some(world) = World::new(8).await else { return };
     let refused = |arguments: &str| match arguments.split_once(' ') {
         Some((_, path)) if path.starts_with("/proc/") => refused_if_there(path),

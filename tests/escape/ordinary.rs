@@ -1,7 +1,7 @@
-//! The whole suite once more, as an ordinary user.
+//! Runs the whole suite once more as an ordinary user.
 //!
-//! Run by root, this test starts its own program again as a user of its own, who gets a directory
-//! and copies of the two programs that the suite needs: those that were built may be out of reach.
+//! When run by root, this test starts its own binary again as a user with a directory and copies
+//! of the two programs that the suite needs, because the built ones may not be readable.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -10,7 +10,7 @@ use std::process::Command;
 
 use crate::world::{PROGRAMS, hostile_program, launcher};
 
-/// A user who owns nothing else, and none of those that sandboxes get.
+/// A user without other files, and not one of the sandboxes' uids.
 const USER: u32 = 1_999_777;
 
 /// Whether this is the run that root has started as an ordinary user.
@@ -22,7 +22,7 @@ pub fn is_run_by_root() -> bool {
 #[ignore = "needs root and a C compiler, and uses up what there is of the machine"]
 fn the_suite_holds_for_an_ordinary_user() {
     if !rustix::process::geteuid().is_root() {
-        // The others are that already.
+        // The user of the others is already an ordinary one.
         return;
     }
     let dir = tempfile::tempdir().expect("a directory");
@@ -46,9 +46,9 @@ fn the_suite_holds_for_an_ordinary_user() {
         .gid(USER)
         .output()
         .expect("started");
-    let told = String::from_utf8_lossy(&ended.stdout);
-    assert!(ended.status.success(), "{told}\n{}", String::from_utf8_lossy(&ended.stderr));
-    assert!(told.contains("15 passed"), "{told}");
+    let output = String::from_utf8_lossy(&ended.stdout);
+    assert!(ended.status.success(), "{output}\n{}", String::from_utf8_lossy(&ended.stderr));
+    assert!(output.contains("15 passed"), "{output}");
     let table = fs::read_dir("/proc").expect("/proc").flatten();
     let is_theirs = |entry: &fs::DirEntry| entry.metadata().is_ok_and(|data| data.uid() == USER);
     let left: Vec<_> = table.filter(is_theirs).map(|entry| entry.path()).collect();

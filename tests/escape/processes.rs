@@ -1,4 +1,4 @@
-//! PID 1, other processes, and what is inherited from them.
+//! PID 1, other processes, and inherited state.
 
 use crate::common::{marker, processes_with, request, until};
 use crate::world::World;
@@ -19,7 +19,7 @@ async fn pid_1_and_others_are_not_reached() {
             ("compares itself with PID 1", "compare_with_pid_1", "EPERM"),
             ("takes PID 1's socket", "take_a_descriptor_of_pid_1", "EPERM"),
             ("opens PID 1's socket", "open_a_descriptor_of_pid_1", "EACCES"),
-            ("has PID 1's memory put away", "advise_pid_1", "EACCES"),
+            ("pages PID 1's memory out", "advise_pid_1", "EACCES"),
             ("moves PID 1's memory", "move_pages_of_pid_1", "EPERM"),
             ("limits PID 1", "limit_pid_1", "EPERM"),
             ("slows PID 1 down, and so itself alone", "slow_pid_1", "done"),
@@ -49,14 +49,14 @@ async fn a_neighbour_s_processes_are_not_reached() {
         assert_eq!(hostile.attempt(&format!("open /proc/{pid}/mem")).await, "ENOENT");
     }
     assert_eq!(hostile.attempt("signal_everyone").await, "done");
-    assert!(!processes_with(&marker).is_empty(), "it must live on");
+    assert!(!processes_with(&marker).is_empty(), "it must still run");
     hostile.assert_gone_after_stop().await;
     world.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a C compiler, and uses up what there is of the machine"]
-async fn a_terminal_of_the_server_s_gives_nothing_away() {
+async fn a_terminal_of_the_server_leaks_nothing() {
     let Some(world) = World::new(13).await else { return };
     let hostile = world.hostile("terminal", None).await;
     for (attempt, comes_to) in [

@@ -1,4 +1,4 @@
-//! Sockets: the host's, and kinds that nobody needs.
+//! Sockets: the host's, and families that sandboxes do not need.
 
 use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt;
@@ -43,6 +43,6 @@ async fn no_socket_of_the_host_is_reached() {
         ])
         .await;
     listener.set_nonblocking(true).expect("set");
-    assert!(listener.accept().is_err(), "nobody may have come");
+    assert!(listener.accept().is_err(), "there may be no connection");
     world.end().await;
 }

@@ -1,4 +1,4 @@
-//! A server with a hostile sandbox, a neighbour, and a host that must stay as it is.
+//! A server with a hostile sandbox, a neighbour, and a host that must stay unchanged.
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, OsString};
@@ -20,21 +20,21 @@ use crate::common::{
     Ended, Local, Sandbox, call, collect, is_locked, request, spec, target, until,
 };
 
-/// Names a directory with the two programs, for a run that has no access to where they were built.
+/// The directory of the two programs, for a run that can't read the built ones.
 pub const PROGRAMS: &str = "ISSUEBOX_ESCAPE_PROGRAMS";
 
-/// How long an attempt may take before it is ended.
+/// The timeout of an attempt.
 const TIME: Duration = Duration::from_secs(60);
 
-/// What a row says: what is tried, the hostile program's arguments, and what must come of it.
+/// A row: the attempt, the hostile program's arguments, and the expected result.
 pub type Attempt<'a> = (&'a str, &'a str, &'a str);
 
-/// How opening a file for the machine's administrator is refused: not every kernel has each.
+/// How opening a file for administrators is refused; not every kernel has each.
 pub fn refused_if_there(path: &str) -> &'static str {
     if Path::new(path).exists() { "EACCES" } else { "ENOENT" }
 }
 
-/// A provider with a neighbour in it, and what is known of the host before anything is tried.
+/// A provider with a neighbour sandbox, and the host's state before the attempts.
 pub struct World {
     pub local: Local,
     neighbour: String,
@@ -42,8 +42,8 @@ pub struct World {
 }
 
 impl World {
-    /// `None` where this machine can't make sandboxes; see [`Local::with`]. Each group of attempts
-    /// has a number of its own, so that no two get the same users.
+    /// `None` if this machine can't make sandboxes; see [`Local::with`]. Each group of attempts
+    /// has its own number, so that no two use the same uids.
     pub async fn new(group: u32) -> Option<Self> {
         let first = 2_100_000 + group * 1000;
         let local = Local::with(|config| {
@@ -77,7 +77,7 @@ impl World {
         Hostile { world: self, sandbox, name: name.to_owned(), pids, user }
     }
 
-    /// The neighbour works, the server finds it, and the host is as it was.
+    /// Checks that the neighbour works, the server finds it, and the host is unchanged.
     pub async fn assert_unharmed(&self, after: &str) {
         let provider = &self.local.provider;
         let labels = spec(&self.neighbour, &self.neighbour).labels;
@@ -89,21 +89,21 @@ impl World {
         let found = provider.find(key).await.expect("the server answers");
         let found = found.iter().find(|object| object.name.as_str() == self.neighbour);
         let neighbour = Sandbox { provider, target: target(found.expect("still there")) };
-        let said = neighbour.sh("cat file; (echo forked)").await;
-        assert_eq!(said, "mine\nforked\n", "the neighbour after: {after}");
+        let output = neighbour.sh("cat file; (echo forked)").await;
+        assert_eq!(output, "mine\nforked\n", "the neighbour after: {after}");
         let canary = fs::read(self.local.dir.path().join("canary")).expect("still there");
         assert_eq!(canary, b"untouched", "after: {after}");
         assert_eq!(Host::seen(), self.host, "the host after: {after}");
     }
 
-    /// Makes attempts one after the other in one sandbox, which must outlive them all.
+    /// Makes attempts one after another in one sandbox, which must survive them all.
     pub async fn try_all(&self, attempts: &[Attempt<'_>]) {
         let hostile = self.hostile("hostile", None).await;
         let mut wrong = Vec::new();
-        for (tries, arguments, comes_to) in attempts {
-            let came_to = hostile.attempt(arguments).await;
-            if came_to != *comes_to {
-                wrong.push(format!("{tries}: {came_to} instead of {comes_to}"));
+        for (tries, arguments, expected) in attempts {
+            let result = hostile.attempt(arguments).await;
+            if result != *expected {
+                wrong.push(format!("{tries}: {result} instead of {expected}"));
             }
             self.assert_unharmed(tries).await;
             assert_eq!(hostile.sandbox.sh("echo still here").await, "still here\n", "{tries}");
@@ -112,14 +112,14 @@ impl World {
         hostile.assert_gone_after_stop().await;
     }
 
-    /// How a limit holds here, as the provider says.
+    /// How the provider reports that a limit is enforced here.
     pub async fn holds(&self, limit: &str) -> &'static str {
         let limits = self.local.provider.health().await.limits;
         let held = limits.into_iter().find(|(kind, _)| kind.as_str() == limit);
         held.expect("a known limit").1.as_str()
     }
 
-    /// Ends the server: nothing of any sandbox is left.
+    /// Ends the server, and checks that nothing of any sandbox is left.
     pub async fn end(self) {
         self.assert_unharmed("everything").await;
         let dir = self.local.dir.path().to_owned();
@@ -141,7 +141,7 @@ impl World {
     }
 }
 
-/// A sandbox that tries something.
+/// A sandbox that makes attempts.
 pub struct Hostile<'a> {
     world: &'a World,
     pub sandbox: Sandbox<'a>,
@@ -151,19 +151,19 @@ pub struct Hostile<'a> {
 }
 
 impl Hostile<'_> {
-    /// What an attempt came to, in the hostile program's words, or the signal that ended it.
+    /// The result of an attempt: the hostile program's output, or the signal that ended it.
     pub async fn attempt(&self, arguments: &str) -> String {
         let (name, argument) = arguments.split_once(' ').unwrap_or((arguments, ""));
         let command = ExecRequest { timeout: Some(TIME), ..request(&["./escape", name, argument]) };
         let execution = self.sandbox.exec(command).await.expect("started");
         match collect(execution).await {
             Some(ended) if ended.timed_out => "out of time".to_owned(),
-            Some(ended) => came_to(&ended),
+            Some(ended) => result_of(&ended),
             None => "the end of the sandbox".to_owned(),
         }
     }
 
-    /// What an attempt came to that is made at a terminal of the server's.
+    /// The result of an attempt that is made at a terminal of the server.
     pub async fn attempt_at_a_terminal(&self, name: &str) -> String {
         let request = TerminalRequest {
             command: vec!["./escape".into(), name.into()],
@@ -183,12 +183,12 @@ impl Hostile<'_> {
         String::from_utf8(shown).expect("text")
     }
 
-    /// Stops the sandbox: no process of it is left.
+    /// Stops the sandbox, and checks that no process of it is left.
     pub async fn assert_gone_after_stop(self) {
         let provider = &self.world.local.provider;
         provider.stop(call(&self.sandbox.target)).await.expect("stopped");
         assert!(!is_locked(self.world.local.dir.path(), &self.name));
-        // Where its launcher was killed for want of memory the kernel still ends the rest.
+        // If memory pressure killed its launcher, the kernel still ends the rest.
         until("the end of all its processes", || !processes().any(|process| self.has(&process)))
             .await;
         provider.delete(call(&self.sandbox.target)).await.expect("deleted");
@@ -196,24 +196,24 @@ impl Hostile<'_> {
         assert!(!object.exists(), "{} must be deleted", self.name);
     }
 
-    /// Whether a process of the host, by its directory in `/proc`, is the sandbox's.
+    /// Whether a process of the host, by its directory in `/proc`, belongs to the sandbox.
     fn has(&self, process: &Path) -> bool {
         let is_inside = fs::read_link(process.join("ns/pid"))
             .is_ok_and(|namespace| namespace == Path::new(&self.pids));
         let status = fs::read_to_string(process.join("status")).unwrap_or_default();
         let is_its_user = status.contains(&format!("\nUid:\t{}\t", self.user));
-        // An ordinary user is everybody here.
+        // For an ordinary user all processes have the same uid.
         is_inside || (is_its_user && rustix::process::geteuid().is_root())
     }
 
-    /// The sandbox still takes commands, or says that it has no room for one.
+    /// Checks that the sandbox still runs commands, or reports that it has no room for one.
     pub async fn assert_usable(&self) {
         let ended = self.sandbox.exec(request(&["true"])).await;
         assert!(matches!(ended, Ok(_) | Err(WorkError::Refused(_))), "{ended:?}");
     }
 }
 
-fn came_to(ended: &Ended) -> String {
+fn result_of(ended: &Ended) -> String {
     match ended.code {
         0 => ended.stdout.clone(),
         code @ 129.. => format!("killed by {}", code - 128),
@@ -221,7 +221,7 @@ fn came_to(ended: &Ended) -> String {
     }
 }
 
-/// What of the host a sandbox could have changed for everybody.
+/// The host's state that a sandbox could have changed for all others.
 #[derive(Debug, PartialEq, Eq)]
 struct Host {
     name: String,
@@ -245,8 +245,8 @@ impl Host {
     }
 }
 
-/// The names in `/dev`, except loop devices: when all are in use, the server asks the kernel for one
-/// more, and that changes the time of the directory too.
+/// The names in `/dev`, except loop devices: when all are in use, the kernel makes another one,
+/// which also changes the directory's time.
 fn devices() -> BTreeSet<OsString> {
     let names = fs::read_dir("/dev").expect("/dev").flatten().map(|entry| entry.file_name());
     names.filter(|name| !name.as_encoded_bytes().starts_with(b"loop")).collect()
@@ -264,7 +264,7 @@ fn processes() -> impl Iterator<Item = PathBuf> {
         .map(|entry| entry.path())
 }
 
-/// Whether there is a directory below `at` whose name begins like this.
+/// Whether a directory below `at` has a name with this prefix.
 fn has_directory(at: impl AsRef<Path>, prefix: &str) -> bool {
     let entries = fs::read_dir(at).into_iter().flatten().flatten();
     entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).any(|entry| {
@@ -282,7 +282,7 @@ pub fn launcher() -> PathBuf {
     }
 }
 
-/// The hostile program, compiled once by each run.
+/// The hostile program, compiled once per run.
 pub fn hostile_program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {

@@ -1,4 +1,4 @@
-//! The list of deliveries over HTTP: what came in, and what came of it.
+//! The list of deliveries over HTTP, with their results.
 
 use crate::common::server::{Answer, TestServer, opened, send};
 use issuebox::issue::{FanOut, Scope, ScopeEvent};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 /// What a test puts into places that must not be kept.
 const SECRET_PARTS: [&str; 2] = ["this-is-the-body", "5ec2e7f00d"];
 
-/// A delivery that somebody else signed.
+/// A delivery with a wrong signature.
 async fn forged(server: &TestServer, delivery: &str, event: &str) -> Answer {
     let request = server
         .client
@@ -64,8 +64,14 @@ fn guids(list: &Value) -> Vec<&str> {
     data.iter().map(|one| one["delivery"].as_str().unwrap_or("-")).collect()
 }
 
+/// What the delivery of [`opened`] brings for the agent.
+fn opened_words() -> Value {
+    json!({"source": "issue", "commentId": null, "author": "octocat", "sender": "octocat",
+        "asOf": "2026-01-31T12:00:00.000Z", "title": "A title", "text": ""})
+}
+
 #[tokio::test]
-async fn each_delivery_is_listed_once_with_what_came_of_it() {
+async fn each_delivery_is_listed_once_with_its_result() {
     let server = TestServer::start().await;
     one_of_each(&server).await;
     let again = server.deliver("issues", "d-accepted", &opened(5, "A title")).await;
@@ -110,10 +116,35 @@ async fn each_delivery_is_listed_once_with_what_came_of_it() {
         ),
     ] {
         let expected = json!({"delivery": guid, "event": event, "action": action,
-            "status": status, "issueId": issue, "sandboxName": sandbox});
+            "status": status, "issueId": issue, "sandboxName": sandbox,
+            "instruction": if n == 5 { opened_words() } else { Value::Null }});
         assert_eq!(shown(n), expected);
     }
     assert_eq!(all["data"][1]["reason"], "no such thing");
+}
+
+#[tokio::test]
+async fn a_command_is_listed_with_the_words_behind_it() {
+    let server = TestServer::start().await;
+    assert_eq!(server.deliver("issues", "d-opened", &opened(5, "A title")).await.status, 202);
+    let comment = json!({
+        "action": "created",
+        "issue": {"id": 5, "number": 1, "title": "A title", "state": "open"},
+        "comment": {
+            "id": 70, "body": "Hello\n/issuebox fix this", "author_association": "OWNER",
+            "user": {"id": 1, "login": "octocat", "type": "User"},
+            "created_at": "2026-03-02T10:00:00Z",
+        },
+        "repository": {"id": 9, "full_name": "octo/hello"},
+        "sender": {"id": 1, "login": "octocat", "type": "User"},
+    });
+    let answer = server.deliver("issue_comment", "d-command", &comment.to_string()).await;
+    assert_eq!(answer.status, 202, "{answer:?}");
+    let listed = list(&server, "?event=issue_comment").await;
+    let expected = json!({"source": "comment", "commentId": 70, "author": "octocat",
+        "sender": "octocat", "asOf": "2026-03-02T10:00:00.000Z", "title": null,
+        "text": "fix this"});
+    assert_eq!(listed["data"][0]["instruction"], expected);
 }
 
 #[tokio::test]
@@ -174,7 +205,7 @@ async fn pages_go_through_what_is_stored_and_what_is_not() {
             let Some(next) = page["nextCursor"].as_str() else { break };
             cursor = format!("&cursor={next}");
         }
-        // Of one millisecond, one of the refused and one of the others may be told either way.
+        // Within one millisecond a refused and another delivery may have either order.
         assert!(times.is_sorted_by(|newer, older| newer >= older), "pages of {limit}: {times:?}");
         assert_eq!(seen.len(), 12, "pages of {limit}");
         assert_eq!(seen.into_iter().collect::<std::collections::BTreeSet<_>>(), expected);
@@ -182,7 +213,7 @@ async fn pages_go_through_what_is_stored_and_what_is_not() {
 }
 
 #[tokio::test]
-async fn of_a_badly_signed_delivery_neither_signature_nor_body_is_kept() {
+async fn neither_signature_nor_body_of_a_badly_signed_delivery_is_kept() {
     let server = TestServer::start().await;
     forged(&server, "d-1", "issues").await;
     let long = "x".repeat(3_000);

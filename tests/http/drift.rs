@@ -1,4 +1,4 @@
-//! Drift over HTTP: what disagrees is shown, and what people decide about it is done, with every
+//! Drift over HTTP: items are listed and decisions carried out, with every
 //! answer that the description lists.
 
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ use issuebox::types::{
 };
 use serde_json::{Value, json};
 
-/// An object of this installation that nobody here made, for an issue and home.
+/// An orphan of this installation, for an issue and home.
 fn put_orphan(server: &TestServer, external_id: &str, issue: &str, home: i64) {
     let labels = Labels {
         instance: server.store.instance(),
@@ -63,7 +63,7 @@ async fn is_gone(server: &TestServer, external_id: &str) {
 }
 
 #[tokio::test]
-async fn what_disagrees_is_shown_with_both_sides_and_its_remedies() {
+async fn each_item_is_listed_with_both_sides_and_its_remedies() {
     let server = TestServer::start().await;
     let before = drift(&server).await;
     assert_eq!((&before["data"], &before["total"]), (&json!([]), &json!(0)));
@@ -134,7 +134,7 @@ async fn an_object_is_adopted_or_removed_as_a_person_says() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_done_now_is_told_and_stays() {
+async fn a_decision_that_cannot_be_carried_out_is_refused_and_the_item_stays() {
     let server = TestServer::start().await;
     for issue in ["1", "2", "3", "4"] {
         server.running(issue).await;

@@ -49,7 +49,7 @@ async fn every_answer_carries_a_request_id_of_its_own() {
 }
 
 #[tokio::test]
-async fn unknown_routes_and_methods_are_told_apart() {
+async fn unknown_routes_and_methods_have_different_answers() {
     let server = TestServer::start().await;
     let unknown = server.get("/nope").await;
     assert_eq!((unknown.status, unknown.code().as_str()), (404, "route_not_found"));

@@ -4,14 +4,15 @@
 use std::collections::BTreeMap;
 
 use crate::github_examples;
-use issuebox::config::{Config, Overrides};
+use issuebox::app::providers::load_config;
+use issuebox::config::Overrides;
 use issuebox::github::policy::TriggerPolicy;
 use issuebox::github::webhook::{Interpreted, interpret};
 use issuebox::types::{DeliveryId, Timestamp};
 
 fn policy() -> TriggerPolicy {
     let overrides = Overrides { listen: None, data: Some("unused".into()) };
-    let loaded = Config::load(None, std::iter::empty(), overrides).expect("the defaults are valid");
+    let loaded = load_config(None, std::iter::empty(), overrides).expect("the defaults are valid");
     TriggerPolicy::new(&loaded.config.triggers, &loaded.config.github)
 }
 

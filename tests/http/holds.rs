@@ -61,7 +61,7 @@ async fn holds_are_put_on_listed_and_released() {
 }
 
 #[tokio::test]
-async fn what_is_held_is_refused_with_the_reason_until_it_is_released() {
+async fn held_issues_are_refused_with_the_reason_until_released() {
     let server = TestServer::start().await;
     for id in ["server", "accounts/default", "repositories/octo/hello", "issues/7"] {
         put(&server, id, r#"{"reason":"a broken build"}"#).await;
@@ -92,7 +92,7 @@ async fn what_is_held_is_refused_with_the_reason_until_it_is_released() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_held_is_refused_by_name() {
+async fn an_invalid_hold_names_what_is_wrong() {
     let server = TestServer::start().await;
     let long = json!({"reason": "x".repeat(1_025)}).to_string();
     for (id, body, field) in [

@@ -42,7 +42,7 @@ async fn what_ran_is_kept_by_sandbox_over_a_restart_and_its_delete() {
     assert_eq!(lines(&server, &path, 0).await, Vec::<String>::new());
     run(&server, json!(["echo", "a b", "c"])).await;
     run(&server, json!(["fail", "3"])).await;
-    let told = [
+    let expected = [
         "command echo 'a b' c",
         "stdout a b c",
         "exit 0",
@@ -50,8 +50,8 @@ async fn what_ran_is_kept_by_sandbox_over_a_restart_and_its_delete() {
         "stderr failing",
         "exit 3",
     ];
-    assert_eq!(lines(&server, &path, 6).await, told);
-    assert_eq!(lines(&server, "/v1/sandboxes/claude-issue-1/logs?tail=2", 2).await, told[4..]);
+    assert_eq!(lines(&server, &path, 6).await, expected);
+    assert_eq!(lines(&server, "/v1/sandboxes/claude-issue-1/logs?tail=2", 2).await, expected[4..]);
     let whole = server.get(&path).await.json();
     assert_eq!(whole["sandboxId"], id);
     let first = &whole["data"][0];
@@ -62,17 +62,17 @@ async fn what_ran_is_kept_by_sandbox_over_a_restart_and_its_delete() {
     let data = Arc::clone(&server.data);
     drop(server);
     let server = TestServer::over(data, "memory", |_| {}).await;
-    assert_eq!(lines(&server, &path, 6).await, told, "over a restart");
+    assert_eq!(lines(&server, &path, 6).await, expected, "over a restart");
     let gone = server.request(reqwest::Method::DELETE, &format!("/v1/sandboxes/{id}?wait=10"));
     assert!(send(gone).await.status < 300);
-    assert_eq!(lines(&server, &path, 6).await, told, "of a deleted one");
+    assert_eq!(lines(&server, &path, 6).await, expected, "of a deleted one");
     server.running("1").await;
     let next = lines(&server, "/v1/sandboxes/claude-issue-1/logs", 0).await;
     assert_eq!(next, Vec::<String>::new(), "the next generation has its own");
 }
 
 #[tokio::test]
-async fn a_follower_sees_what_there_is_and_then_what_comes() {
+async fn a_follower_gets_the_log_so_far_and_then_new_lines() {
     let server = TestServer::start().await;
     server.running("1").await;
     run(&server, json!(["echo", "before"])).await;
@@ -88,7 +88,7 @@ async fn a_follower_sees_what_there_is_and_then_what_comes() {
             None => request,
         }
     };
-    // Whoever has the head of the answer sees everything that comes from then on.
+    // A client that has the answer's head gets everything that follows.
     let open = async |request: reqwest::RequestBuilder| request.send().await.expect("answers");
     let until = async |stream: reqwest::Response, end: &str| {
         let mut bytes = stream.bytes_stream();
@@ -130,8 +130,8 @@ async fn logs_are_shown_on_the_command_line() {
         let ended = command.output().await.expect("it runs");
         (ended.status.code(), String::from_utf8(ended.stdout).expect("UTF-8"))
     };
-    let told = "$ echo '\\u{1b}[31mred'\n\\u{1b}[31mred\nexit 0\n";
-    assert_eq!(shown(&["1"]).await, (Some(0), told.to_owned()), "inert");
+    let expected = "$ echo '\\u{1b}[31mred'\n\\u{1b}[31mred\nexit 0\n";
+    assert_eq!(shown(&["1"]).await, (Some(0), expected.to_owned()), "inert");
     assert_eq!(shown(&["1", "--tail", "1"]).await.1, "exit 0\n");
     assert_eq!(shown(&["1", "-q"]).await.1, "\\u{1b}[31mred\n");
     let json: Value = serde_json::from_str(&shown(&["1", "-o", "json"]).await.1).expect("JSON");
@@ -140,7 +140,7 @@ async fn logs_are_shown_on_the_command_line() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_refused() {
+async fn logs_of_an_unknown_sandbox_are_not_found() {
     let server = TestServer::start().await;
     assert_eq!(server.get("/v1/sandboxes/nope/logs").await.status, 404);
     server.running("1").await;

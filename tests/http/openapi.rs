@@ -237,7 +237,7 @@ async fn input_that_is_wrong_is_invalid_wherever_there_is_input() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_not_found() {
+async fn unknown_things_are_not_found() {
     let server = TestServer::start().await;
     expect(&server, "sandbox_not_found", "nope", |_| true).await;
     expect(&server, "route_not_found", "nope", |_| true).await;
@@ -310,7 +310,7 @@ async fn each_phase_refuses_what_it_is_said_to_refuse() {
 }
 
 #[tokio::test]
-async fn what_an_ensure_cannot_do_is_told_by_its_code() {
+async fn each_failure_of_an_ensure_has_its_code() {
     let server = TestServer::start().await;
     let one = json!({"issueId": "1", "repository": "o/r", "issueNumber": 1});
     server.post("/v1/sandboxes?wait=5", one).await;
@@ -364,7 +364,7 @@ async fn each_failure_of_work_has_its_code() {
 }
 
 #[tokio::test]
-async fn a_provider_that_is_not_configured_any_more_is_said_to_be_so() {
+async fn a_provider_that_is_no_longer_configured_has_its_code() {
     let before = TestServer::start().await;
     let data = std::sync::Arc::clone(&before.data);
     let id = before.running("1").await;
@@ -434,7 +434,7 @@ async fn resting(server: &TestServer) {
 }
 
 #[tokio::test]
-async fn what_is_held_is_refused_wherever_something_would_begin() {
+async fn a_hold_is_an_error_on_every_route_that_would_start_something() {
     let server = TestServer::start().await;
     resting(&server).await;
     let hold = server.request(Method::PUT, "/v1/holds/server").body("");
@@ -445,7 +445,7 @@ async fn what_is_held_is_refused_wherever_something_would_begin() {
 }
 
 #[tokio::test]
-async fn what_there_is_no_room_for_is_refused_wherever_something_would_begin() {
+async fn a_lack_of_capacity_is_an_error_on_every_route_that_would_start_something() {
     let server = TestServer::start().await;
     resting(&server).await;
     let shortage = "the disk is nearly full".to_owned();
@@ -461,7 +461,7 @@ async fn what_there_is_no_room_for_is_refused_wherever_something_would_begin() {
 }
 
 #[tokio::test]
-async fn what_is_over_a_quota_is_refused_with_a_time_to_come_back() {
+async fn an_exceeded_quota_is_an_error_with_a_retry_after() {
     let server = TestServer::limited(Quotas { account: 1, ..Quotas::default() }).await;
     server.running("9").await;
     expect(&server, "quota_exceeded", "claude-issue-9", |_| true).await;
@@ -479,7 +479,7 @@ async fn a_server_that_ends_says_so() {
 }
 
 #[tokio::test]
-async fn every_code_that_is_described_is_provoked_by_a_test_here() {
+async fn a_test_here_provokes_every_described_code() {
     let provoked = [
         "invalid_request",
         "path_not_allowed",

@@ -84,7 +84,7 @@ async fn a_log_in_from_elsewhere_or_with_a_wrong_token_is_refused() {
     }
     let wrong = log_in(own.clone(), "wrong").await;
     assert_eq!((wrong.status, wrong.header("set-cookie")), (401, ""));
-    assert!(wrong.text.contains("That is not the admin token."));
+    assert!(wrong.text.contains("This is not the admin token."));
     for _ in 0..30 {
         log_in(own.clone(), "guess").await;
     }
@@ -145,7 +145,7 @@ async fn behind_https_cookies_are_secure_and_the_public_origin_is_ours() {
 }
 
 #[tokio::test]
-async fn guesses_through_a_proxy_that_nobody_named_do_not_lock_the_machine_out() {
+async fn guesses_through_an_unconfigured_proxy_do_not_lock_the_machine_out() {
     let server = TestServer::start().await;
     let through = |token: &str| {
         let request = server.client.get(server.url("/v1/system")).bearer_auth(token);

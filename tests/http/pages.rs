@@ -172,7 +172,7 @@ async fn what_can_be_done_about_a_sandbox_is_done_and_says_what_happens_next() {
     assert_eq!(until("deleted").await, json!(null));
     let gone = person.see(&format!("/sandboxes/{id}")).await.text;
     assert!(
-        gone.contains("What was in it is gone") && gone.contains("Make the next one"),
+        gone.contains("Its workspace is deleted") && gone.contains("Create the next one"),
         "{gone}"
     );
     let next = act("ensure").await;
@@ -199,7 +199,7 @@ async fn output_is_shown_in_its_colours_and_does_nothing_else() {
     assert!(long.text.contains(&"x".repeat(1_000)));
     for bad in ["", "  ", "a\0b"] {
         let refused = person.submit(&path, &[("line", bad)]).await;
-        assert!(refused.text.contains("write a command first"), "{bad:?}");
+        assert!(refused.text.contains("enter a command"), "{bad:?}");
     }
 }
 
@@ -228,7 +228,10 @@ async fn files_are_shown_as_what_they_are() {
     assert!(answer.header("content-security-policy").starts_with("sandbox"));
     server.post(&format!("/v1/sandboxes/{id}/stop?wait=10"), json!(null)).await;
     let stopped = person.see(&format!("/sandboxes/{id}/files")).await;
-    assert!(stopped.status == 409 && stopped.text.contains("it is stopped"), "{stopped:?}");
+    assert!(
+        stopped.status == 409 && stopped.text.contains("the sandbox is stopped"),
+        "{stopped:?}"
+    );
 }
 
 #[tokio::test]
@@ -241,11 +244,11 @@ async fn holds_are_put_on_and_released_by_forms() {
     assert!(page.contains("the repository octo/hello") && page.contains("&lt;b&gt;repairs"));
     server.deliver("issues", "d-1", &opened(5, "A title that waits")).await;
     let page = person.see("/holds").await.text;
-    assert!(page.contains("1 issue waits") && page.contains("A title that waits"), "{page}");
+    assert!(page.contains("1 pending start") && page.contains("A title that waits"), "{page}");
     assert!(person.see("/").await.text.contains("The repository octo/hello</bdi> is held"));
     let release = [("kind", "repository"), ("name", "octo/hello")];
     assert_eq!(person.submit("/holds/release", &release).await.status, 303);
-    assert!(person.see("/holds").await.text.contains("Nothing is held"));
+    assert!(person.see("/holds").await.text.contains("No holds"));
     let wrong = person.submit("/holds", &[("kind", "planet"), ("name", "x")]).await;
     assert_eq!(wrong.status, 400);
 }
@@ -259,7 +262,7 @@ async fn the_first_run_ticks_itself_off() {
     let bad = server.client.post(server.url("/webhooks/github")).header("x-github-event", "ping");
     let bad = bad.header("content-type", "application/json").header("x-github-delivery", "d-0");
     assert_eq!(send(bad.body("{}")).await.status, 401);
-    assert!(person.see("/").await.text.contains("A delivery came and was refused"));
+    assert!(person.see("/").await.text.contains("A delivery was refused"));
     server.deliver("ping", "d-1", "{\"zen\":\"z\"}").await;
     assert_eq!(done().await, 2);
     let secret = person.submit("/connect/secret", &[]).await.text;
@@ -274,7 +277,7 @@ async fn the_first_run_ticks_itself_off() {
 }
 
 #[tokio::test]
-async fn whatever_came_shows_that_github_reaches_us() {
+async fn any_delivery_shows_that_github_reaches_the_server() {
     let server = TestServer::start().await;
     let person = Person::at(&server).await;
     server.deliver("issues", "d-1", &opened(5, "A title")).await;
@@ -290,9 +293,9 @@ async fn a_link_logs_in_once_and_looking_at_it_does_not_use_it_up() {
     let url = made.json()["data"]["url"].as_str().expect("a link").to_owned();
     for _ in 0..3 {
         let page = send(server.client.get(&url)).await;
-        assert!(page.status == 200 && page.text.contains("This link logs you in, once."));
+        assert!(page.status == 200 && page.text.contains("This link logs you in once."));
         assert!(page.header("set-cookie").is_empty());
-        // The key in its address is not told on with what the page loads.
+        // The page must not pass on the key in its URL with the files it loads.
         assert_eq!(page.header("referrer-policy"), "strict-origin");
     }
     let key = url.rsplit("key=").next().expect("a key");
@@ -312,9 +315,9 @@ async fn a_link_logs_in_once_and_looking_at_it_does_not_use_it_up() {
     let another = server.client.post(server.url("/v1/login-links")).header("cookie", cookie);
     let another = another.header("origin", server.url("")).header("x-form-token", form_token);
     let another = send(another).await;
-    assert!(another.status == 403 && another.text.contains("cannot make a log-in link"));
+    assert!(another.status == 403 && another.text.contains("cannot create a log-in link"));
     let again = use_it(server.url("")).await;
-    assert!(again.status == 401 && again.text.contains("used already"), "{again:?}");
+    assert!(again.status == 401 && again.text.contains("already used"), "{again:?}");
 }
 
 #[tokio::test]

@@ -48,7 +48,7 @@ fn upgraded(server: &TestServer, path: &str, headers: &str) -> (TcpStream, Strin
 }
 
 #[tokio::test]
-async fn a_request_goes_on_without_what_is_ours_and_says_how_it_was_asked() {
+async fn a_request_is_forwarded_without_credentials_and_with_its_origin() {
     let server = TestServer::start().await;
     let id = server.running("1").await;
     let request = server.request(Method::PUT, &at(&id, "/a%2Fb/../c?x=1&y=%20"));
@@ -109,16 +109,16 @@ async fn a_head_is_asked_for_as_one_and_the_connection_goes_on() {
 }
 
 #[tokio::test]
-async fn an_upgrade_that_nobody_asked_for_is_no_answer() {
+async fn an_upgrade_without_a_request_for_it_is_an_error() {
     let server = TestServer::start().await;
     let id = server.running("1").await;
     let answer = send(server.request(Method::GET, &at(&id, "/switch"))).await;
     assert_eq!((answer.status, answer.code().as_str()), (502, "port_closed"), "{answer:?}");
-    assert!(answer.text.contains("nobody asked for"), "{answer:?}");
+    assert!(answer.text.contains("was not requested"), "{answer:?}");
 }
 
 #[tokio::test]
-async fn a_session_reads_but_no_cookie_passes_and_nobody_else_s_page_opens_a_stream() {
+async fn a_session_reads_but_no_cookie_passes_and_no_other_origin_opens_a_stream() {
     let server = TestServer::start().await;
     let id = server.running("1").await;
     let cookie = server.log_in().await;
@@ -220,7 +220,7 @@ async fn a_tunnel_whose_client_answers_no_ping_is_given_up_and_one_that_does_is_
     let id = server.running("1").await;
     let mut answering = tunnel(&server, &id).await;
     let mut silent = tunnel(&server, &id).await;
-    // Whoever does not look does not answer. Four are to be answered; the rest is for a slow machine.
+    // A client that does not read answers no ping. Four must be answered; the rest is for a slow machine.
     for _ in 0..8 {
         let next = tokio::time::timeout(WAIT, answering.next()).await.expect("it goes on");
         assert!(matches!(next, Some(Ok(Message::Ping(_)))), "{next:?}");

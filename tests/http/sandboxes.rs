@@ -127,7 +127,7 @@ async fn commands_lead_through_a_life_and_refuse_what_the_phase_forbids() {
 }
 
 #[tokio::test]
-async fn who_waits_for_an_end_sees_that_very_sandbox_and_not_its_successor() {
+async fn a_wait_for_a_delete_returns_that_sandbox_and_not_its_successor() {
     let server = TestServer::start().await;
     let id = server.running("1").await;
     let path = format!("/v1/sandboxes/{id}");

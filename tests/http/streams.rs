@@ -26,7 +26,7 @@ struct Stream {
     /// Whether a command runs for it.
     runs: bool,
     /// Whether its head comes before its end.
-    is_told_early: bool,
+    answers_early: bool,
 }
 
 impl Person {
@@ -55,19 +55,19 @@ impl Person {
     fn streams(&self, server: &TestServer, id: &str) -> Vec<Stream> {
         let looks = |name, path: &str, ending| {
             let request = self.see(server, path);
-            Stream { name, request, ending, runs: false, is_told_early: true }
+            Stream { name, request, ending, runs: false, answers_early: true }
         };
         let call = json!({"command": ["forever"]});
         let exec = self.change(server, &format!("/v1/sandboxes/{id}/exec")).json(&call);
         let as_events = self.change(server, &format!("/v1/sandboxes/{id}/exec")).json(&call);
         let form = format!("formToken={}&line=forever", self.token);
         let on_page = self.change(server, &format!("/sandboxes/{id}/exec")).body(form);
-        let runs = |name, request, ending, is_told_early| Stream {
+        let runs = |name, request, ending, answers_early| Stream {
             name,
             request,
             ending,
             runs: true,
-            is_told_early,
+            answers_early,
         };
         vec![
             looks("events", "/v1/events", ""),
@@ -75,7 +75,7 @@ impl Person {
             looks(
                 "a log on the page",
                 &format!("/sandboxes/{id}/logs/output"),
-                "The session has ended.",
+                "The session has ended; log in again.",
             ),
             runs(
                 "a command as events",
@@ -84,7 +84,7 @@ impl Person {
                 true,
             ),
             runs("a command", exec, "the session has ended", false),
-            runs("a command on the page", on_page, "The session has ended.", true),
+            runs("a command on the page", on_page, "The session has ended; log in again.", true),
         ]
     }
 }
@@ -111,7 +111,7 @@ impl Begun {
 
 /// Asks, and waits until the answer goes on; so many commands have begun then.
 async fn begin(server: &TestServer, id: &str, stream: Stream, commands: usize) -> Begun {
-    let begun = if stream.is_told_early {
+    let begun = if stream.answers_early {
         let answer = timeout(PATIENCE, stream.request.send()).await;
         let answer = answer.unwrap_or_else(|_| panic!("{}: no head", stream.name));
         let answer = answer.expect("an answer");
@@ -132,7 +132,7 @@ async fn begin(server: &TestServer, id: &str, stream: Stream, commands: usize) -
 }
 
 #[tokio::test]
-async fn whatever_goes_on_ends_soon_after_its_session() {
+async fn every_stream_ends_soon_after_its_session() {
     let lag_max = Duration::from_millis(50);
     let server = TestServer::with(move |edge| edge.limits.session_lag_max = lag_max).await;
     let id = server.running("1").await;
@@ -155,7 +155,7 @@ async fn whatever_goes_on_ends_soon_after_its_session() {
 }
 
 #[tokio::test]
-async fn whatever_goes_on_ends_with_the_server() {
+async fn every_stream_ends_with_the_server() {
     let server = TestServer::start().await;
     let id = server.running("1").await;
     let person = Person::at(&server).await;

@@ -33,12 +33,12 @@ async fn open(request: reqwest::RequestBuilder) -> Socket {
 /// A socket on which this has been started.
 async fn started(server: &TestServer, command: &str) -> Socket {
     let mut socket = open(server.request(Method::GET, PATH)).await;
-    tell(&mut socket, json!({"type": "start", "command": [command]})).await;
+    send_json(&mut socket, json!({"type": "start", "command": [command]})).await;
     assert_eq!(said(&mut socket).await, json!({"type": "started"}));
     socket
 }
 
-async fn tell(socket: &mut Socket, message: Value) {
+async fn send_json(socket: &mut Socket, message: Value) {
     socket.send(Message::text(message.to_string())).await.expect("it is taken");
 }
 
@@ -94,15 +94,15 @@ async fn a_terminal_is_bytes_both_ways_and_what_is_done_to_it() {
     let mut socket = open(server.request(Method::GET, PATH)).await;
     let start = json!({"type": "start", "command": ["cat"], "cwd": "src", "env": {"TERM": "vt"},
         "columns": 90, "rows": 20});
-    tell(&mut socket, start).await;
+    send_json(&mut socket, start).await;
     assert_eq!(said(&mut socket).await, json!({"type": "started"}));
     let begun = r#"Some("src") [("TERM", "vt")] TerminalSize { columns: 90, rows: 20 }"#;
     assert_eq!(shown(&mut socket).await, begun);
     keys(&mut socket, "ä").await;
     assert_eq!(shown(&mut socket).await, "ä");
-    tell(&mut socket, json!({"type": "resize", "columns": 5, "rows": 6})).await;
+    send_json(&mut socket, json!({"type": "resize", "columns": 5, "rows": 6})).await;
     assert_eq!(shown(&mut socket).await, "[Resize(TerminalSize { columns: 5, rows: 6 })]");
-    tell(&mut socket, json!({"type": "signal", "signal": "KILL"})).await;
+    send_json(&mut socket, json!({"type": "signal", "signal": "KILL"})).await;
     assert_eq!(shown(&mut socket).await, "[Signal(Kill)]");
     socket.send(Message::Ping("p".into())).await.expect("it is taken");
     assert_eq!(next(&mut socket).await, Some(Message::Pong("p".into())));
@@ -143,7 +143,7 @@ async fn what_is_shown_is_kept_in_the_log() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_told_and_ends_it() {
+async fn a_wrong_message_is_reported_and_ends_the_terminal() {
     let server = TestServer::start().await;
     server.running("1").await;
     for (first, code, field) in [
@@ -153,7 +153,7 @@ async fn what_is_wrong_is_told_and_ends_it() {
         (json!({"type": "start", "command": ["vanish"]}), "not_running", Value::Null),
     ] {
         let mut socket = open(server.request(Method::GET, PATH)).await;
-        tell(&mut socket, first.clone()).await;
+        send_json(&mut socket, first.clone()).await;
         let mut error = said(&mut socket).await;
         if error["type"] == "started" {
             error = said(&mut socket).await;
@@ -213,7 +213,7 @@ async fn a_session_opens_one_from_its_own_page_alone() {
     let without = server.client.get(server.url(PATH)).header("cookie", &cookie);
     assert_eq!(send(opening(without)).await.status, 403);
     let mut socket = open(with(&server.url(""))).await;
-    tell(&mut socket, json!({"type": "start", "command": ["cat"]})).await;
+    send_json(&mut socket, json!({"type": "start", "command": ["cat"]})).await;
     assert_eq!(said(&mut socket).await["type"], "started");
 }
 
@@ -260,11 +260,11 @@ async fn a_client_that_goes_away_hangs_up_however_it_goes() {
 
 #[tokio::test]
 async fn a_client_that_answers_no_ping_is_given_up_and_one_that_does_is_not() {
-    let server = TestServer::with(|edge| edge.limits.ping_every = Duration::from_millis(20)).await;
+    let server = TestServer::with(|edge| edge.limits.ping_every = Duration::from_millis(200)).await;
     server.running("1").await;
     let mut answering = started(&server, "cat").await;
     shown(&mut answering).await;
-    // Whoever does not look does not answer.
+    // A client that does not read answers no ping.
     let silent = started(&server, "deaf").await;
     tokio::select! {
         () = hung_up(&server) => {}
@@ -276,7 +276,7 @@ async fn a_client_that_answers_no_ping_is_given_up_and_one_that_does_is_not() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_holds_its_command_up_and_nobody_else() {
+async fn a_client_that_does_not_read_blocks_only_its_own_command() {
     let server = TestServer::start().await;
     server.running("1").await;
     let unread = started(&server, "many").await;
@@ -312,7 +312,7 @@ async fn the_server_s_end_the_session_s_and_the_token_s_end_it() {
     let cookie = server.log_in().await;
     let by_session = server.client.get(server.url(PATH)).header("cookie", &cookie);
     let mut socket = open(by_session.header("origin", server.url(""))).await;
-    tell(&mut socket, json!({"type": "start", "command": ["cat"]})).await;
+    send_json(&mut socket, json!({"type": "start", "command": ["cat"]})).await;
     said(&mut socket).await;
     shown(&mut socket).await;
     let page = send(server.client.get(server.url("/")).header("cookie", &cookie)).await.text;

@@ -61,7 +61,7 @@ async fn a_hundred_deliveries_and_fifty_calls_at_once_give_one_sandbox() {
 }
 
 #[tokio::test]
-async fn what_has_no_effect_is_acknowledged_with_a_reason() {
+async fn a_delivery_without_an_effect_is_acknowledged_with_a_reason() {
     let server = TestServer::start().await;
     let ping = server.deliver("ping", "d-ping", r#"{"zen":"Keep it logically awesome."}"#).await;
     assert_eq!((ping.status, &ping.json()["status"]), (200, &json!("ignored")));
@@ -220,7 +220,7 @@ async fn large_payloads_up_to_githubs_bound_are_read() {
 }
 
 #[tokio::test]
-async fn deliveries_are_counted_by_what_became_of_them() {
+async fn deliveries_are_counted_by_result() {
     let server = TestServer::start().await;
     let body = opened(1, "x");
     server.deliver("issues", "d-1", &body).await;

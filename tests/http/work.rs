@@ -40,7 +40,7 @@ async fn a_command_is_answered_with_its_output_and_exit_code() {
 }
 
 #[tokio::test]
-async fn what_cannot_run_is_told_apart() {
+async fn commands_that_cannot_run_have_different_errors() {
     let server = TestServer::start().await;
     server.running("1").await;
     let missing = exec(&server, json!({"command": ["nope"]})).await;
@@ -173,7 +173,7 @@ async fn an_upload_that_breaks_off_leaves_the_file_as_it_was() {
 }
 
 #[tokio::test]
-async fn who_only_looks_at_files_on_the_page_starts_nothing() {
+async fn reading_files_on_the_page_starts_no_sandbox() {
     let server = TestServer::start().await;
     server.deliver("issues", "d-1", &opened(1, "a title")).await;
     server.get("/v1/sandboxes/claude-issue-1?until=running&wait=10").await;
@@ -294,10 +294,10 @@ async fn an_archive_under_way_ends_with_the_server_and_with_its_reader() {
     };
     let dropped = || tokio::time::timeout(WAIT, server.provider.dropped.notified());
     drop(begin().await);
-    dropped().await.expect("nobody reads it any more");
+    dropped().await.expect("the reader has gone");
     let mut answer = begin().await;
     server.closing.send_replace(true);
     let end = tokio::time::timeout(WAIT, answer.chunk()).await.expect("it ends");
     assert!(end.is_err(), "and is not taken for a whole one: {end:?}");
-    dropped().await.expect("nobody writes it any more");
+    dropped().await.expect("the writer has gone");
 }

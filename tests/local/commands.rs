@@ -1,8 +1,9 @@
-//! Commands: streams, exit codes, time-outs, and what they leave behind.
+//! Commands: streams, exit codes, timeouts, and what they leave behind.
 
 use std::time::{Duration, Instant};
 
-use issuebox::sandbox::{ExecEvent, ExecRequest, Lifecycle, WorkError};
+use bytes::Bytes;
+use issuebox::sandbox::{ExecEvent, ExecInput, ExecRequest, Lifecycle, WorkError};
 
 use crate::common::{Ended, Local, call, collect, marker, processes_with, request, until};
 
@@ -16,7 +17,7 @@ async fn a_command_has_its_streams_input_environment_directory_and_exit_code() {
         .run(ExecRequest {
             cwd: Some("sub".into()),
             env: vec![("KEY".into(), "a value".into())],
-            stdin: "input\n".into(),
+            stdin: Bytes::from("input\n").into(),
             ..request(&["sh", "-c", script])
         })
         .await;
@@ -25,7 +26,7 @@ async fn a_command_has_its_streams_input_environment_directory_and_exit_code() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_that_can_not_start_says_why() {
+async fn a_command_that_cannot_start_reports_why() {
     let Some(local) = Local::new().await else { return };
     let sandbox = local.sandbox("start").await;
     sandbox.write(b"plain", "text").await.expect("written");
@@ -45,8 +46,8 @@ async fn a_command_that_can_not_start_says_why() {
         (with_cwd("plain"), "directory plain: not a directory"),
         (with_env("A=B"), "an environment variable's name is empty or contains '='"),
     ] {
-        let error = sandbox.exec(wrong.clone()).await.expect_err("can't start");
-        assert_eq!(error, WorkError::CannotStart(why.into()), "{wrong:?}");
+        let error = sandbox.exec(wrong).await.expect_err("can't start");
+        assert_eq!(error, WorkError::CannotStart(why.into()));
     }
     assert_eq!(sandbox.sh("echo still here").await, "still here\n");
 }
@@ -70,7 +71,7 @@ async fn a_command_killed_by_a_signal_has_128_and_its_number() {
     let Some(local) = Local::new().await else { return };
     let sandbox = local.sandbox("signal").await;
     assert_eq!(sandbox.run(request(&["sh", "-c", "kill -TERM $$"])).await.code, 143);
-    // A signal that Rust's runtime ignores must not be ignored in commands.
+    // Rust's runtime ignores this signal; commands must not.
     assert_eq!(sandbox.run(request(&["sh", "-c", "kill -PIPE $$"])).await.code, 141);
 }
 
@@ -81,9 +82,9 @@ async fn a_command_ends_when_it_ends_and_not_when_its_pipes_close() {
     let mark = marker();
     let begin = Instant::now();
     let ended = sandbox.run(request(&["sh", "-c", &format!("sleep {mark} & echo begun")])).await;
-    assert!(begin.elapsed() < Duration::from_secs(5), "must return at once");
+    assert!(begin.elapsed() < Duration::from_secs(5), "the command must return at once");
     assert_eq!((ended.code, ended.stdout.as_str()), (0, "begun\n"));
-    // It may still be on its way into its program, and has no arguments to be seen by then.
+    // It may not have executed its program yet; then it has no arguments.
     while processes_with(&mark).len() != 1 {
         assert!(begin.elapsed() < Duration::from_secs(5), "a background process lives on");
         tokio::task::yield_now().await;
@@ -93,11 +94,11 @@ async fn a_command_ends_when_it_ends_and_not_when_its_pipes_close() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_time_out_leaves_no_process_of_the_session() {
+async fn a_timeout_leaves_no_process_of_the_session() {
     let Some(local) = Local::new().await else { return };
     let sandbox = local.sandbox("timeout").await;
     let mark = marker();
-    // Job control puts each into a process group of its own; the traps ignore polite requests.
+    // Job control puts each into its own process group; the traps ignore SIGTERM and SIGHUP.
     let script = format!(
         "set -m; trap '' TERM HUP INT; sleep {mark} & (sleep {mark} & sleep {mark}) & \
          echo begun; sleep {mark}"
@@ -110,7 +111,7 @@ async fn a_time_out_leaves_no_process_of_the_session() {
         .await;
     assert_eq!((ended.code, ended.timed_out), (137, true));
     assert_eq!(ended.stdout, "begun\n");
-    assert_eq!(processes_with(&mark), [0; 0], "nothing is left when the end is told");
+    assert_eq!(processes_with(&mark), [0; 0], "no process is left when the end is reported");
     assert_eq!(sandbox.sh("echo still here").await, "still here\n");
 }
 
@@ -136,16 +137,16 @@ async fn giving_up_while_a_command_starts_ends_it() {
     for micros in (0..40).map(|turn| turn * 100) {
         let command = ["sleep", &mark];
         let exec = sandbox.exec(request(&command));
-        // Whether it came to be or not, nobody listens.
+        // Whether it started or not, there is no receiver.
         let _ = tokio::time::timeout(Duration::from_micros(micros), exec).await;
     }
-    // Answered after all of those requests, so none of them can still be on its way.
+    // Answered after all of those requests, so none of them is still under way.
     sandbox.sh("true").await;
     until("the end of them all", || processes_with(&mark).is_empty()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unread_yes_holds_up_nobody_but_itself() {
+async fn an_unread_yes_blocks_only_itself() {
     let Some(local) = Local::new().await else { return };
     let sandbox = local.sandbox("yes").await;
     let mut unread = Vec::new();
@@ -155,10 +156,10 @@ async fn an_unread_yes_holds_up_nobody_but_itself() {
     for _ in 0..5 {
         assert_eq!(sandbox.sh("echo heard").await, "heard\n");
     }
-    let mut heard = unread.pop().expect("one of them");
+    let mut read = unread.pop().expect("one of them");
     let mut len = 0;
     while len < 4_000_000 {
-        match heard.events.recv().await.expect("endless") {
+        match read.events.recv().await.expect("endless") {
             ExecEvent::Stdout(bytes) => len += bytes.len(),
             other => panic!("{other:?}"),
         }
@@ -166,7 +167,7 @@ async fn an_unread_yes_holds_up_nobody_but_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_time_out_is_told_also_to_who_has_not_listened() {
+async fn a_timeout_is_reported_even_if_output_was_unread() {
     let Some(local) = Local::new().await else { return };
     let sandbox = local.sandbox("late").await;
     let mark = marker();
@@ -178,7 +179,7 @@ async fn a_time_out_is_told_also_to_who_has_not_listened() {
         .await
         .expect("started");
     until("the end of the command", || processes_with(&mark).is_empty()).await;
-    let ended = collect(execution).await.expect("must say how it ended");
+    let ended = collect(execution).await.expect("its end");
     assert!(ended.timed_out);
     assert!(ended.stdout.starts_with(&mark));
 }
@@ -192,10 +193,13 @@ async fn all_that_was_written_before_the_end_arrives() {
         .await;
     assert_eq!((ended.stdout.len(), ended.stderr.len()), (3_000_000, 60_000));
     let input = "y".repeat(1_000_000);
-    let ended = sandbox.run(ExecRequest { stdin: input.clone().into(), ..request(&["cat"]) }).await;
+    let ended = sandbox
+        .run(ExecRequest { stdin: Bytes::from(input.clone()).into(), ..request(&["cat"]) })
+        .await;
     assert!(ended.stdout == input, "the same bytes come back");
     // A command that does not read its input ends all the same.
-    let ended = sandbox.run(ExecRequest { stdin: input.into(), ..request(&["true"]) }).await;
+    let ended =
+        sandbox.run(ExecRequest { stdin: Bytes::from(input).into(), ..request(&["true"]) }).await;
     assert_eq!(ended.code, 0);
 }
 
@@ -203,7 +207,7 @@ async fn all_that_was_written_before_the_end_arrives() {
 async fn twenty_commands_run_side_by_side() {
     let Some(local) = Local::new().await else { return };
     let sandbox = &local.sandbox("parallel").await;
-    // Each waits for all: they can only end if all twenty run at once.
+    // Each waits for all others: they end only if all twenty run at once.
     let script = |n: usize| {
         format!("touch at-{n}; until [ $(ls at-* | wc -l) -ge 20 ]; do sleep 0.02; done; echo {n}")
     };
@@ -219,7 +223,7 @@ async fn too_many_processes_are_refused_and_the_sandbox_goes_on() {
     let Some(local) = Local::new().await else { return };
     let sandbox = local.sandbox("forks").await;
     let mark = marker();
-    // 300 are asked for where 128 are allowed.
+    // Starts 300 processes; the limit is 128.
     let script = format!("for n in $(seq 300); do sleep {mark} & done; wait");
     let execution = sandbox.exec(request(&["bash", "-c", &script])).await.expect("started");
     until("the limit", || processes_with(&mark).len() > 100).await;
@@ -235,15 +239,15 @@ async fn standard_streams_are_opened_again_by_their_names() {
     let Some(local) = Local::new().await else { return };
     let sandbox = local.sandbox("names").await;
     let mut command = request(&["sh", "-c", "cat /dev/stdin > /dev/stdout; echo no > /dev/stderr"]);
-    command.stdin = "yes\n".into();
+    command.stdin = Bytes::from("yes\n").into();
     let ended = sandbox.run(command).await;
     assert_eq!((ended.code, &*ended.stdout, &*ended.stderr), (0, "yes\n", "no\n"));
 }
 
 #[tokio::test]
-async fn a_command_hears_signals_that_whoever_started_the_server_had_ignored() {
-    // As a shell does for what it runs in the background. Written by a process of its own, so that
-    // no fork of another test holds the file open for writing while it is executed.
+async fn a_command_gets_signals_that_the_servers_parent_ignored() {
+    // A shell ignores signals for its background jobs. A process of its own writes this script, so
+    // that no fork of another test holds it open for writing while it is executed.
     let script =
         "printf '#!/bin/sh\\ntrap \"\" INT QUIT HUP\\nexec %s \"$@\"\\n' \"$1\" > $2; chmod 700 $2";
     let Some(local) = Local::with(|config| {
@@ -269,4 +273,53 @@ async fn a_command_hears_signals_that_whoever_started_the_server_had_ignored() {
     let launcher = local.dir.path().with_extension("launcher");
     drop(local);
     std::fs::remove_file(launcher).expect("it was there");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn input_arrives_piece_by_piece_while_the_command_runs() {
+    let Some(local) = Local::new().await else { return };
+    let sandbox = local.sandbox("typed").await;
+    let (sender, stdin) = ExecInput::channel();
+    let mut execution =
+        sandbox.exec(ExecRequest { stdin, ..request(&["cat"]) }).await.expect("started");
+    for line in ["one\n", "two\n", "three\n"] {
+        sender.send(Bytes::from(line)).await.expect("it reads");
+        // The next line is sent once this one has come back.
+        let mut echo = Vec::new();
+        while echo.len() < line.len() {
+            match execution.events.recv().await {
+                Some(ExecEvent::Stdout(bytes)) => echo.extend(bytes),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(echo, line.as_bytes());
+    }
+    drop(sender);
+    assert_eq!(collect(execution).await.map(|ended| ended.code), Some(0), "it reads end of file");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gigabyte_of_input_passes_and_is_not_held_for_a_command_that_does_not_read() {
+    const PIECE: usize = 1 << 20;
+    let Some(local) = Local::new().await else { return };
+    let sandbox = local.sandbox("long-input").await;
+    let (sender, stdin) = ExecInput::channel();
+    let count = sandbox.exec(ExecRequest { stdin, ..request(&["wc", "-c"]) }).await;
+    let counted = tokio::spawn(collect(count.expect("started")));
+    let piece = Bytes::from(vec![b'x'; PIECE]);
+    for _ in 0..1024 {
+        sender.send(piece.clone()).await.expect("it reads");
+    }
+    drop(sender);
+    assert_eq!(counted.await.expect("no panic").expect("an exit").stdout, "1073741824\n");
+
+    let (sender, stdin) = ExecInput::channel();
+    let sleeping = sandbox.exec(ExecRequest { stdin, ..request(&["sleep", "1000"]) }).await;
+    let sleeping = sleeping.expect("started");
+    let full = async { while sender.send(piece.clone()).await.is_ok() {} };
+    let waits = tokio::time::timeout(Duration::from_millis(300), full).await;
+    assert!(waits.is_err(), "the sender waits");
+    assert_eq!(sender.capacity(), 0, "one piece waits, and one is being written");
+    drop(sleeping);
+    sender.closed().await;
 }

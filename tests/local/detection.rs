@@ -1,5 +1,5 @@
-//! Machines on which sandboxes can't be made, and what is said of each: which step fails, and what to
-//! do. They are made of namespaces, so they need `unshare` of util-linux.
+//! Doctor's findings on machines that can't make sandboxes: the failed step, and the remedy. They
+//! are simulated by namespaces, which needs `unshare` of util-linux.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -7,15 +7,14 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// What `doctor` says is wrong with the local provider where this script has prepared the ground;
-/// `$DOCTOR` runs it.
+/// Doctor's finding about the local provider after this script; `$DOCTOR` runs doctor.
 fn doctor(how: &[&str], user: Option<u32>, script: &str) -> String {
     let local = look(how, user, script);
     assert_eq!(local["state"], "broken", "{local}");
     format!("{} {}", local["found"], local["remedy"])
 }
 
-/// All that it says of that.
+/// Doctor's whole check of the local provider.
 fn look(how: &[&str], user: Option<u32>, script: &str) -> Value {
     let dir = tempfile::tempdir().expect("a directory");
     std::os::unix::fs::chown(dir.path(), user, user).expect("given away");
@@ -31,12 +30,12 @@ fn look(how: &[&str], user: Option<u32>, script: &str) -> Value {
         command.uid(id).gid(id);
     }
     let ended = command.output().expect("unshare must be installed");
-    let told: Vec<Value> =
+    let checks: Vec<Value> =
         serde_json::from_slice(&ended.stdout).unwrap_or_else(|_| panic!("{ended:?}"));
-    told.into_iter().find(|one| one["check"] == "provider local").expect("it is looked at")
+    checks.into_iter().find(|check| check["check"] == "provider local").expect("the check")
 }
 
-/// A `/dev` of its own that has what programs need, and of loop devices nothing or the control only.
+/// A `/dev` with the devices that programs need, and of loop devices none or only the control.
 fn own_dev(nodes: &str, then: &str) -> String {
     format!(
         "mkdir $DIR/dev && mount -t tmpfs dev $DIR/dev && cd $DIR/dev && touch none && \
@@ -61,7 +60,7 @@ fn loop_devices_without_nodes_are_used_all_the_same() {
 
 #[test]
 #[ignore = "needs root, loop devices, and unshare for mounts of its own"]
-fn loop_devices_that_may_not_be_made_are_named_with_what_to_do() {
+fn forbidden_loop_devices_are_reported_with_the_remedy() {
     assert!(rustix::process::geteuid().is_root(), "only root can mount");
     let script = own_dev("mknod loop-control c 10 237;", "");
     let without = "exec setpriv --bounding-set -mknod --inh-caps -mknod $DOCTOR";
@@ -73,28 +72,28 @@ fn loop_devices_that_may_not_be_made_are_named_with_what_to_do() {
 
 #[test]
 #[ignore = "needs unshare, and user namespaces for ordinary users"]
-fn a_kernel_that_allows_no_user_namespaces_is_named_with_its_setting() {
+fn a_kernel_without_user_namespaces_is_reported_with_its_setting() {
     let is_root = rustix::process::geteuid().is_root();
     let none = "echo 0 > /proc/sys/user/max_user_namespaces && exec $DOCTOR";
     let ordinary = ["--user", "--map-current-user", "--keep-caps"];
-    let told = doctor(&ordinary, is_root.then_some(65_534), none);
-    assert!(told.contains("could not make a user namespace"), "{told}");
-    assert!(told.contains("No space left on device"), "{told}");
-    assert!(told.contains("sysctl user.max_user_namespaces"), "{told}");
+    let found = doctor(&ordinary, is_root.then_some(65_534), none);
+    assert!(found.contains("cannot make a user namespace"), "{found}");
+    assert!(found.contains("No space left on device"), "{found}");
+    assert!(found.contains("sysctl user.max_user_namespaces"), "{found}");
 }
 
 #[test]
 #[ignore = "needs unshare, and user namespaces for ordinary users"]
-fn root_of_a_namespace_without_other_users_is_told_so() {
+fn root_of_a_namespace_without_other_users_gets_a_remedy() {
     let is_root = rustix::process::geteuid().is_root();
-    let told = doctor(&["-Ur"], is_root.then_some(65_534), "exec $DOCTOR");
-    assert!(told.contains("is not mapped here"), "{told}");
-    assert!(told.contains("Run the server as an ordinary user"), "{told}");
+    let found = doctor(&["-Ur"], is_root.then_some(65_534), "exec $DOCTOR");
+    assert!(found.contains("is not mapped here"), "{found}");
+    assert!(found.contains("Run the server as an ordinary user"), "{found}");
 }
 
 #[test]
 #[ignore = "needs root, and unshare for mounts of its own"]
-fn a_chroot_is_named_as_what_it_is() {
+fn a_chroot_is_reported_as_one() {
     assert!(rustix::process::geteuid().is_root(), "only root can make one");
     let shown: Vec<&str> = ["/usr", "/bin", "/lib", "/lib64", "/proc", "/dev", "/etc"]
         .into_iter()
@@ -106,7 +105,7 @@ fn a_chroot_is_named_as_what_it_is() {
          exec chroot $root $DOCTOR",
         shown.join(" ")
     );
-    let told = doctor(&["-m"], None, &script);
-    assert!(told.contains("could not make a user namespace"), "{told}");
-    assert!(told.contains("This is a chroot"), "{told}");
+    let found = doctor(&["-m"], None, &script);
+    assert!(found.contains("cannot make a user namespace"), "{found}");
+    assert!(found.contains("This is a chroot"), "{found}");
 }

@@ -1,8 +1,7 @@
-//! The disk of a sandbox as a whole: that it is limited, that this is told, and that no device of it
-//! is left behind.
+//! The disk limit of a sandbox: it is enforced and reported, and no device is left.
 //!
-//! Where this machine can't limit it (as for an ordinary user) the provider says so; what is done then
-//! is tried in `watched.rs`.
+//! If this machine can't enforce it (as for an ordinary user), the provider reports that;
+//! `watched.rs` tests that case.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::sync::Arc;
@@ -19,7 +18,8 @@ use crate::common::{
 /// The size of the small disks here, in MiB.
 const DISK_MB: u64 = 16;
 
-/// A provider that limits disks. None waits, which would have one too.
+/// A provider that enforces disk limits. Without a warm pool, whose sandboxes would have images
+/// too.
 async fn limiting() -> Option<Local> {
     let local = Local::with(|config| config.warm_pool = 0).await?;
     let limits = local.provider.health().await.limits;
@@ -28,7 +28,7 @@ async fn limiting() -> Option<Local> {
         return Some(local);
     }
     assert_eq!(holds, Enforcement::Watched);
-    let why = local.provider.limits_not_enforced().expect("the disk is not");
+    let why = local.provider.limits_not_enforced().expect("the disk limit");
     assert!(why.contains("disk is only watched ("), "with the reason: {why}");
     let required = std::env::var("ISSUEBOX_REQUIRE_LOCAL").is_ok_and(|v| v == "1");
     assert!(!required || !rustix::process::geteuid().is_root(), "root must be able to: {why}");
@@ -43,31 +43,31 @@ async fn small<'a>(local: &'a Local, name: &str) -> Sandbox<'a> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_disk_that_is_full_is_told_and_is_nobody_else_s_trouble() {
+async fn a_full_disk_is_reported_and_harms_no_other_sandbox() {
     let Some(local) = limiting().await else { return };
     let mut limit_events = local.provider.subscribe();
     let (full, names, other) =
         tokio::join!(small(&local, "full"), small(&local, "names"), small(&local, "other"));
-    // Each file is shorter than the longest that is allowed.
+    // Each file is shorter than the longest allowed.
     let fill = "n=0; while head -c 1000000 /dev/zero > f$n; do n=$((n+1)); done; echo $n";
     let ended = full.run(request(&["sh", "-c", fill])).await;
     let written: u64 = ended.stdout.trim().parse().expect("a number");
     assert!((10..=16).contains(&written), "MB of {DISK_MB}: {ended:?}");
     assert!(ended.stderr.contains("No space left"), "{ended:?}");
-    let told = limit_event(&mut limit_events).await;
-    assert_eq!(told.reason, "disk limit 16 MB reached");
-    assert_eq!(told.labels.sandbox, full.target.expected);
+    let event = limit_event(&mut limit_events).await;
+    assert_eq!(event.reason, "disk limit 16 MB reached");
+    assert_eq!(event.labels.sandbox, full.target.expected);
 
-    // Names without content take room too.
+    // Empty files use inodes.
     let name = "perl -e 'for (1..1e6) { open my $f, \">\", \"n$_\" or last; print \"$_\\n\" }' \
                 | tail -1";
     let made: u64 = names.sh(name).await.trim().parse().expect("a number");
     assert!((500..20_000).contains(&made), "{made}");
-    let told = limit_event(&mut limit_events).await;
-    assert_eq!(told.labels.sandbox, names.target.expected);
+    let event = limit_event(&mut limit_events).await;
+    assert_eq!(event.labels.sandbox, names.target.expected);
 
     other.sh("head -c 8000000 /dev/zero > f; sync f").await;
-    // What is removed is free again, also on the host.
+    // Deleted data is free again, also on the host.
     let image = local.dir.path().join("objects/full/workspace.ext4");
     let taken = || std::fs::metadata(&image).expect("there").blocks() * 512;
     full.sh("sync .").await;
@@ -77,14 +77,14 @@ async fn a_disk_that_is_full_is_told_and_is_nobody_else_s_trouble() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_workspace_of_its_own_is_nobody_s_way_to_more() {
+async fn a_workspace_is_mounted_without_privileges() {
     let Some(local) = limiting().await else { return };
     let sandbox = small(&local, "own").await;
     let mount = sandbox.sh("grep ' /workspace ' /proc/self/mounts; ls -lan /workspace").await;
     for option in ["ext4", "nosuid", "nodev", "errors=remount-ro"] {
         assert!(mount.contains(option), "{option} in {mount}");
     }
-    // From the first command on, what is synced is on the disk.
+    // Barriers are on before the first command.
     assert!(!mount.contains("nobarrier"), "{mount}");
     assert!(mount.contains("drwx------  2 1000 1000"), "empty, and its own: {mount}");
     assert!(!mount.contains("lost+found"), "{mount}");
@@ -95,13 +95,13 @@ async fn a_workspace_of_its_own_is_nobody_s_way_to_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_device_is_left_and_a_start_waits_for_the_one_before() {
+async fn no_device_is_left_and_a_start_waits_for_the_last_mount() {
     let Some(local) = limiting().await else { return };
     let dir = local.dir.path();
     let sandbox = small(&local, "again").await;
     assert_eq!(attached(dir).len(), 1);
     for round in 0..5 {
-        // Not synced: the kernel has it to write when the sandbox has ended.
+        // Unsynced: the kernel writes it after the sandbox has ended.
         sandbox.sh("head -c 4000000 /dev/urandom > f; sha256sum f > sum").await;
         let mut stop = call(&sandbox.target);
         stop.force = round % 2 == 0;
@@ -113,7 +113,7 @@ async fn no_device_is_left_and_a_start_waits_for_the_one_before() {
     local.provider.stop(call(&sandbox.target)).await.expect("stopped");
     assert_eq!(attached(dir), Vec::<String>::new(), "stopped means unmounted");
     local.provider.start(call(&sandbox.target)).await.expect("started");
-    // Somebody else who has the image: a start does not mount it a second time.
+    // Another process locks the image: a start does not mount it.
     local.provider.stop(call(&sandbox.target)).await.expect("stopped");
     let image = std::fs::File::open(dir.join("objects/again/workspace.ext4")).expect("opened");
     rustix::fs::flock(&image, rustix::fs::FlockOperation::LockExclusive).expect("locked");
@@ -128,7 +128,7 @@ async fn no_device_is_left_and_a_start_waits_for_the_one_before() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_workspace_from_before_there_were_images_goes_on_as_it_is() {
+async fn a_workspace_from_before_images_stays_a_directory() {
     let Some(local) = limiting().await else { return };
     let sandbox = small(&local, "old").await;
     local.provider.stop(call(&sandbox.target)).await.expect("stopped");
@@ -156,7 +156,7 @@ async fn a_workspace_from_before_there_were_images_goes_on_as_it_is() {
     local.provider.stop(call(&new.target)).await.expect("stopped");
     local.provider.stop(call(&sandbox.target)).await.expect("stopped");
 
-    // Where limits are required it is refused, with the reason.
+    // With required limits it is refused, with the reason.
     let Local { dir, provider } = local;
     drop(provider);
     let config = LocalConfig { require_limits: true, ..config(dir.path()) };

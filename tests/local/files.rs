@@ -1,4 +1,4 @@
-//! The file API: what it does, and what it can't be led to do.
+//! The files API: its operations, and attempts to misuse it.
 
 use std::time::Instant;
 
@@ -24,7 +24,7 @@ async fn files_are_written_read_listed_and_deleted() {
     assert_eq!(
         sandbox.sh("stat -c %a a/b/c.txt").await,
         "755\n",
-        "permissions are kept, no others"
+        "permissions are kept and no others are set"
     );
     assert_eq!(sandbox.read(b"a/b/c.txt").await, Ok("two".into()));
     assert_eq!(sandbox.write(b"empty", "").await, Ok(Written::Created));
@@ -55,7 +55,7 @@ async fn files_are_written_read_listed_and_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_write_that_breaks_off_leaves_the_old_file() {
+async fn an_interrupted_write_leaves_the_old_file() {
     let Some(local) = Local::new().await else { return };
     let sandbox = local.sandbox("breakoff").await;
     sandbox.write(b"file", "old").await.expect("written");
@@ -65,7 +65,7 @@ async fn a_write_that_breaks_off_leaves_the_old_file() {
     sender.send(Err("the caller went away".into())).await.expect("room");
     let error = local.provider.write_file(sandbox.target.clone(), path(), chunks).await;
     assert!(matches!(error, Err(WorkError::Broken(_))), "{error:?}");
-    // And one whose future is dropped in the middle.
+    // And one whose future is dropped halfway.
     let (sender, chunks) = mpsc::channel(1);
     let write = local.provider.write_file(sandbox.target.clone(), path(), chunks);
     let both = async {
@@ -114,7 +114,7 @@ async fn links_that_lead_outside_are_not_followed() {
         assert!(not_allowed(&write), "writing below {path}: {write:?}");
     }
     assert_eq!(sandbox.read(b"good").await, Ok("in\n".into()), "within the workspace they are");
-    // Hard links to what is outside can't be made: it is another mount.
+    // Hard links to files outside are impossible: that is another mount.
     assert_eq!(sandbox.sh("ln /etc/passwd hard 2>/dev/null || echo refused").await, "refused\n");
 }
 
@@ -142,7 +142,7 @@ async fn a_link_swapped_in_meanwhile_is_not_followed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_a_regular_file_is_refused_at_once() {
+async fn a_path_that_is_no_regular_file_is_refused_at_once() {
     let Some(local) = Local::new().await else { return };
     let sandbox = local.sandbox("kinds").await;
     sandbox
@@ -244,10 +244,10 @@ async fn directories_are_made_things_moved_and_permissions_set() {
     assert!(not_allowed(&relocate(b"out/passwd", b"p", true).await.expect_err("outside")));
     assert!(not_allowed(&relocate(b"a", b"a/b/a", false).await.expect_err("into itself")));
     assert!(matches!(relocate(b"d", b"a", true).await, Err(WorkError::Exists(_))), "not empty");
-    // A link itself is moved, wherever it points.
+    // A link itself is moved, whatever its target is.
     assert_eq!(relocate(b"out", b"away", false).await, Ok(Written::Created));
     assert_eq!(sandbox.sh("readlink away").await, "/etc\n");
-    // Also what may not be read.
+    // Also of a file that is not readable.
     assert_eq!(set_mode(b"two", 0).await, Ok(()));
     assert_eq!(set_mode(b"two", 0o755).await, Ok(()));
     assert_eq!(set_mode(b"in", 0o700).await, Ok(()), "a link that stays inside is followed");
@@ -298,18 +298,18 @@ async fn a_directory_comes_out_as_an_archive_and_goes_in_again() {
         .await;
     let bytes = archive_of(&sandbox, b"d").await.expect("packed");
     assert_eq!(unpack(&sandbox, b"copy/of", bytes.clone()).await, Ok(()));
-    let told =
+    let script =
         "cd $1 && find . ! -name fifo -printf '%P %y %m %l\\n' | sort | md5sum; md5sum < e/big";
-    let tell = async |at: &str| sandbox.sh(&format!("set -- {at}; {told}")).await;
-    assert_eq!(tell("copy/of").await, tell("d").await);
+    let summary = async |at: &str| sandbox.sh(&format!("set -- {at}; {script}")).await;
+    assert_eq!(summary("copy/of").await, summary("d").await);
     assert_eq!(sandbox.sh("ls copy/of | grep -c fifo; true").await, "0\n");
-    // The system's own tar reads it, and what that writes is read here.
+    // The system's tar can read it, and its archives can be unpacked here.
     assert_eq!(sandbox.write(b"d.tar", "").await, Ok(Written::Created));
     assert_eq!(unpack(&sandbox, b"", bytes.clone()).await, Ok(()));
     sandbox.sh("tar -C d --exclude fifo -cf made.tar .").await;
     let made = sandbox.read_bytes(b"made.tar").await;
     assert_eq!(unpack(&sandbox, b"other", made).await, Ok(()));
-    assert_eq!(tell("other").await, tell("d").await);
+    assert_eq!(summary("other").await, summary("d").await);
 
     assert_eq!(archive_of(&sandbox, b"none").await, Err(WorkError::NoSuchFile));
     let file = archive_of(&sandbox, b"d.tar").await.expect_err("a file");
@@ -319,7 +319,7 @@ async fn a_directory_comes_out_as_an_archive_and_goes_in_again() {
     assert!(not_allowed(&unpack(&sandbox, b"away", bytes.clone()).await.expect_err("outside")));
     let cut = unpack(&sandbox, b"cut", bytes[..100_000].to_vec()).await.expect_err("cut off");
     assert!(matches!(&cut, WorkError::BadArchive(why) if why.contains("cut off")), "{cut:?}");
-    // What is no archive is refused at its beginning, however much of it would come.
+    // An invalid archive is refused at its beginning, however much would follow.
     let noise = unpack(&sandbox, b"noise", vec![b'x'; 2_000_000]).await.expect_err("noise");
     assert!(matches!(noise, WorkError::BadArchive(_)), "{noise:?}");
     sandbox.sh("chmod 000 d/e").await;

@@ -1,10 +1,10 @@
-//! git's smart HTTP through the proxy, as hosts of repositories speak it: what is cloned, pushed and
-//! fetched is negotiated, and what is large has no length.
+//! git's smart HTTP through the proxy: clone, push and fetch are negotiated, and large bodies have
+//! no length.
 
 use crate::tools::{Program, Site, local, only_at, repository, run, sandbox};
 
-/// Clones, pushes more than git sends at once, and fetches what was left out, from a repository with
-/// one commit.
+/// Clones a repository with one commit, pushes a body above git's buffer, and fetches the commits
+/// left out.
 async fn work_with(site: &Site, name: &str, server: &Program, scheme: &str, env: &[(&str, &str)]) {
     let Some(local) = local().await else { return };
     let sandbox = sandbox(&local, name, only_at("site.test", server.at)).await;

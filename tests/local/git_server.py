@@ -1,5 +1,5 @@
 """Serves the repositories of this directory over git's smart HTTP, by `git http-backend`; over TLS
-where it is given a certificate and its key. Says on which port."""
+if it gets a certificate and its key. Prints its port."""
 
 import http.server
 import os
@@ -35,8 +35,8 @@ class Git(http.server.BaseHTTPRequestHandler):
             REQUEST_METHOD=self.command,
             CONTENT_TYPE=self.headers.get("Content-Type", ""),
             CONTENT_LENGTH=str(len(body)),
-            # Whoever has a name may push.
-            REMOTE_USER="somebody",
+            # A user with a name may push.
+            REMOTE_USER="user",
             REMOTE_ADDR="127.0.0.1",
         )
         ran = subprocess.run(["git", "http-backend"], input=body, env=env, stdout=subprocess.PIPE)

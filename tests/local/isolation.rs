@@ -1,11 +1,11 @@
-//! What a sandbox can't see, reach or become.
+//! The parts of the host that a sandbox can't see, reach or become.
 
 use issuebox::sandbox::WorkError;
 
 use crate::common::{Local, request};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_host_s_files_are_not_there() {
+async fn the_host_s_files_are_hidden() {
     let Some(local) = Local::new().await else { return };
     let secret = local.dir.path().join("secret");
     std::fs::write(&secret, "secret").expect("written");
@@ -32,7 +32,7 @@ async fn the_host_s_files_are_not_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_host_s_processes_and_environment_are_not_there() {
+async fn the_host_s_processes_and_environment_are_hidden() {
     let Some(local) = Local::new().await else { return };
     let sandbox = local.sandbox("processes").await;
     let seen = sandbox.sh("cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '").await;
@@ -65,7 +65,7 @@ async fn pid_1_can_not_be_looked_into_or_signalled() {
     for signal in ["TERM", "KILL", "STOP", "SEGV", "CHLD"] {
         sandbox.run(request(&["sh", "-c", &format!("kill -{signal} 1")])).await;
     }
-    // Everything that may be signalled, PID 1 among it.
+    // Kills every process that it may signal; PID 1 must survive.
     sandbox.run(request(&["sh", "-c", "kill -KILL -1"])).await;
     assert_eq!(sandbox.sh("echo still here").await, "still here\n");
 }
@@ -77,11 +77,11 @@ async fn there_is_no_network_but_loopback() {
     let devices = sandbox.sh("tail -n +3 /proc/net/dev | cut -d: -f1").await;
     assert!(devices.split_whitespace().any(|name| name == "lo"), "{devices}");
     assert!(!devices.contains("eth"), "{devices}");
-    // Nothing listens there, which only a raised interface can tell.
+    // No server listens there: only a raised interface refuses.
     let script = "echo > /dev/tcp/127.0.0.1/9";
     let ended = sandbox.run(request(&["bash", "-c", script])).await;
     assert!(ended.stderr.contains("refused"), "{ended:?}");
-    // A socket of the host, reached by loopback or by an abstract name.
+    // A socket of the host, by loopback or by an abstract name.
     let host = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
     let port = host.local_addr().expect("bound").port();
     let script = format!("echo > /dev/tcp/127.0.0.1/{port}");
@@ -92,9 +92,9 @@ async fn there_is_no_network_but_loopback() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_is_nobody_and_can_not_become_root() {
+async fn a_command_is_unprivileged_and_can_not_become_root() {
     let Some(local) = Local::new().await else { return };
-    let sandbox = local.sandbox("nobody").await;
+    let sandbox = local.sandbox("unprivileged").await;
     assert_eq!(sandbox.sh("id -u; id -g; id -un").await, "1000\n1000\nagent\n");
     let status = sandbox.sh("cat /proc/self/status").await;
     for line in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"]
@@ -148,7 +148,7 @@ async fn only_a_few_sized_places_can_be_written_to() {
     sandbox.sh("head -c 300000000 /dev/zero > /tmp/new").await;
     let ended = sandbox.run(request(&["sh", "-c", "head -c 300000000 /dev/zero > ~/new"])).await;
     assert!(ended.stderr.contains("No space left"), "{ended:?}");
-    // A set-uid bit on the workspace means nothing.
+    // A set-uid bit in the workspace has no effect.
     let options = sandbox.sh("grep ' /workspace ' /proc/self/mountinfo").await;
     assert!(options.contains("nosuid,nodev"), "{options}");
 }
@@ -156,7 +156,7 @@ async fn only_a_few_sized_places_can_be_written_to() {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_descriptor_is_inherited() {
     let Some(local) = Local::new().await else { return };
-    // One that the server would leak if its launcher did not close it.
+    // A descriptor that the server would leak if its launcher did not close it.
     let leaked = std::fs::File::open("/etc/passwd").expect("opened");
     rustix::io::fcntl_setfd(&leaked, rustix::io::FdFlags::empty()).expect("inheritable");
     let sandbox = local.sandbox("descriptors").await;
@@ -168,7 +168,7 @@ async fn no_descriptor_is_inherited() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_sandboxes_are_strangers() {
+async fn two_sandboxes_do_not_see_each_other() {
     let Some(local) = Local::new().await else { return };
     let (one, other) = (local.sandbox("one").await, local.sandbox("other").await);
     one.sh("echo mine > /workspace/file; echo mine > /tmp/file; echo mine > /dev/shm/file").await;

@@ -1,4 +1,4 @@
-//! Creating, stopping, dying and deleting: what is kept, and what is left.
+//! Create, stop, kill and delete: the data that is kept, and the processes that are left.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -16,10 +16,10 @@ use crate::common::{
     request, spec, target, until,
 };
 
-/// Tells this test binary, started anew, to be a server in this directory.
+/// Makes this test binary, started anew, a server in this directory.
 const SERVER_DIR: &str = "ISSUEBOX_TEST_SERVER_DIR";
 
-/// Tells it which processes to run in its sandbox.
+/// Marks the processes in that server's sandbox.
 const SERVER_MARK: &str = "ISSUEBOX_TEST_SERVER_MARK";
 
 async fn find(provider: &LocalProvider, name: &str) -> Vec<Object> {
@@ -50,7 +50,7 @@ async fn a_workspace_survives_a_stop_and_nothing_else_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_asks_first_and_kills_who_does_not_follow() {
+async fn a_stop_sends_sigterm_first_and_then_kills() {
     let Some(local) = Local::new().await else { return };
     let sandbox = local.sandbox("stop").await;
     let mark = marker();
@@ -60,7 +60,7 @@ async fn a_stop_asks_first_and_kills_who_does_not_follow() {
     let _stubborn = sandbox.exec(request(&["sh", "-c", &stubborn])).await.expect("started");
     until("both to run", || processes_with(&mark).len() >= 2).await;
     sandbox.sh("until [ -e ready ]; do sleep 0.01; done").await;
-    // One that is stopped follows nobody either.
+    // A process stopped by SIGSTOP does not react either.
     let _stopped = sandbox.exec(request(&["sh", "-c", "kill -STOP $$"])).await.expect("started");
     let begin = Instant::now();
     local.provider.stop(call(&sandbox.target)).await.expect("stopped");
@@ -68,14 +68,14 @@ async fn a_stop_asks_first_and_kills_who_does_not_follow() {
     assert_eq!(processes_with(&mark), [0; 0]);
     local.provider.start(call(&sandbox.target)).await.expect("started");
     assert_eq!(sandbox.sh("cat asked").await, "asked\n");
-    // With nothing to wait for, a stop does not wait.
+    // A stop does not wait if no process is left.
     let begin = Instant::now();
     local.provider.stop(call(&sandbox.target)).await.expect("stopped");
     assert!(begin.elapsed() < Duration::from_millis(400), "{:?}", begin.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_forced_stop_asks_nobody() {
+async fn a_forced_stop_kills_without_sigterm() {
     let Some(local) = Local::new().await else { return };
     let sandbox = local.sandbox("force").await;
     let polite = "trap 'echo asked > asked; exit' TERM; echo > ready; while :; do sleep 0.01; done";
@@ -126,7 +126,7 @@ async fn a_create_that_is_dropped_leaves_nothing_running() {
         let name = format!("dropped-{millis}");
         let create = local.provider.create(spec(&name, "first"));
         let _ = tokio::time::timeout(Duration::from_millis(millis), create).await;
-        // Whatever has come of it, the same create completes it and another is told.
+        // However far it got, the same create completes it, and another is refused.
         let object = local.provider.create(spec(&name, "first")).await.expect("completed");
         assert_eq!(object.state, ObjectState::Running);
         let other = local.provider.create(spec(&name, "second")).await;
@@ -134,10 +134,10 @@ async fn a_create_that_is_dropped_leaves_nothing_running() {
         local.provider.delete(call(&target(&object))).await.expect("deleted");
     }
     let making = || std::fs::read_dir(local.dir.path().join("making")).expect("there").count();
-    until("none but what waits", || making() == local.provider.waiting()).await;
+    until("none but warm sandboxes", || making() == local.provider.waiting()).await;
 }
 
-/// Other processes that have a file open.
+/// The number of other processes that have a file open.
 fn holders(path: &Path) -> usize {
     let processes = std::fs::read_dir("/proc").expect("processes").flatten();
     let pid = |process: &std::fs::DirEntry| process.file_name().to_str()?.parse::<u32>().ok();
@@ -175,7 +175,7 @@ async fn a_past_deadline_makes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn names_that_are_not_names_are_refused() {
+async fn invalid_names_are_refused() {
     let Some(local) = Local::new().await else { return };
     for name in ["", "..", "a/b", "A", "a_b", "-a", "a-", "a@b", &"a".repeat(101)] {
         let error = local.provider.create(spec(name, "s")).await.expect_err("refused");
@@ -184,7 +184,7 @@ async fn names_that_are_not_names_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn somebody_else_s_directory_is_shown_and_not_touched() {
+async fn a_foreign_directory_is_listed_and_not_changed() {
     let Some(local) = Local::new().await else { return };
     let foreign = local.dir.path().join("objects/foreign");
     std::fs::create_dir(&foreign).expect("made");
@@ -228,14 +228,14 @@ async fn a_launcher_that_is_killed_takes_its_sandbox_along() {
     until("the processes", || processes_with(&mark).len() >= 3).await;
     kill_launcher(local.dir.path(), "launcher");
     assert_eq!(crate::common::collect(execution).await, None);
-    // Stopped is told only once nothing runs any more.
+    // *Stopped* is reported only when no process runs any more.
     while find(&local.provider, "launcher").await[0].state == ObjectState::Running {}
     assert_eq!(processes_with(&mark), [0; 0]);
     local.provider.start(call(&sandbox.target)).await.expect("started again");
     assert_eq!(sandbox.sh("echo back").await, "back\n");
 }
 
-/// Not a test: what this binary does where it is started as a server to be killed.
+/// Not a test: this binary acts as a server that is to be killed.
 #[tokio::test(flavor = "multi_thread")]
 async fn serves_until_it_is_killed() {
     let (Ok(dir), Ok(mark)) = (std::env::var(SERVER_DIR), std::env::var(SERVER_MARK)) else {
@@ -274,9 +274,9 @@ async fn a_server_that_is_killed_leaves_no_process_and_finds_its_sandboxes_stopp
         server.kill().expect("killed");
         server.wait().expect("waited for");
         let provider = open(dir.path());
-        assert_eq!(processes_with(&mark), [0; 0], "no process is left without an owner");
+        assert_eq!(processes_with(&mark), [0; 0], "no process is orphaned");
         assert!(!is_locked(dir.path(), "orphan"));
-        assert_eq!(attached(dir.path()), Vec::<String>::new(), "nor a device");
+        assert_eq!(attached(dir.path()), Vec::<String>::new(), "no device is left");
         let found = find(&provider, "orphan").await;
         assert_eq!(found[0].state, ObjectState::Stopped);
         let started = provider.start(call(&target(&found[0]))).await.expect("started");
@@ -291,7 +291,7 @@ async fn a_server_that_is_killed_leaves_no_process_and_finds_its_sandboxes_stopp
 async fn hostile_trees_are_removed_with_their_sandbox() {
     let Some(local) = Local::new().await else { return };
     let sandbox = local.sandbox("hostile").await;
-    // Making it is what takes long; once is enough.
+    // Making the tree takes long; once is enough.
     let depth = if rustix::process::geteuid().is_root() { 60_000 } else { 5_000 };
     sandbox
         .sh(&format!("perl -e 'for (1..{depth}) {{ mkdir \"d\" or die; chdir \"d\" or die }}'"))
@@ -317,7 +317,7 @@ async fn hostile_trees_are_removed_with_their_sandbox() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_removal_that_was_broken_off_goes_on_and_its_name_stays_taken_until_then() {
+async fn an_interrupted_removal_goes_on_and_keeps_its_name_until_then() {
     let Some(local) = Local::new().await else { return };
     let object = local.provider.create(spec("half", "s")).await.expect("made");
     let Local { dir, provider } = local;
@@ -325,11 +325,11 @@ async fn a_removal_that_was_broken_off_goes_on_and_its_name_stays_taken_until_th
     until("the end of the sandbox", || !is_locked(dir.path(), "half")).await;
     let trash = dir.path().join("trash").join(object.external_id.as_str());
     std::fs::rename(dir.path().join("objects/half"), &trash).expect("moved");
-    // As another process would hold it: the removal has to wait.
+    // Held as by another process, so the removal has to wait.
     let lock = std::fs::File::open(trash.join("lock")).expect("a lock");
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).expect("locked");
     let dir_path = dir.path().to_owned();
-    // Opening waits for the lock, but not for ever.
+    // Opening waits for the lock, up to a timeout.
     let provider = tokio::task::spawn_blocking(move || open(&dir_path)).await.expect("opened");
     let found = find(&provider, "half").await;
     assert_eq!(found.len(), 1);
@@ -345,7 +345,7 @@ async fn a_removal_that_was_broken_off_goes_on_and_its_name_stays_taken_until_th
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_launcher_that_can_not_start_is_named_with_its_remedy() {
+async fn a_launcher_that_can_not_start_is_reported_with_its_remedy() {
     let dir = tempfile::tempdir().expect("a directory");
     let config = LocalConfig { launcher: "/nowhere".into(), ..config(dir.path()) };
     let provider = LocalProvider::open(config, Arc::new(SystemClock), Arc::new(SystemIds));
@@ -369,6 +369,6 @@ fn all_of_this_holds_for_an_ordinary_user_too() {
     let mut tests = Command::new(std::env::current_exe().expect("known"));
     tests.args(["--test-threads=2"]).uid(65_534).gid(65_534).current_dir("/");
     let ended = tests.env("TMPDIR", "/tmp").output().expect("started");
-    let told = String::from_utf8_lossy(&ended.stdout);
-    assert!(ended.status.success(), "{told}{}", String::from_utf8_lossy(&ended.stderr));
+    let output = String::from_utf8_lossy(&ended.stdout);
+    assert!(ended.status.success(), "{output}{}", String::from_utf8_lossy(&ended.stderr));
 }

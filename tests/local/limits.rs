@@ -1,7 +1,7 @@
-//! Limits: what they stop, what is told of it, and that nothing of them is left behind.
+//! Limits: what they stop, how they are reported, and that no control group is left.
 //!
-//! Where this machine can't enforce one (as for an ordinary user), the provider says so, and what is
-//! left is tried instead.
+//! If this machine can't enforce a limit (as for an ordinary user), the provider reports that, and
+//! the weaker limit is tested.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -37,12 +37,12 @@ async fn holds(local: &Local) -> Enforcements {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn memory_of_every_kind_counts_and_what_strikes_is_told() {
+async fn memory_of_every_kind_counts_and_its_limit_is_reported() {
     let Some(local) = Local::new().await else { return };
     let how = holds(&local).await[&LimitKind::Memory];
     let mut limit_events = local.provider.subscribe();
     let sandbox = small(&local, "memory").await;
-    // Private memory: a shell that holds a long text.
+    // Private memory: a shell with a long string.
     let hog = "x=$(head -c 200000000 /dev/zero | tr '\\0' a); echo ${#x}";
     let ended = sandbox.run(request(&["bash", "-c", hog])).await;
     assert!(!ended.stdout.contains("200000000"), "{ended:?}");
@@ -51,27 +51,27 @@ async fn memory_of_every_kind_counts_and_what_strikes_is_told() {
         assert_eq!(how, Enforcement::PerProcess);
         return;
     }
-    let told = limit_event(&mut limit_events).await;
-    assert_eq!(told.reason, "memory limit 96 MB reached");
-    assert_eq!(told.labels.sandbox, sandbox.target.expected);
-    // What is shared, and files in memory, which belong to no process.
+    let event = limit_event(&mut limit_events).await;
+    assert_eq!(event.reason, "memory limit 96 MB reached");
+    assert_eq!(event.labels.sandbox, sandbox.target.expected);
+    // Shared memory and files in memory, which belong to no process.
     for place in ["/dev/shm", "/tmp", "/home/agent"] {
         let script = format!("head -c 200000000 /dev/zero > {place}/hog; stat -c %s {place}/hog");
         let ended = sandbox.run(request(&["sh", "-c", &script])).await;
         assert!(!ended.stdout.contains("200000000"), "{place}: {ended:?}");
         sandbox.sh(&format!("rm -f {place}/hog")).await;
     }
-    // A file on the disk is kept in memory too, but only as long as there is room.
+    // The page cache of a file on disk counts too, but the kernel can drop it.
     let sandbox = with(&local, "cache", Resources { disk_mb: 256, ..SMALL }).await;
     sandbox.sh("for n in 1 2 3 4 5 6 7 8; do head -c 16000000 /dev/zero > f$n; done").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fork_bomb_meets_its_limit_and_what_strikes_is_told() {
+async fn a_fork_bomb_hits_its_limit_and_that_is_reported() {
     let Some(local) = Local::new().await else { return };
     let mut limit_events = local.provider.subscribe();
     let sandbox = small(&local, "bomb").await;
-    // This shell gives up at the first fork that fails; others try again for seconds.
+    // This shell stops at the first failed fork; others retry for seconds.
     let bomb = "n=0; while [ $n -lt 60 ]; do n=$((n+1)); sleep 1000 & echo $n; done";
     let ended = sandbox.run(request(&["/bin/sh", "-c", bomb])).await;
     let started = ended.stdout.lines().count();
@@ -90,7 +90,7 @@ async fn no_file_becomes_longer_than_the_disk() {
     assert_ne!(ended.code, 0, "{ended:?}");
     let size: u64 = sandbox.sh("stat -c %s f").await.trim().parse().expect("a size");
     assert!(size <= 16 << 20, "{size}");
-    // In an archive it is refused, and whoever unpacks it survives to say so.
+    // In an archive it is refused, and the unpacking process survives to report it.
     let mut archive = tar::Builder::new(Vec::new());
     let mut header = tar::Header::new_ustar();
     header.set_size(20_000_000);
@@ -113,7 +113,7 @@ async fn no_file_becomes_longer_than_the_disk() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn groups_hold_what_the_template_says_and_go_with_the_sandbox() {
-    // One that waits would have groups, too.
+    // Without a warm pool, whose sandboxes would have groups too.
     let Some(local) = Local::with(|config| config.warm_pool = 0).await else { return };
     let how = holds(&local).await;
     let sandbox = small(&local, "group").await;
@@ -136,8 +136,8 @@ async fn groups_hold_what_the_template_says_and_go_with_the_sandbox() {
     assert!(quota == "50000\n" || quota == "50000 100000\n", "{quota}");
     assert_eq!(read(&["memory.limit_in_bytes", "memory.max"]), format!("{}\n", 96 << 20));
     assert_eq!(read(&["pids.max"]), "24\n");
-    // Every process of the sandbox is in it, but its memory is limited only for those who work; and
-    // none can be seen or left from inside.
+    // Every process of the sandbox is in the group, but only the workers' memory is limited; and
+    // no group is visible from inside, or can be left.
     let with = |file: &str| made.iter().find(|dir| dir.join(file).exists()).expect("one has it");
     let (whole, limited) = if with("pids.max").join("rest").exists() {
         (with("pids.max").join("rest"), with("pids.max").join("work"))
@@ -163,7 +163,7 @@ async fn groups_hold_what_the_template_says_and_go_with_the_sandbox() {
     local.provider.delete(call(&sandbox.target)).await.expect("deleted");
     until("the groups' end", || groups(local.dir.path()).is_empty()).await;
 
-    // What a server that was killed has left is found by the next one.
+    // The next server removes the groups of one that was killed.
     let left = made[0].with_file_name(format!(
         "issuebox-{}-left",
         std::fs::read_to_string(local.dir.path().join("identity")).expect("an identity")
@@ -184,7 +184,7 @@ async fn groups_hold_what_the_template_says_and_go_with_the_sandbox() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_limits_are_required_and_can_not_be_enforced_nothing_is_made() {
+async fn with_required_limits_that_can_not_be_enforced_no_sandbox_is_made() {
     let Some(local) = Local::new().await else { return };
     let how = holds(&local).await;
     let missing: Vec<LimitKind> =

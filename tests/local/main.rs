@@ -1,6 +1,6 @@
-//! The `local` provider against this machine's kernel: what a sandbox can and can't do, and what
-//! is left when something is killed. Every test makes real sandboxes; see `common/local.rs` for
-//! what happens where that is not possible.
+//! The `local` provider on this machine's kernel: the rights of a sandbox, and what is left after
+//! kills. Every test makes real sandboxes; `common/local.rs` says what happens on machines that
+//! can't.
 //!
 //! This is a binary of its own because one test starts it again as an ordinary user and runs every
 //! test that is not ignored.
@@ -18,9 +18,11 @@ mod life;
 mod limits;
 mod network;
 mod ports;
+mod processes;
 mod seccomp;
 mod terminal;
 mod tools;
 mod uploads;
 mod warm;
 mod watched;
+mod workload;

@@ -1,4 +1,4 @@
-//! What a sandbox with a network reaches, and what it does not.
+//! The hosts that a sandbox with a network can reach, and those that it can't.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 
 use crate::common::{Local, Sandbox, WAIT, call, request, spec, target};
 
-/// The names that there are.
+/// The known names.
 #[derive(Debug)]
 struct Names(HashMap<&'static str, IpAddr>);
 
@@ -30,7 +30,7 @@ impl Resolve for Names {
     }
 }
 
-/// A provider that knows these names alone.
+/// A provider that resolves only these names.
 async fn local(server: Option<SocketAddr>) -> Option<Local> {
     Local::with(|config| {
         let names = [
@@ -58,7 +58,7 @@ fn allow(hosts: &[String], private: &[SocketAddr]) -> Network {
     Network::Allow { hosts: hosts.collect(), private: private.to_vec() }
 }
 
-/// A server that answers `hello` to whoever sends a line, and tells when a connection has ended.
+/// A server that answers `hello` to each line, and reports when a connection has ended.
 async fn hello() -> (SocketAddr, mpsc::Receiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
     let address = listener.local_addr().expect("bound");
@@ -70,7 +70,7 @@ async fn hello() -> (SocketAddr, mpsc::Receiver<()>) {
                 let mut line = [0; 4096];
                 if matches!(stream.read(&mut line).await, Ok(1..)) {
                     let answer = "HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nhello\n";
-                    // Whoever asked may have gone.
+                    // The client may have gone.
                     let _ = stream.write_all(answer.as_bytes()).await;
                     while matches!(stream.read(&mut line).await, Ok(1..)) {}
                 }
@@ -81,7 +81,7 @@ async fn hello() -> (SocketAddr, mpsc::Receiver<()>) {
     (address, ends)
 }
 
-/// Asks the proxy from inside, and returns all that it answers.
+/// Sends a request to the proxy from inside, and returns the whole answer.
 async fn ask(sandbox: &Sandbox<'_>, target: &str) -> String {
     let script = "exec 3<>/dev/tcp/127.0.0.1/3128 || exit 9
                   printf '%s HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n' \"$1\" >&3
@@ -92,7 +92,7 @@ async fn ask(sandbox: &Sandbox<'_>, target: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_listed_is_reached_and_nothing_else() {
+async fn only_listed_hosts_are_reached() {
     let Some(local) = local(None).await else { return };
     let (at, _ends) = hello().await;
     let port = at.port();
@@ -112,7 +112,7 @@ async fn what_is_listed_is_reached_and_nothing_else() {
         assert!(refused.starts_with("HTTP/1.1 403"), "{target}: {refused}");
         assert!(refused.contains(why), "{target}: {refused}");
     }
-    // Past the proxy there is nothing, also where the proxy would go.
+    // Without the proxy no host is reachable, even one that the proxy allows.
     let script = format!("echo > /dev/tcp/127.0.0.1/{port}");
     let past = sandbox.run(request(&["bash", "-c", &script])).await;
     assert!(past.stderr.contains("refused"), "{past:?}");
@@ -152,14 +152,14 @@ async fn full_reaches_no_private_address_and_never_the_server() {
     ] {
         let refused = ask(&sandbox, &target).await;
         assert!(refused.starts_with("HTTP/1.1 403") && refused.contains(why), "{refused}");
-        // People are told where a name leads, the sandbox is not.
+        // The notice names the address behind a name; the sandbox does not learn it.
         for address in ["127.0.0.1", "10.1.2.3", "169.254"] {
             assert!(!refused.contains(address), "{refused}");
         }
-        let event = events.try_next().expect("it was published before it was answered");
-        let ProviderEvent::Notice(told) = event else { panic!("{event:?}") };
-        assert_eq!(told.sandbox, sandbox.target.expected);
-        assert!(told.text.contains(notice), "{told:?}");
+        let event = events.try_next().expect("the notice precedes the answer");
+        let ProviderEvent::Notice(sent) = event else { panic!("{event:?}") };
+        assert_eq!(sent.sandbox, sandbox.target.expected);
+        assert!(sent.text.contains(notice), "{sent:?}");
     }
     let egress = local.provider.egress().expect("it goes through the server");
     assert_eq!(egress.results[EgressResult::Connected as usize], 1);
@@ -167,16 +167,16 @@ async fn full_reaches_no_private_address_and_never_the_server() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commands_are_told_of_the_proxy_and_may_say_otherwise() {
+async fn commands_get_the_proxy_s_variables_and_may_override_them() {
     let Some(local) = local(None).await else { return };
-    let sandbox = sandbox(&local, "told", Network::Full { private: Vec::new() }).await;
+    let sandbox = sandbox(&local, "variables", Network::Full { private: Vec::new() }).await;
     let proxy = "http://127.0.0.1:3128";
     let script = "for v in HTTP_PROXY HTTPS_PROXY http_proxy https_proxy NO_PROXY no_proxy; do
                   eval echo \"$v=\\$$v\"; done; cat /etc/resolv.conf; ls /etc/ssl/certs >/dev/null";
-    let told = sandbox.sh(script).await;
+    let variables = sandbox.sh(script).await;
     let none = "localhost,127.0.0.1,::1";
     assert_eq!(
-        told,
+        variables,
         format!(
             "HTTP_PROXY={proxy}\nHTTPS_PROXY={proxy}\nhttp_proxy={proxy}\nhttps_proxy={proxy}\n\
              NO_PROXY={none}\nno_proxy={none}\n\
@@ -226,18 +226,21 @@ async fn connections_end_with_the_sandbox_and_a_start_brings_the_proxy_back() {
 
     local.provider.stop(call(&sandbox.target)).await.expect("stopped");
     let ended = tokio::time::timeout(WAIT, ends.recv()).await;
-    ended.expect("the connection must end with the sandbox").expect("told");
+    ended.expect("the connection must end with the sandbox").expect("reported");
 
-    // What it may reach is kept with the object.
+    // The network is stored with the object.
     local.provider.start(call(&sandbox.target)).await.expect("started");
     let ok = ask(&sandbox, &format!("GET http://site.test:{}/", at.port())).await;
     assert!(ok.ends_with("hello\n"), "{ok}");
     local.provider.delete(call(&sandbox.target)).await.expect("deleted");
-    tokio::time::timeout(WAIT, ends.recv()).await.expect("the connection must end").expect("told");
+    tokio::time::timeout(WAIT, ends.recv())
+        .await
+        .expect("the connection must end")
+        .expect("reported");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_host_s_network_is_there_where_it_is_written_out() {
+async fn the_host_s_network_is_available_only_by_template() {
     let Some(local) = local(None).await else { return };
     let (at, _ends) = hello().await;
     let sandbox = sandbox(&local, "host", Network::Host).await;

@@ -19,10 +19,10 @@ async fn connect(
 }
 
 #[tokio::test]
-async fn a_port_on_which_nobody_listens_is_said_to_be_closed() {
+async fn a_port_without_a_server_is_reported_as_closed() {
     let Some(local) = Local::new().await else { return };
     let sandbox = local.sandbox("closed").await;
-    // On the host's loopback somebody does: it is another one.
+    // The host's loopback has a server on this port, but is another interface.
     let outside = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = outside.local_addr().expect("bound").port();
     for port in [port, 1, 65_535] {
@@ -33,7 +33,7 @@ async fn a_port_on_which_nobody_listens_is_said_to_be_closed() {
     assert_eq!(connect(&sandbox, port).await.err(), Some(WorkError::NotRunning));
 }
 
-/// Says back what it is sent, on one address.
+/// Echoes what it receives, on one address.
 const SERVER: &str = "
 import socket, sys
 listener = socket.create_server((sys.argv[1], 3000), family=int(sys.argv[2]), backlog=1)
@@ -59,7 +59,7 @@ async fn a_server_is_reached_on_either_loopback_until_it_or_its_sandbox_ends() {
         let mut stream = connect(&sandbox, 3000).await.expect("connected");
         stream.write_all(b"hello").await.expect("sent");
         let mut got = [0; 5];
-        stream.read_exact(&mut got).await.expect("said back");
+        stream.read_exact(&mut got).await.expect("echoed");
         assert_eq!(&got, b"hello");
         stream.shutdown().await.expect("half closed");
         assert_eq!(stream.read(&mut got).await.expect("its end"), 0);
@@ -72,7 +72,7 @@ async fn a_server_is_reached_on_either_loopback_until_it_or_its_sandbox_ends() {
 
 #[tokio::test]
 #[ignore = "needs python3"]
-async fn a_server_that_accepts_nobody_holds_nobody_up() {
+async fn a_server_that_does_not_accept_blocks_only_its_clients() {
     let Some(local) = Local::new().await else { return };
     let sandbox = local.sandbox("full").await;
     let command = request(&["python3", "-c", SERVER, "127.0.0.1", "2", "sleep"]);
@@ -84,8 +84,8 @@ async fn a_server_that_accepts_nobody_holds_nobody_up() {
             Ok(stream) => held.push(stream),
             Err(error) => break error,
         }
-        assert!(held.len() < 100, "its queue has room for one");
+        assert!(held.len() < 100, "its accept queue is short");
     };
     assert_eq!(refused, WorkError::NotListening);
-    assert_eq!(sandbox.sh("echo on").await, "on\n", "PID 1 waits for nobody");
+    assert_eq!(sandbox.sh("echo on").await, "on\n", "PID 1 is not blocked");
 }

@@ -1,5 +1,5 @@
-//! The system-call filter as it is met from inside: this test's own binary is put into a workspace
-//! and makes the calls there.
+//! The system-call filter as seen from inside: this test binary is copied into a workspace and
+//! makes the calls there.
 
 #![allow(unsafe_code, reason = "system calls are made as a hostile program would make them")]
 
@@ -10,20 +10,19 @@ use issuebox::sandbox::ExecRequest;
 
 use crate::common::{Local, request};
 
-/// The table that the filters are made of: no row of it is to be without a try here.
+/// The filters' own table: each of its rows must be tried here.
 #[allow(dead_code, reason = "it is the filters' own")]
 #[path = "../../src/sandbox/local/inside/seccomp/table.rs"]
 mod table;
 
-/// Set where this binary is to be the hostile program.
+/// Set if this binary is to be the hostile program.
 const INSIDE: &str = "ISSUEBOX_TEST_INSIDE";
 
 const PERM: i32 = libc::EPERM;
 const NOSYS: i32 = libc::ENOSYS;
 
-/// A system call with all that a filter can see of it, and how it must be refused. Arguments are
-/// chosen so that, where there is no filter and no capability is needed, the kernel's own answer
-/// is another.
+/// A system call with its arguments, and the expected refusal. Arguments are chosen so that
+/// without the filter the kernel's own answer would differ, unless a capability is needed.
 type Refused = (&'static str, c_long, [c_long; 4], i32);
 
 const REFUSED: &[Refused] = &[
@@ -47,7 +46,8 @@ const REFUSED: &[Refused] = &[
     ("unshare of files", libc::SYS_unshare, [0x400, 0, 0, 0], PERM),
     ("unshare of users", libc::SYS_unshare, [0x1000_0000, 0, 0, 0], PERM),
     ("setns", libc::SYS_setns, [-1, 0, 0, 0], PERM),
-    // Namespaces without the flag that would make the call valid: EINVAL from the kernel itself.
+    // Namespaces without the flag that would make the call valid: the kernel itself answers
+    // EINVAL.
     ("clone of mounts", libc::SYS_clone, [0x0002_0200, 0, 0, 0], PERM),
     ("clone of cgroups", libc::SYS_clone, [0x0200_0000 | 0x800, 0, 0, 0], PERM),
     ("clone of uts", libc::SYS_clone, [0x0400_0000 | 0x800, 0, 0, 0], PERM),
@@ -73,7 +73,7 @@ const REFUSED: &[Refused] = &[
     ("acct", libc::SYS_acct, [0, 0, 0, 0], PERM),
     ("quotactl", libc::SYS_quotactl, [-1, 0, 0, 0], PERM),
     ("quotactl_fd", libc::SYS_quotactl_fd, [-1, 0, 0, 0], PERM),
-    // Its length, which anybody may ask for where the kernel's log is not restricted.
+    // Reads the length, which any process may do if the kernel's log is not restricted.
     ("syslog", libc::SYS_syslog, [10, 0, 0, 0], PERM),
     ("clock_settime", libc::SYS_clock_settime, [-1, 0, 0, 0], PERM),
     ("settimeofday", libc::SYS_settimeofday, [0, 0, 0, 0], PERM),
@@ -107,15 +107,15 @@ const REFUSED: &[Refused] = &[
     ("getpid of x32", 0x4000_0027, [0, 0, 0, 0], NOSYS),
 ];
 
-/// Runs inside: makes every call and says what came of each.
+/// Runs inside: makes every call and prints each result.
 #[test]
 fn calls_from_inside() {
     if std::env::var_os(INSIDE).is_none() {
         return;
     }
     for (name, number, [a, b, c, d], _) in REFUSED {
-        // SAFETY: no argument is an address that anything could be written to. A `clone` that is
-        // not refused ends at once.
+        // SAFETY: no argument is an address that could be written to. A `clone` that is not
+        // refused ends at once.
         let made = unsafe { libc::syscall(*number, *a, *b, *c, *d, 0, 0) };
         let error = std::io::Error::last_os_error();
         if made == 0 && name.starts_with("clone of") {
@@ -125,7 +125,7 @@ fn calls_from_inside() {
     }
 }
 
-/// Whether one of the calls above is this one, with such arguments and this answer.
+/// Whether a call above is this one, with matching arguments and this answer.
 fn is_tried(call: &table::SystemCall, answer: i32, fits: impl Fn(&[u64; 4]) -> bool) -> bool {
     let own = table::Processor::OWN.expect("a processor that sandboxes run on");
     let Some(number) = call.number(own) else { return true };
@@ -142,12 +142,12 @@ fn every_row_of_the_table_is_tried() {
         }
     }
     for flag in table::NAMESPACES {
-        let is_asked = |arguments: &[u64; 4]| arguments[0] & flag != 0;
-        assert!(is_tried(&table::CLONE, PERM, is_asked), "the namespace {flag:#x} has no try");
+        let is_matching = |arguments: &[u64; 4]| arguments[0] & flag != 0;
+        assert!(is_tried(&table::CLONE, PERM, is_matching), "the namespace {flag:#x} has no try");
     }
     for request in table::TERMINAL_TRICKS {
-        let is_asked = |arguments: &[u64; 4]| arguments[1] == request;
-        assert!(is_tried(&table::IOCTL, PERM, is_asked), "ioctl {request:#x} has no try");
+        let is_matching = |arguments: &[u64; 4]| arguments[1] == request;
+        assert!(is_tried(&table::IOCTL, PERM, is_matching), "ioctl {request:#x} has no try");
     }
     assert!(is_tried(&table::LIMITS, PERM, |arguments| arguments[0] != 0 && arguments[2] != 0));
     for call in table::SOCKETS {
@@ -175,8 +175,9 @@ async fn every_denied_call_is_refused_inside() {
         .await;
     assert_eq!(ended.code, 0, "{ended:?}");
     for (name, _, _, refused) in REFUSED {
-        let said = ended.stdout.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
-        assert_eq!(said, Some(&*refused.to_string()), "{name}: {}", ended.stdout);
+        let result =
+            ended.stdout.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+        assert_eq!(result, Some(&*refused.to_string()), "{name}: {}", ended.stdout);
     }
     let status = sandbox.sh("grep -w Seccomp: /proc/self/status").await;
     assert_eq!(status, "Seccomp:\t2\n");
@@ -197,7 +198,7 @@ async fn a_call_by_the_32_bit_entrance_is_killed() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs git, node, npm, python3, a C compiler and script"]
-async fn what_people_work_with_works_under_the_filter() {
+async fn common_tools_work_under_the_filter() {
     let Some(local) = Local::new().await else { return };
     let sandbox = local.sandbox("work").await;
     let commit = "git init -q r && cd r && echo x > f && git add f && \
@@ -213,7 +214,7 @@ async fn what_people_work_with_works_under_the_filter() {
                   print(m.Pool(2).map(abs, [-1, -2])); \
                   print(s.run(['echo', 'ran'], capture_output=True, text=True).stdout); \
                   pty.spawn(['tty']); a, b = os.openpty(); print(os.ttyname(b))";
-    for (tool, script, says) in [
+    for (tool, script, output) in [
         ("git", commit.to_owned(), "x\n"),
         ("node", format!("node -e {}", quoted(worker)), "worker"),
         ("npm", "npm --version && npm init -y".to_owned(), "\"name\""),
@@ -232,7 +233,7 @@ async fn what_people_work_with_works_under_the_filter() {
         assert!(found, "{tool} must be installed where a sandbox finds it");
         let ended = sandbox.run(request(&["sh", "-c", &script])).await;
         assert_eq!(ended.code, 0, "{tool}: {ended:?}");
-        assert!(ended.stdout.contains(says), "{tool}: {ended:?}");
+        assert!(ended.stdout.contains(output), "{tool}: {ended:?}");
     }
 }
 

@@ -24,7 +24,7 @@ async fn open(sandbox: &Sandbox<'_>, request: TerminalRequest) -> Result<Screen,
     Ok(Screen { terminal, shown: Vec::new(), code: None })
 }
 
-/// A terminal, and what it has shown.
+/// A terminal, and its output so far.
 struct Screen {
     terminal: Terminal,
     shown: Vec<u8>,
@@ -38,17 +38,17 @@ impl Screen {
 
     async fn keys(&self, bytes: &[u8]) {
         let bytes = Bytes::copy_from_slice(bytes);
-        self.terminal.input.send(bytes).await.expect("somebody takes it");
+        self.terminal.input.send(bytes).await.expect("taken");
     }
 
     async fn does(&self, control: TerminalControl) {
-        self.terminal.control.send(control).await.expect("somebody does it");
+        self.terminal.control.send(control).await.expect("done");
     }
 
-    /// Takes the next event; whether there was one.
+    /// Takes the next event; returns whether there was one.
     async fn take(&mut self) -> bool {
         let event = tokio::time::timeout(WAIT, self.terminal.events.recv()).await;
-        match event.unwrap_or_else(|_| panic!("nothing more came after {:?}", self.text())) {
+        match event.unwrap_or_else(|_| panic!("no more output after {:?}", self.text())) {
             Some(TerminalEvent::Output(bytes)) => self.shown.extend(bytes),
             Some(TerminalEvent::Exit { code }) => self.code = Some(code),
             None => return false,
@@ -56,14 +56,14 @@ impl Screen {
         true
     }
 
-    /// Looks until it shows this.
+    /// Reads until the output contains this.
     async fn shows(&mut self, text: &str) {
         while !self.text().contains(text) {
             assert!(self.take().await, "it ended without {text:?}: {:?}", self.text());
         }
     }
 
-    /// Looks until it ends; the exit code.
+    /// Reads until the end; returns the exit code.
     async fn exited(&mut self) -> Option<i32> {
         while self.take().await {}
         self.code
@@ -81,7 +81,7 @@ async fn a_command_has_a_terminal_of_the_sandboxs_own() {
     let text = screen.text();
     let lines = ["/dev/pts/0", "30 100", " iutf8", "xterm", "/dev/pts/0 /dev/pts/ptmx", "typed"];
     assert_eq!(text.lines().collect::<Vec<_>>(), lines);
-    assert_eq!(sandbox.sh("ls /dev/pts").await, "ptmx\n", "it is gone with its command");
+    assert_eq!(sandbox.sh("ls /dev/pts").await, "ptmx\n", "the terminal ends with its command");
     let login = TerminalRequest { command: TerminalRequest::login_shell(), ..request(&[]) };
     let mut screen = open(&sandbox, login).await.expect("it starts");
     screen.keys(b"echo $((40+2)) $0; exit 3\n").await;
@@ -103,7 +103,7 @@ async fn keys_sizes_and_signals_reach_the_command() {
     assert_eq!(screen.exited().await, Some(130));
     let script = "while read -r line; do echo \"got <$line>\"; done; echo end";
     let mut screen = open(&sandbox, request(&["sh", "-c", script])).await.expect("it starts");
-    // A character arrives whole however it is cut, and is erased whole.
+    // A split character arrives whole, and is erased whole.
     for piece in [&b"a\xc3"[..], b"\xa4\xe2\x82", b"\xac\x7f!\n"] {
         screen.keys(piece).await;
     }
@@ -119,7 +119,7 @@ async fn keys_sizes_and_signals_reach_the_command() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_terminal_that_nobody_has_open_for_a_moment_is_one_for_who_opens_it_next() {
+async fn a_terminal_that_is_closed_for_a_moment_can_be_opened_again() {
     let Some(local) = Local::new().await else { return };
     let sandbox = local.sandbox("moment").await;
     let script = "echo first; exec 3>&- < /dev/null > /dev/null 2>&1; touch closed; \
@@ -135,16 +135,16 @@ async fn a_terminal_that_nobody_has_open_for_a_moment_is_one_for_who_opens_it_ne
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_hangs_up_ends_the_session_whatever_it_ignores() {
+async fn a_hang_up_ends_the_session_even_if_it_ignores_sighup() {
     let Some(local) = Local::new().await else { return };
     let sandbox = local.sandbox("hup").await;
     for script in [
         "sleep TIME",
         "trap '' HUP; sleep TIME",
-        // The leader goes by itself, and leaves one in its session that does not.
+        // The leader ends by itself, and leaves a process in its session that does not.
         "(trap '' HUP; sleep TIME) & echo begun; wait",
     ] {
-        // Many at once: what PID 1 hears first of one, its end or its hang-up, must not matter.
+        // Many at once: PID 1 may see a leader's end or its hang-up first, and both must work.
         let mark = marker();
         let script = format!("echo begun; {}", script.replace("TIME", &mark));
         let mut screens = Vec::new();
@@ -158,24 +158,24 @@ async fn who_hangs_up_ends_the_session_whatever_it_ignores() {
         drop(screens);
         until("the sessions have ended", || processes_with(&mark).is_empty()).await;
     }
-    // It said goodbye, so the signal came first.
+    // Its trap ran, so the signal came first.
     let script = "trap 'echo hung up > note; exit' HUP; echo begun; while :; do sleep 0.01; done";
     let mut screen = open(&sandbox, request(&["sh", "-c", script])).await.expect("it starts");
     screen.shows("begun").await;
     drop(screen);
-    let said = "until [ -s note ]; do sleep 0.01; done; cat note";
-    assert_eq!(sandbox.sh(said).await, "hung up\n");
+    let note = "until [ -s note ]; do sleep 0.01; done; cat note";
+    assert_eq!(sandbox.sh(note).await, "hung up\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unread_terminal_holds_up_its_command_alone() {
+async fn an_unread_terminal_blocks_only_its_command() {
     let Some(local) = Local::new().await else { return };
     let sandbox = local.sandbox("unread").await;
     let yes = open(&sandbox, request(&["yes"])).await.expect("it starts");
-    // Nobody reads what is typed here.
+    // No process reads the input here.
     let deaf = open(&sandbox, request(&["sh", "-c", "stty raw; exec sleep 1000"])).await;
     let deaf = deaf.expect("it starts");
-    until("nothing more is taken", || {
+    until("the input is full", || {
         while deaf.terminal.input.try_send(Bytes::from(vec![b'x'; 65_536])).is_ok() {}
         deaf.terminal.input.capacity() == 0 && yes.terminal.events.len() >= 16
     })
@@ -183,8 +183,8 @@ async fn an_unread_terminal_holds_up_its_command_alone() {
     assert_eq!(sandbox.sh("echo others go on").await, "others go on\n");
     let mut screen = open(&sandbox, request(&["echo", "hi"])).await.expect("it starts");
     assert_eq!(screen.exited().await, Some(0));
-    // What waits in it keeps no signal back, in either direction; nor is one a key there, which a raw
-    // terminal would not take for a signal.
+    // Full buffers block no signal, in either direction; nor is a signal a key here, which a raw
+    // terminal would not interpret.
     for mut full in [deaf, yes] {
         full.does(TerminalControl::Signal(TerminalSignal::Interrupt)).await;
         assert_eq!(full.exited().await, Some(130));
@@ -192,7 +192,7 @@ async fn an_unread_terminal_holds_up_its_command_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_that_was_written_before_the_end_is_shown_and_what_comes_later_is_not_waited_for() {
+async fn output_before_the_end_is_shown_and_later_output_is_not_waited_for() {
     let Some(local) = Local::new().await else { return };
     let sandbox = local.sandbox("end").await;
     for _ in 0..20 {
@@ -207,12 +207,12 @@ async fn all_that_was_written_before_the_end_is_shown_and_what_comes_later_is_no
     }
     let script = "trap '' HUP; yes & echo begun";
     let mut screen = open(&sandbox, request(&["sh", "-c", script])).await.expect("it starts");
-    assert_eq!(screen.exited().await, Some(0), "a background process does not keep it");
+    assert_eq!(screen.exited().await, Some(0), "a background process does not delay the end");
     let error = open(&sandbox, request(&["no-such-command"])).await.err();
     assert_eq!(error, Some(WorkError::CannotStart("no-such-command: command not found".into())));
     let mut screen = open(&sandbox, request(&["sleep", "1000"])).await.expect("it starts");
     sandbox.provider.stop(call(&sandbox.target)).await.expect("stopped");
-    // Whether it was ended before the sandbox went is a race; that it ended is not.
+    // Whether the command or the sandbox ends first is a race; that it ends is not.
     screen.exited().await;
     let error = open(&sandbox, request(&["true"])).await.err();
     assert_eq!(error, Some(WorkError::NotRunning));

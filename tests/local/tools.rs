@@ -1,8 +1,8 @@
-//! Tools that fetch things, as they are, through the proxy: git, npm, pip and cargo from a server of
-//! this test's own, and the CLI of an agent from the registry that this machine is configured for.
+//! Tools that download, unchanged, through the proxy: git, npm, pip and cargo from a server of
+//! this test, and an agent's CLI from this machine's configured registry.
 //!
-//! The server is a directory behind plain HTTP. None of the tools is told of the proxy but by the
-//! environment that every command has.
+//! The server is a directory behind plain HTTP. The tools know the proxy only from the environment
+//! that every command has.
 
 use std::fs;
 use std::io::{self, BufRead};
@@ -21,10 +21,10 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::common::{Ended, Local, Sandbox, collect, request, spec, target};
 
-/// How long a tool may take.
+/// The timeout of a tool.
 const TOOL_WAIT: Duration = Duration::from_secs(300);
 
-/// Every name is this machine.
+/// Resolves every name to this machine.
 #[derive(Debug)]
 struct Here;
 
@@ -35,7 +35,7 @@ impl Resolve for Here {
     }
 }
 
-/// A directory that is served as `http://site.test:PORT/`.
+/// A directory served as `http://site.test:PORT/`.
 pub struct Site {
     dir: tempfile::TempDir,
     at: SocketAddr,
@@ -63,14 +63,14 @@ impl Site {
         format!("http://site.test:{}/{path}", self.at.port())
     }
 
-    /// Puts a file there.
+    /// Writes a file.
     fn put(&self, name: &str, content: impl AsRef<[u8]>) {
         let path = self.path(name);
         fs::create_dir_all(path.parent().expect("below the root")).expect("made");
         fs::write(path, content).expect("written");
     }
 
-    /// Runs a command of this machine in the directory, and returns what it wrote.
+    /// Runs a command of this machine in the directory, and returns its output.
     pub fn run(&self, command: &str) -> String {
         let out = Command::new("sh").args(["-ec", command]).current_dir(self.dir.path()).output();
         let out = out.expect("a shell");
@@ -79,7 +79,7 @@ impl Site {
     }
 }
 
-/// Answers one request with the file of that path, or that of the directory.
+/// Answers one request with the file of that path, or with the directory's index.
 async fn answer(mut stream: TcpStream, root: PathBuf) {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -112,7 +112,7 @@ pub async fn local() -> Option<Local> {
     Local::with(|config| config.resolver = Arc::new(Here)).await
 }
 
-/// A sandbox that may reach the site and nothing else.
+/// A sandbox that may reach only the site.
 pub async fn sandbox<'a>(local: &'a Local, name: &str, network: Network) -> Sandbox<'a> {
     let mut spec = spec(name, name);
     spec.template.network = network;
@@ -126,24 +126,24 @@ fn only(site: &Site) -> Network {
     only_at("site.test", site.at)
 }
 
-/// A host that may be reached where it is.
+/// A host that may be reached at a private address.
 pub fn only_at(host: &str, at: SocketAddr) -> Network {
     let host = AllowedHost::parse(&format!("{host}:{}", at.port())).expect("an entry");
     Network::Allow { hosts: vec![host], private: vec![at] }
 }
 
-/// Runs a script that may take its time.
+/// Runs a script with a long timeout.
 pub async fn run(sandbox: &Sandbox<'_>, script: &str, env: &[(&str, &str)]) -> Ended {
     let env = env.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
     let request = ExecRequest { env, ..request(&["sh", "-ec", script]) };
     let execution = sandbox.exec(request).await.expect("started");
     let ended = tokio::time::timeout(TOOL_WAIT, collect(execution)).await;
-    let ended = ended.expect("must end").expect("must say how it ended");
+    let ended = ended.expect("in time").expect("its end");
     assert_eq!(ended.code, 0, "{script}: {ended:?}");
     ended
 }
 
-/// Puts a repository with one commit there, as `repo.git`.
+/// Makes a repository with one commit, as `repo.git`.
 pub fn repository(site: &Site) {
     site.run(
         "git init -q -b main work; echo hello > work/file; git -C work add file
@@ -154,7 +154,7 @@ pub fn repository(site: &Site) {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs git; run by .ci/run"]
-async fn git_clones_what_is_allowed() {
+async fn git_clones_from_an_allowed_host() {
     let Some(local) = local().await else { return };
     let site = Site::new().await;
     repository(&site);
@@ -167,7 +167,7 @@ async fn git_clones_what_is_allowed() {
     assert!(refused.stdout.contains("403"), "{refused:?}");
 }
 
-/// A Python program of this machine that serves a site's directory, and says on which port.
+/// A Python program on this machine that serves a site's directory, and prints its port.
 pub struct Program {
     child: Child,
     pub at: SocketAddr,
@@ -185,7 +185,7 @@ impl Program {
             .expect("started");
         let mut port = String::new();
         let stdout = child.stdout.take().expect("piped");
-        io::BufReader::new(stdout).read_line(&mut port).expect("it says where");
+        io::BufReader::new(stdout).read_line(&mut port).expect("its port");
         let port: u16 = port.trim().parse().expect("a port");
         Self { child, at: SocketAddr::from((Ipv4Addr::LOCALHOST, port)) }
     }
@@ -199,7 +199,7 @@ impl Drop for Program {
     }
 }
 
-/// Serves a site's directory as `https://site.test:PORT/`, with a certificate of its own.
+/// Serves a site's directory as `https://site.test:PORT/`, with its own certificate.
 fn https(site: &Site) -> Program {
     site.run(
         "openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -days 2 \
@@ -229,7 +229,7 @@ async fn git_clones_over_tls() {
     let script = format!("git clone -q {url} repo; cat repo/file");
     let env = [("GIT_SSL_CAINFO", "/workspace/authority.pem")];
     assert_eq!(run(&sandbox, &script, &env).await.stdout, "hello\n");
-    // The proxy is a tunnel: without the authority there is nobody to trust.
+    // The proxy is a tunnel: without the authority the certificate is not trusted.
     let refused = run(&sandbox, &format!("! git clone -q {url} other 2>&1"), &[]).await;
     assert!(refused.stdout.contains("certificate"), "{refused:?}");
 }
@@ -240,7 +240,7 @@ async fn npm_installs_from_an_allowed_registry() {
     let Some(local) = local().await else { return };
     let site = Site::new().await;
     site.put("package/package.json", r#"{"name":"left","version":"1.0.0","main":"index.js"}"#);
-    site.put("package/index.js", "module.exports = 'it is installed'");
+    site.put("package/index.js", "module.exports = 'installed'");
     site.run("tar czf left-1.0.0.tgz package");
     let tarball = site.url("left-1.0.0.tgz");
     site.put(
@@ -256,7 +256,7 @@ async fn npm_installs_from_an_allowed_registry() {
         npm ci --silent --no-audit --no-fund
         node -p 'require(\"left\")'";
     let ended = run(&sandbox, script, &[("npm_config_registry", &site.url(""))]).await;
-    assert_eq!(ended.stdout, "it is installed\n", "{ended:?}");
+    assert_eq!(ended.stdout, "installed\n", "{ended:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -270,7 +270,7 @@ async fn pip_installs_from_an_allowed_index() {
 import zipfile
 wheel = zipfile.ZipFile('{wheel}', 'w')
 info = 'left-1.0.0.dist-info/'
-wheel.writestr('left.py', 'says = \"it is installed\"')
+wheel.writestr('left.py', 'text = \"installed\"')
 wheel.writestr(info + 'METADATA', 'Metadata-Version: 2.1\\nName: left\\nVersion: 1.0.0\\n')
 wheel.writestr(info + 'WHEEL', 'Wheel-Version: 1.0\\nGenerator: t\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n')
 wheel.writestr(info + 'RECORD', 'left.py,,\\n' + info + 'METADATA,,\\n' + info + 'WHEEL,,\\n' + info + 'RECORD,,\\n')
@@ -281,10 +281,10 @@ END"
     let sandbox = sandbox(&local, "pip", only(&site)).await;
     let script = "/usr/bin/python3 -m venv v
         v/bin/pip install --quiet --trusted-host site.test left
-        v/bin/python -c 'import left; print(left.says)'";
+        v/bin/python -c 'import left; print(left.text)'";
     let env = [("PIP_INDEX_URL", &*site.url("simple")), ("PIP_DISABLE_PIP_VERSION_CHECK", "1")];
     let ended = run(&sandbox, script, &env).await;
-    assert_eq!(ended.stdout, "it is installed\n", "{ended:?}");
+    assert_eq!(ended.stdout, "installed\n", "{ended:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -294,7 +294,7 @@ async fn cargo_builds_with_a_crate_from_an_allowed_registry() {
     let site = Site::new().await;
     let manifest = "[package]\nname = \"left\"\nversion = \"1.0.0\"\nedition = \"2021\"\n";
     site.put("left-1.0.0/Cargo.toml", manifest);
-    site.put("left-1.0.0/src/lib.rs", "pub const SAYS: &str = \"it is built\";");
+    site.put("left-1.0.0/src/lib.rs", "pub const TEXT: &str = \"built\";");
     site.run("tar czf left-1.0.0.crate left-1.0.0");
     let checksum = site.run("sha256sum left-1.0.0.crate | cut -d' ' -f1");
     let download = site.url("{crate}-{version}.crate");
@@ -310,7 +310,7 @@ async fn cargo_builds_with_a_crate_from_an_allowed_registry() {
     let script = "export PATH=/workspace/rust/bin:$PATH
         mkdir -p app/src .cargo; cd app
         printf '[package]\\nname = \"app\"\\nversion = \"0.1.0\"\\nedition = \"2021\"\\n[dependencies]\\nleft = \"1\"\\n' > Cargo.toml
-        echo 'fn main() { println!(\"{}\", left::SAYS) }' > src/main.rs
+        echo 'fn main() { println!(\"{}\", left::TEXT) }' > src/main.rs
         cargo build --quiet; target/debug/app";
     let registry = format!("sparse+{}", site.url("index/"));
     let env = [("CARGO_HOME", "/workspace/.cargo")];
@@ -320,10 +320,10 @@ async fn cargo_builds_with_a_crate_from_an_allowed_registry() {
     sandbox.sh("mkdir -p .cargo").await;
     sandbox.write(b".cargo/config.toml", &config).await.expect("written");
     let ended = run(&sandbox, script, &env).await;
-    assert_eq!(ended.stdout, "it is built\n", "{ended:?}");
+    assert_eq!(ended.stdout, "built\n", "{ended:?}");
 }
 
-/// Puts this machine's toolchain into a workspace, as anybody would bring tools along: as an archive.
+/// Copies this machine's toolchain into a workspace, as an archive like a user would.
 async fn bring_rust(site: &Site, sandbox: &Sandbox<'_>) {
     let root = site.run("rustc --print sysroot");
     let host = site.run("rustc -vV | sed -n 's/^host: //p'");
@@ -361,7 +361,7 @@ async fn an_agent_s_cli_from_npm_starts() {
     let registry = String::from_utf8(registry.stdout).expect("text").trim().to_owned();
     let host = registry.split("://").nth(1).and_then(|rest| rest.split('/').next());
     let host = host.expect("an address");
-    // It may be one of this network's own, at an address that is not public.
+    // The registry may be in this network, at a private address.
     let private = (host, 443).to_socket_addrs().expect("it is known here").collect();
     let hosts = vec![AllowedHost::parse(host).expect("a host")];
     let network = Network::Allow { hosts, private };
@@ -369,7 +369,7 @@ async fn an_agent_s_cli_from_npm_starts() {
     let script =
         "npm install --loglevel=error --no-audit --no-fund --prefix cli @anthropic-ai/claude-code
         cli/node_modules/.bin/claude --version";
-    // Where the registry has a certificate of this machine's own authority.
+    // The registry may have a certificate of this machine's own authority.
     let authorities = "/etc/ssl/certs/ca-certificates.crt";
     let env = [("npm_config_registry", &*registry), ("NODE_EXTRA_CA_CERTS", authorities)];
     let ended = run(&sandbox, script, &env).await;

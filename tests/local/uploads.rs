@@ -1,5 +1,4 @@
-//! What is put into a workspace from outside: that it keeps to the sandbox's limits, and leaves
-//! nothing of its own behind.
+//! Uploads into a workspace: they respect the sandbox's limits, and leave no temporary files.
 
 use bytes::Bytes;
 use issuebox::sandbox::{Enforcement, Lifecycle, LimitKind, WorkError, Workspace, WorkspacePath};
@@ -9,7 +8,7 @@ use tokio::sync::mpsc;
 use super::files::unpack;
 use crate::common::{Local, Sandbox, call, spec, target};
 
-/// A sandbox whose files may have 16 MiB.
+/// A sandbox whose files may be 16 MiB long.
 async fn small<'a>(local: &'a Local, name: &str) -> Sandbox<'a> {
     let mut spec = spec(name, name);
     spec.template.resources = Resources { disk_mb: 16, ..spec.template.resources };
@@ -38,18 +37,18 @@ async fn a_file_is_no_longer_than_a_command_could_make_it() {
     assert_eq!(error, Err(WorkError::Refused(named.into())));
     let Err(WorkError::Refused(why)) = unpack(&sandbox, b"", archive_of_zeros(TOO_LONG)).await
     else {
-        panic!("must be refused");
+        panic!("the write must be refused");
     };
-    // Where the disk as a whole is limited, that is met a little earlier.
+    // If the disk as a whole is limited, that limit is hit a little earlier.
     let holds = local.provider.health().await.limits;
     let is_whole = holds[&LimitKind::Disk] == Enforcement::Enforced;
     let reason = if is_whole { "no space left on device" } else { named };
     assert!(why.contains(reason), "{why}");
-    assert_eq!(sandbox.sh("ls -A; cat file").await, "file\nold", "nothing of either is left");
+    assert_eq!(sandbox.sh("ls -A; cat file").await, "file\nold", "no part of either is left");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_killed_on_its_way_leaves_nothing() {
+async fn a_killed_upload_leaves_nothing() {
     let Some(local) = Local::new().await else { return };
     let sandbox = local.sandbox("killed").await;
     sandbox.sh("head -c 3000000 /dev/zero > big; echo old > packed; echo old > file; echo own > .issuebox-new-1-0").await;
@@ -63,13 +62,13 @@ async fn what_is_killed_on_its_way_leaves_nothing() {
     let read = local.provider.read_file(sandbox.target.clone(), path(b"big"), part);
     let mut read = read.await.expect("opened");
     let half = async {
-        // More than a pipe holds: the file is being made.
+        // More than a pipe holds: the file is being written.
         unpacking.send(Ok(Bytes::copy_from_slice(&archive[..300_000]))).await.expect("taken");
         writing.send(Ok(Bytes::from(vec![0; 300_000]))).await.expect("taken");
         drop((unpacking.reserve().await, writing.reserve().await));
         let mut kill = call(&sandbox.target);
         kill.force = true;
-        // Nobody who has a file open keeps the sandbox from ending.
+        // An open file does not keep the sandbox from ending.
         local.provider.stop(kill).await.expect("stopped");
         drop((unpacking, writing));
     };
@@ -79,7 +78,7 @@ async fn what_is_killed_on_its_way_leaves_nothing() {
     while let Some(piece) = read.chunks.recv().await {
         last = Some(piece);
     }
-    assert_eq!(last, Some(Err("the sandbox is not running".into())), "it is not the whole file");
+    assert_eq!(last, Some(Err("the sandbox is not running".into())), "the file is incomplete");
     local.provider.start(call(&sandbox.target)).await.expect("started");
     let found = sandbox.sh("rm big; ls -A; cat packed file .issuebox-new-1-0").await;
     assert_eq!(found, ".issuebox-new-1-0\nfile\npacked\nold\nold\nown\n");

@@ -1,4 +1,4 @@
-//! Sandboxes that are up before anybody asks: who gets them, who does not, and where they go.
+//! The warm pool: which creates get its sandboxes, and how these end.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -12,7 +12,7 @@ use issuebox::types::{InstanceId, Network, ObjectState, Timestamp};
 
 use crate::common::{Local, Sandbox, config, groups, spec, target, until};
 
-/// What waits has a directory that has no name yet.
+/// The directories of warm sandboxes, which have no name yet.
 fn unnamed(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir.join("making")).expect("a directory").flatten();
     entries.map(|entry| entry.path()).collect()
@@ -22,10 +22,10 @@ fn inode(path: impl AsRef<Path>) -> u64 {
     fs::metadata(path).expect("is there").ino()
 }
 
-/// Waits until a sandbox waits, and tells which.
+/// Waits until the pool holds one sandbox, and returns the inode of its directory.
 async fn waits(local: &Local) -> u64 {
     let is_alone = || local.provider.waiting() == 1 && unnamed(local.dir.path()).len() == 1;
-    until("a sandbox that waits", is_alone).await;
+    until("a warm sandbox", is_alone).await;
     match &*unnamed(local.dir.path()) {
         [directory] => inode(directory),
         other => panic!("one waits, not {other:?}"),
@@ -37,7 +37,7 @@ async fn make(local: &Local, name: &str) -> (Object, u64) {
     (object, inode(local.dir.path().join("objects").join(name)))
 }
 
-/// Who has the lock of a sandbox holds it until nothing of that runs.
+/// The sandbox's lock is held until its last process has ended.
 async fn nothing_runs(directory: &Path) {
     let path = directory.join("lock");
     until("its end", || {
@@ -49,20 +49,20 @@ async fn nothing_runs(directory: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_next_of_the_same_make_gets_what_waits_and_it_is_like_any_other() {
+async fn the_next_create_of_the_same_make_gets_the_warm_sandbox() {
     let Some(local) = Local::new().await else { return };
     let (first, _) = make(&local, "first").await;
     let waiting = waits(&local).await;
     let listed = local.provider.list(InstanceId::trusted("instance-1")).await.expect("listed");
-    assert_eq!(listed, [first], "nobody's sandbox is in no list");
+    assert_eq!(listed, [first], "no list contains a warm sandbox");
     let (second, directory) = make(&local, "second").await;
     assert_eq!(directory, waiting);
     assert_eq!(second.state, ObjectState::Running);
-    let again = local.provider.create(spec("second", "second")).await.expect("it is there");
+    let again = local.provider.create(spec("second", "second")).await.expect("it exists");
     assert_eq!(again, second);
     let sandbox = Sandbox { provider: &local.provider, target: target(&second) };
     assert_eq!(sandbox.sh("echo mine > f; cat f; ls -A | wc -l; id -u").await, "mine\n1\n1000\n");
-    // It has been up: it starts again with what it had.
+    // It counts as made: it starts again with its data.
     let call = || crate::common::call(&sandbox.target);
     local.provider.stop(call()).await.expect("stopped");
     local.provider.start(call()).await.expect("started");
@@ -71,7 +71,7 @@ async fn the_next_of_the_same_make_gets_what_waits_and_it_is_like_any_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_of_another_make_is_not_given_away_nor_one_whose_name_is_taken() {
+async fn another_make_or_a_taken_name_gets_no_warm_sandbox() {
     let Some(local) = Local::new().await else { return };
     make(&local, "first").await;
     let waiting = waits(&local).await;
@@ -89,7 +89,7 @@ async fn one_of_another_make_is_not_given_away_nor_one_whose_name_is_taken() {
         local.provider.create(spec).await.expect("made");
         assert_ne!(inode(path), waiting);
         until(
-            "one of the make that was asked for last",
+            "one of the last requested make",
             || matches!(&*unnamed(local.dir.path()), [one] if inode(one) != waiting),
         )
         .await;
@@ -100,17 +100,17 @@ async fn one_of_another_make_is_not_given_away_nor_one_whose_name_is_taken() {
     late.deadline = Timestamp::from_unix_ms(0);
     let waiting = waits(&local).await;
     local.provider.create(late).await.expect_err("too late");
-    assert_eq!(waits(&local).await, waiting, "it waits again");
+    assert_eq!(waits(&local).await, waiting, "it is back in the pool");
     assert!(!local.dir.path().join("objects/late").exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_was_ended_is_not_given_away_and_goes() {
+async fn a_warm_sandbox_that_ended_is_not_assigned_and_is_removed() {
     let Some(local) = Local::new().await else { return };
     make(&local, "first").await;
     let waiting = waits(&local).await;
     let [directory] = &*unnamed(local.dir.path()) else { panic!("one waits") };
-    // Whoever holds its lock is its launcher, or PID 1.
+    // The lock is held by its launcher or its PID 1.
     let held_by = |pid: &str| {
         let fds = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
         fds.filter_map(|fd| fs::read_link(fd.path()).ok()).any(|to| to == directory.join("lock"))
@@ -120,12 +120,12 @@ async fn one_that_was_ended_is_not_given_away_and_goes() {
     let mut ended = 0;
     for pid in names.filter(|name| held_by(name)) {
         let pid = pid.parse().ok().and_then(rustix::process::Pid::from_raw).expect("a process");
-        // The launcher's end may have ended the other.
+        // The launcher's end may have ended PID 1 too.
         ended +=
             usize::from(rustix::process::kill_process(pid, rustix::process::Signal::KILL).is_ok());
     }
     if ended == 0 {
-        // Only root sees the files of processes that are not dumpable.
+        // Only root can read the descriptors of processes that are not dumpable.
         assert!(!rustix::process::geteuid().is_root());
         return;
     }
@@ -138,7 +138,7 @@ async fn one_that_was_ended_is_not_given_away_and_goes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn none_waits_where_none_is_to_and_nothing_is_left_of_one() {
+async fn a_disabled_pool_stays_empty_and_a_closed_one_leaves_nothing() {
     let Some(local) = Local::with(|config| config.warm_pool = 0).await else { return };
     make(&local, "first").await;
     make(&local, "second").await;

@@ -3,9 +3,8 @@
 
 use bytes::Bytes;
 use issuebox::sandbox::{
-    Capability, Enforcement, LimitKind, OUTPUT_KEPT_MIN, Offset, Overflow, PortAccess, ProcessId,
-    ProcessSpec, Signal, StdinMode, Target, TerminalEvent, TerminalRequest, TerminalSize,
-    WorkError,
+    Capability, Enforcement, LimitKind, Offset, Overflow, PortAccess, ProcessId, ProcessSpec,
+    Signal, StdinMode, Target, TerminalEvent, TerminalRequest, TerminalSize, WorkError,
 };
 use issuebox::types::ExternalId;
 use tokio::sync::mpsc;
@@ -78,7 +77,7 @@ fn cat() -> ProcessSpec {
         env: Vec::new(),
         stdin: StdinMode::Open,
         timeout: None,
-        keep: OUTPUT_KEPT_MIN,
+        keep: 1 << 20,
         overflow: Overflow::Wait,
     }
 }

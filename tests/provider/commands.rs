@@ -26,7 +26,7 @@ async fn output_is_exact_however_it_is_cut(subject: &Subject) {
     let target = subject.target().await;
     for len in [0, 1, 4_095, 65_537, 1_000_003] {
         let bytes: Vec<u8> = (0..len).map(|n: u32| (n * 7 + n / 256) as u8).collect();
-        let call = ExecRequest { stdin: Bytes::from(bytes.clone()), ..request(&["cat"]) };
+        let call = ExecRequest { stdin: Bytes::from(bytes.clone()).into(), ..request(&["cat"]) };
         let execution = subject.provider.processes.exec(target.clone(), call).await;
         let ended = ended(execution.expect("started")).await;
         assert_eq!((ended.stdout.len(), ended.exit), (bytes.len(), Some((0, false))));
@@ -67,7 +67,7 @@ async fn twenty_commands_at_once_do_not_mix(subject: &Subject) {
     let target = subject.target().await;
     let run = async |n: usize| {
         let text = format!("{n} ").repeat(1_000 + n);
-        let call = ExecRequest { stdin: Bytes::from(text.clone()), ..request(&["cat"]) };
+        let call = ExecRequest { stdin: Bytes::from(text.clone()).into(), ..request(&["cat"]) };
         let execution = subject.provider.processes.exec(target.clone(), call).await;
         let ended = ended(execution.expect("started")).await;
         assert!(ended.stdout == text.as_bytes(), "of {n}");
@@ -121,7 +121,7 @@ async fn nothing_sleeps(subject: &Subject, target: &issuebox::sandbox::Target, a
 
 async fn a_command_that_needs_no_input_need_not_read_it(subject: &Subject) {
     let target = subject.target().await;
-    let stdin = Bytes::from(vec![b'x'; 4 << 20]);
+    let stdin = Bytes::from(vec![b'x'; 4 << 20]).into();
     let call = ExecRequest { stdin, ..request(&["echo", "unread"]) };
     let execution = subject.provider.processes.exec(target.clone(), call).await;
     let ended = tokio::time::timeout(WAIT, ended(execution.expect("started"))).await;

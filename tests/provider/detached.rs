@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use issuebox::sandbox::{
-    Capability, ENDED_KEPT, OUTPUT_KEPT_MIN, Offset, OutputStream, Overflow, ProcessEvent,
-    ProcessExit, ProcessId, ProcessOutput, ProcessSpec, Signal, StdinMode, Target, WorkError,
+    Capability, ENDED_KEPT, Offset, OutputStream, Overflow, ProcessEvent, ProcessExit, ProcessId,
+    ProcessOutput, ProcessSpec, Signal, StdinMode, Target, WorkError,
 };
 use issuebox::types::SandboxId;
 
@@ -79,7 +79,7 @@ fn spec(command: &[&str]) -> ProcessSpec {
         env: Vec::new(),
         stdin: StdinMode::Empty,
         timeout: None,
-        keep: OUTPUT_KEPT_MIN,
+        keep: 1 << 20,
         overflow: Overflow::DropOldest,
     }
 }
@@ -255,7 +255,7 @@ async fn a_process_whose_time_is_up_is_killed_and_says_so(subject: &Subject) {
 async fn the_oldest_output_is_dropped_and_the_gap_is_named(subject: &Subject) {
     let Some(detached) = Detached::of(subject).await else { return };
     const LEN: u64 = 20_000_000;
-    let keep = OUTPUT_KEPT_MIN;
+    let keep = 1 << 20;
     let command = ["head", "-c", &LEN.to_string(), "/dev/zero"];
     let id = detached.spawn(ProcessSpec { keep, ..spec(&command) }).await;
     assert_eq!(detached.wait(&id).await.expect("it waits for no reader").code, 0);
@@ -271,7 +271,7 @@ async fn the_oldest_output_is_dropped_and_the_gap_is_named(subject: &Subject) {
 async fn output_that_must_not_be_lost_waits_for_a_reader(subject: &Subject) {
     let Some(detached) = Detached::of(subject).await else { return };
     const LEN: u64 = 20_000_000;
-    let (keep, overflow) = (OUTPUT_KEPT_MIN, Overflow::Wait);
+    let (keep, overflow) = (256 << 10, Overflow::Wait);
     let command = ["head", "-c", &LEN.to_string(), "/dev/zero"];
     let id = detached.spawn(ProcessSpec { keep, overflow, ..spec(&command) }).await;
     // A reader that goes away and comes back where it was.

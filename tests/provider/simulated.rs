@@ -184,7 +184,7 @@ async fn a_call_for_another_sandbox_changes_nothing() {
         command: vec!["true".into()],
         cwd: None,
         env: vec![],
-        stdin: bytes::Bytes::new(),
+        stdin: bytes::Bytes::new().into(),
         timeout: None,
     };
     let ran = provider.exec(target(&object, "s1"), exec).await;
@@ -355,7 +355,7 @@ async fn exec_writes_its_arguments_back_while_it_runs() {
             command: command.iter().map(|word| (*word).into()).collect(),
             cwd: None,
             env: vec![],
-            stdin: bytes::Bytes::from_static(b"not read"),
+            stdin: bytes::Bytes::from_static(b"not read").into(),
             timeout: None,
         };
         provider.exec(target(&object, "s1"), request)

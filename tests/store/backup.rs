@@ -3,10 +3,10 @@
 use crate::store_issues;
 use futures_util::future::join_all;
 use issuebox::issue::state::Goal;
-use issuebox::issue::{Issue, IssueState};
+use issuebox::issue::{Cleanup, CleanupAction, Effect, Issue, IssueState};
 use issuebox::store::sqlite::SqliteStore;
-use issuebox::store::{PageAsk, Store};
-use issuebox::types::{Hold, HoldScope, HomeId, SandboxId};
+use issuebox::store::{NewEffect, PageAsk, Store, Write};
+use issuebox::types::{ExternalId, Hold, HoldScope, HomeId, ProviderName, SandboxId};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 
@@ -47,24 +47,38 @@ async fn nothing_is_under_way_after_a_restore_and_all_else_is_as_it_was() {
     let store = SqliteStore::open(&data).expect("opens");
     let writes = before.iter().map(|issue| store.commit(store_issues::only(issue.clone())));
     assert!(join_all(writes).await.into_iter().all(|written| written.is_ok()));
+    let cleanup = Cleanup {
+        provider: ProviderName::trusted("simulated"),
+        external_id: ExternalId::trusted("orphan"),
+        expected: SandboxId::trusted("gone"),
+        action: CleanupAction::Remove,
+    };
+    let effect = NewEffect {
+        home: HomeId(1),
+        effect: Effect::CleanUp(cleanup),
+        due_at: store_issues::at(1),
+    };
+    let write = Write { effects: vec![effect], ..Write::default() };
+    assert_eq!(store.commit(write).await, Ok(()));
     SqliteStore::backup(&data, &file).expect("copied");
     let now = store_issues::at(5_000);
     let (reason, by) = ("restored".to_owned(), "a person".to_owned());
     let hold = Hold { scope: HoldScope::Server, reason, since: now, by, followed_to: None };
     SqliteStore::restore(&new, &file, &hold, now).expect("restored");
     let store = SqliteStore::open(&new).expect("opens");
+    assert_eq!(store.effect_counts().await, Ok(vec![]), "what was to be done may be wrong by now");
     for issue in before {
         let after = store.load(issue.home).await.expect("reads").expect("is there");
         let ask = PageAsk { limit: 9, cursor: None };
-        let told = store.timeline(issue.home, &ask).await.expect("reads").items;
+        let entries = store.timeline(issue.home, &ask).await.expect("reads").items;
         if !would_go_on(&issue.state) {
-            assert_eq!((after, told.len()), (issue, 0));
+            assert_eq!((after, entries.len()), (issue, 0));
             continue;
         }
         assert!(!would_go_on(&after.state), "{after:?}");
         let id = |issue: &Issue| issue.state.record().map(|record| record.id.clone());
         assert_eq!((id(&after), after.version), (id(&issue), issue.version + 1));
-        assert_eq!((told[0].from, told[0].to), (issue.state.phase(), after.state.phase()));
-        assert_eq!(told[0].cause, "restore");
+        assert_eq!((entries[0].from, entries[0].to), (issue.state.phase(), after.state.phase()));
+        assert_eq!(entries[0].cause, "restore");
     }
 }

@@ -9,7 +9,8 @@ use std::process::{Command, Stdio};
 
 use crate::store_suite::World;
 use crate::{
-    store_deliveries_suite, store_issues, store_lists_suite, store_scope_suite, store_suite,
+    store_deliveries_suite, store_instructions_suite, store_issues, store_lists_suite,
+    store_outbox_suite, store_scope_suite, store_suite,
 };
 use futures_util::future::join_all;
 use issuebox::store::sqlite::{OpenError, SqliteStore};
@@ -97,11 +98,11 @@ keeps_the_contract! {
     a_numbered_name_knows_the_repository_it_was_given_for,
     a_name_in_another_repository_is_another_name,
     issues_are_found_by_what_is_around_them,
-    wishes_take_turns_by_repository,
+    pending_starts_take_turns_by_repository,
     holds_are_kept_until_they_are_released,
-    strays_keep_when_they_were_first_seen,
+    orphans_keep_when_they_were_first_seen,
     a_provider_has_one_identity,
-    deleted_sandboxes_are_told_from_others,
+    deleted_sandboxes_are_distinguished_from_others,
     reserved_numbers_are_not_given_to_homes,
 }
 
@@ -115,6 +116,23 @@ keeps_the_contract! {
     old_deliveries_are_pruned_and_young_or_pending_ones_never,
     many_are_pruned_in_bites,
     old_rows_of_timelines_are_pruned,
+}
+
+keeps_the_contract! {
+    store_instructions_suite:
+    instructions_come_back_as_they_were_in_order,
+    an_instruction_is_stored_with_its_delivery_or_not_at_all,
+    instructions_outlive_their_deliveries_until_the_issue_is_deleted,
+    a_home_that_gives_way_leaves_its_instructions_to_the_other,
+}
+
+keeps_the_contract! {
+    store_outbox_suite:
+    an_effect_is_recorded_with_its_state_or_not_at_all,
+    effects_of_a_home_come_one_after_the_other,
+    a_newer_effect_of_the_same_key_takes_the_place_of_the_older,
+    an_effect_stays_until_it_is_done,
+    a_newer_epoch_fences_the_outbox,
 }
 
 #[test]

@@ -6,10 +6,14 @@ mod contract;
 mod migration;
 #[path = "../common/store_deliveries_suite.rs"]
 mod store_deliveries_suite;
+#[path = "../common/store_instructions_suite.rs"]
+mod store_instructions_suite;
 #[path = "../common/store_issues.rs"]
 mod store_issues;
 #[path = "../common/store_lists_suite.rs"]
 mod store_lists_suite;
+#[path = "../common/store_outbox_suite.rs"]
+mod store_outbox_suite;
 #[path = "../common/store_scope_suite.rs"]
 mod store_scope_suite;
 #[path = "../common/store_suite.rs"]

@@ -4,8 +4,9 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::store_issues::{numbered, only, running};
-use issuebox::issue::{IssueState, Scope};
+use crate::store_issues::{delivery, numbered, only, running};
+use issuebox::issue::instruction::InstructionSource;
+use issuebox::issue::{Instruction, IssueState, Scope};
 use issuebox::store::sqlite::SqliteStore;
 use issuebox::store::{
     DeliveryFilter, DeliveryRow, DeliveryState, LookAsk, NumberedHome, PageAsk, Store,
@@ -125,11 +126,26 @@ async fn a_database_of_version_1_keeps_all_it_has() {
     assert_eq!(store.epoch().0, 10);
     assert!(store.next_home() > HomeId(3));
     assert_eq!(store.holds().await, Ok(vec![]));
+    assert_eq!(store.instructions(HomeId(1), 0, 10).await, Ok(vec![]));
+    assert_eq!(store.effect_counts().await, Ok(vec![]));
     let mut next = running(&one);
     next.facts.repository_id = Some(6);
     let mut write = only(next);
     write.aliases = vec![numbered(HomeId(1))];
+    write.delivery = Some(delivery(77, Some(HomeId(1))));
+    let instruction = Instruction {
+        source: InstructionSource::Issue,
+        author: None,
+        sender: None,
+        as_of: Timestamp::from_unix_ms(0),
+        title: None,
+        text: "fix it".into(),
+    };
+    write.instruction = Some(instruction.clone());
     assert_eq!(store.commit(write).await, Ok(()));
+    let instructions = store.instructions(HomeId(1), 0, 10).await.expect("reads");
+    let instructions = instructions.into_iter().map(|row| row.instruction);
+    assert_eq!(instructions.collect::<Vec<_>>(), [instruction]);
     assert_eq!(store.homes(&of_repository, None, 10).await, Ok(vec![HomeId(2)]));
 }
 

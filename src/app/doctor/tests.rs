@@ -9,7 +9,7 @@ fn config(data: &Path, more: &[(&str, &str)]) -> Config {
     let vars = more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let overrides =
         Overrides { listen: Some("127.0.0.1:0".to_owned()), data: Some(data.to_owned()) };
-    Config::load(None, vars, overrides).expect("is right").config
+    providers::load_config(None, vars, overrides).expect("is right").config
 }
 
 /// Asserts a check's state and parts of its texts.
@@ -58,7 +58,7 @@ fn a_store_is_whole_and_of_a_known_layout() {
     let dir = tempfile::tempdir().expect("a directory");
     is(&store(dir.path()).0, CheckState::Broken, "no database", "issuebox restore");
     let open = SqliteStore::open(dir.path()).expect("opens");
-    is(&store(dir.path()).0, CheckState::Right, "whole", "");
+    is(&store(dir.path()).0, CheckState::Right, "intact", "");
     assert!(SqliteStore::is_in_use(dir.path()).expect("readable"));
     drop(open);
     assert!(!SqliteStore::is_in_use(dir.path()).expect("readable"));
@@ -119,26 +119,8 @@ fn every_provider_that_a_template_names_is_tried() {
         ("ISSUEBOX__TEMPLATES__DEFAULT__PROVIDER", "simulated"),
         ("ISSUEBOX__PROVIDERS__SIMULATED__DIR", simulated.to_str().expect("UTF-8")),
     ];
-    let checks = provider::look(&config(dir.path(), &vars));
+    let checks = providers::check(&config(dir.path(), &vars));
     assert_eq!(checks.len(), 1);
-    is(&checks[0], CheckState::Noted, "nothing runs", "provider = \"local\"");
-    assert!(!simulated.exists(), "nothing is made");
-    let mut gone = config(dir.path(), &vars);
-    gone.providers.simulated.unavailable = true;
-    is(&provider::look(&gone)[0], CheckState::Broken, "outage", "remove that key");
-
-    // A file at the directory's path, or above it.
-    fs::write(&simulated, "").expect("written");
-    let below = simulated.join("a");
-    for wrong in [&simulated, &below] {
-        let vars =
-            [vars[0], ("ISSUEBOX__PROVIDERS__SIMULATED__DIR", wrong.to_str().expect("UTF-8"))];
-        let checks = provider::look(&config(dir.path(), &vars));
-        is(
-            &checks[0],
-            CheckState::Broken,
-            "simulated is not a directory",
-            "providers.simulated.dir",
-        );
-    }
+    assert_eq!(checks[0].what, "provider simulated");
+    is(&checks[0], CheckState::Noted, "nothing runs", "another provider");
 }

@@ -6,11 +6,11 @@ use crate::types::inert;
 
 use super::flood::Answers;
 use crate::cli::output::Screen;
-use crate::cli::wire::Sandbox;
+use crate::cli::wire::ApiSandbox;
 
 /// A sandbox, and a command's output in it if it runs.
 pub(super) struct DemoSandbox {
-    pub sandbox: Sandbox,
+    pub sandbox: ApiSandbox,
     pub said: Option<String>,
 }
 

@@ -25,7 +25,7 @@ use tokio_tungstenite::tungstenite::{self, Bytes, Message};
 
 use super::outlet::Outlet;
 use super::{ExecArgs, ended, exit_code};
-use crate::cli::Session;
+use crate::cli::CliSession;
 use crate::cli::client::{ApiRequest, WebSocket};
 use crate::cli::failure::CliFailure;
 use crate::cli::raw::{RawMode, read_keys};
@@ -50,7 +50,7 @@ enum TerminalEnd {
     Signalled(i32),
 }
 
-pub(super) async fn run(session: &mut Session<'_>, args: ExecArgs) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(session: &mut CliSession<'_>, args: ExecArgs) -> anyhow::Result<ExitCode> {
     if !isatty(stdin()) {
         return Err(CliFailure::Usage {
             message: "standard input is not a terminal".to_owned(),

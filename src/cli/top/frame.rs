@@ -4,7 +4,7 @@ use unicode_width::UnicodeWidthChar;
 
 use crate::cli::output::Screen;
 use crate::cli::table::age;
-use crate::cli::wire::Sandbox;
+use crate::cli::wire::ApiSandbox;
 use crate::types::{Timestamp, inert};
 
 use super::state::{KEPT_MAX, TopView};
@@ -109,7 +109,7 @@ fn attention(state: &TopView, size: Size, screen: &Screen) -> Vec<String> {
 }
 
 /// The reason of the sandbox's phase, inert.
-fn why(sandbox: &Sandbox) -> String {
+fn why(sandbox: &ApiSandbox) -> String {
     let failure = sandbox.failure.as_ref().map(|failure| failure.message.as_str());
     inert(failure.or(sandbox.reason.as_deref()).unwrap_or("-")).into_owned()
 }
@@ -135,7 +135,7 @@ fn header(size: Size) -> String {
 }
 
 fn row(
-    sandbox: &Sandbox,
+    sandbox: &ApiSandbox,
     size: Size,
     screen: &Screen,
     now: Timestamp,

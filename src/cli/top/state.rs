@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::cli::wire::{Changed, Sandbox};
+use crate::cli::wire::{ApiSandbox, Changed};
 
 use super::keys::Key;
 
@@ -24,7 +24,7 @@ pub(super) struct System {
 #[derive(Debug)]
 pub(super) enum ViewUpdate {
     /// The whole list; it replaces the previous one.
-    All(Vec<Sandbox>),
+    All(Vec<ApiSandbox>),
     Changed(Box<Changed>),
     System(System),
     /// The stream of changes is connected.
@@ -48,7 +48,7 @@ pub(super) struct TopView {
     pub system: System,
     /// Why the stream of changes is not connected; `None` while it is.
     pub lost: Option<String>,
-    sandboxes: HashMap<String, Sandbox>,
+    sandboxes: HashMap<String, ApiSandbox>,
     /// The selected sandbox by id, so that the selection follows it when rows move.
     pub selected: Option<String>,
     pub filter: String,
@@ -103,15 +103,15 @@ impl TopView {
     }
 
     /// Failed sandboxes, the latest first.
-    pub fn failed(&self) -> Vec<&Sandbox> {
+    pub fn failed(&self) -> Vec<&ApiSandbox> {
         latest_first(self.sandboxes.values().filter(|s| has_failed(s)))
     }
 
     /// Sandboxes that match the filter, the latest change first.
-    pub fn shown(&self) -> Vec<&Sandbox> {
+    pub fn shown(&self) -> Vec<&ApiSandbox> {
         let wanted = self.filter.to_lowercase();
         let has = |text: &str| text.to_lowercase().contains(&wanted);
-        let passes = |s: &&Sandbox| {
+        let passes = |s: &&ApiSandbox| {
             let more = [&s.issue_title, &s.reason];
             wanted.is_empty()
                 || has(s.phase_word())
@@ -150,12 +150,12 @@ impl TopView {
     }
 }
 
-fn has_failed(sandbox: &Sandbox) -> bool {
+fn has_failed(sandbox: &ApiSandbox) -> bool {
     // A failing delete stays in the phase `deleting`.
     sandbox.failure.is_some()
 }
 
-fn latest_first<'a>(sandboxes: impl Iterator<Item = &'a Sandbox>) -> Vec<&'a Sandbox> {
+fn latest_first<'a>(sandboxes: impl Iterator<Item = &'a ApiSandbox>) -> Vec<&'a ApiSandbox> {
     let mut all: Vec<_> = sandboxes.collect();
     // Timestamps of one format and zone sort as text.
     all.sort_unstable_by(|a, b| (&b.phase_since, &b.id).cmp(&(&a.phase_since, &a.id)));

@@ -6,10 +6,13 @@ use std::sync::Arc;
 use tracing::Span;
 
 use crate::issue::event::EventMeta;
-use crate::issue::{Cleanup, Issue, ProviderCall, Reply};
-use crate::store::{DeliveryRow, DeliveryState};
-use crate::types::{AccountName, Alias, DeliveryId, HomeId, Repository, Timestamp};
+use crate::issue::{Commit, Issue, ProviderCall, Reply};
+use crate::store::{CommitError, DeliveryRow, DeliveryState};
+use crate::types::{
+    AccountName, Alias, DeliveryId, HomeId, Phase, Repository, Sandbox, TimelineEntry, Timestamp,
+};
 
+use crate::engine::admission::QuotaReservation;
 use crate::engine::api::Change;
 use crate::engine::mailbox::{Answered, ReplySender, Unanswered};
 
@@ -25,19 +28,22 @@ pub(super) struct StepOutput {
     pub answered: Answered,
     pub change: Option<Change>,
     pub call: Option<ProviderCall>,
-    pub cleanup: Option<Cleanup>,
+    /// The outbox of the store has something new.
+    pub records_effects: bool,
     pub due: Option<Timestamp>,
     /// Its create was asked for beside the commit.
     pub is_fast_create: bool,
-    /// It is what the hurried create led to.
+    /// It is what the answer to the fast create led to.
     pub ends_fast_create: bool,
-    /// The event that it comes of, for logs and traces.
+    /// The slot under the quotas that its sandbox was given.
+    pub reservation: Option<QuotaReservation>,
+    /// The event that led to it, for logs and traces.
     pub span: Span,
 }
 
 impl StepOutput {
-    /// What leads to nothing: an answer that leaves once everything before it is durable.
-    pub fn of_nothing(issue: &Issue, reply: Option<ReplySender>) -> Self {
+    /// An answer alone, which leaves once everything before it is durable.
+    pub fn of_no_step(issue: &Issue, reply: Option<ReplySender>) -> Self {
         let sandbox = issue.sandbox().map(Arc::new);
         Self {
             number: 0,
@@ -49,19 +55,20 @@ impl StepOutput {
             answered: Answered { reply: Reply::Nothing, duplicate: false, moved: false, sandbox },
             change: None,
             call: None,
-            cleanup: None,
+            records_effects: false,
             due: None,
             is_fast_create: false,
             ends_fast_create: false,
+            reservation: None,
             span: Span::current(),
         }
     }
 }
 
-/// Answers whoever waits, where somebody does.
+/// Sends an answer if a caller waits for it.
 pub(super) fn answer(reply: Option<ReplySender>, answer: Result<Answered, Unanswered>) {
     if let Some(reply) = reply {
-        // A caller that went away: what it asked for is done all the same.
+        // If the caller went away, what it asked for is done all the same.
         drop(reply.send(answer));
     }
 }
@@ -81,12 +88,64 @@ pub(super) fn delivery_row(meta: &EventMeta<'_>, home: HomeId) -> Option<Deliver
     })
 }
 
-/// The names that outputs which never leave had claimed.
-pub(super) fn names_left(outbox: VecDeque<Box<StepOutput>>) -> Vec<(AccountName, Vec<Alias>)> {
-    outbox.into_iter().map(|output| (output.account, output.durable_aliases)).collect()
+/// The row with what the step answered.
+pub(super) fn with_result(row: DeliveryRow, reply: &Reply) -> DeliveryRow {
+    match reply {
+        Reply::Delivered(result) => {
+            DeliveryRow { applied: result.applied, reason: result.reason.clone(), ..row }
+        }
+        Reply::Nothing
+        | Reply::Ensured { .. }
+        | Reply::OtherPlace
+        | Reply::Accepted
+        | Reply::AlreadyAbsent
+        | Reply::Denied(_)
+        | Reply::Merged { .. }
+        | Reply::Refused(_) => row,
+    }
 }
 
-/// The name that an issue's repository had before a step, and the one it has since, where it is the
+/// What a commit changes, as it is published.
+pub(super) fn change(commit: &Commit, sandbox: Option<Arc<Sandbox>>) -> Change {
+    let Commit { issue, aliases, ended, timeline, .. } = commit;
+    let new_ids = aliases.iter().filter_map(|alias| match alias {
+        Alias::Issue(id) => Some(id.clone()),
+        Alias::Numbered(..) => None,
+    });
+    Change {
+        home: issue.home,
+        account: issue.account.clone(),
+        version: issue.version,
+        aliases: new_ids.collect(),
+        names_go_to: issue.merged_into,
+        placed_as_of: issue.facts.placed_as_of,
+        sandbox,
+        ended: ended.clone().map(Arc::new),
+        entry_command: entry_command(issue, timeline),
+        timeline: timeline.clone(),
+    }
+}
+
+/// The names that outputs had claimed which never leave. Whether their commits landed is unknown,
+/// so that their slots are kept until the successor has loaded.
+pub(super) fn names_left(outbox: VecDeque<Box<StepOutput>>) -> Vec<(AccountName, Vec<Alias>)> {
+    let left = |output: Box<StepOutput>| {
+        output.reservation.into_iter().for_each(QuotaReservation::keep);
+        (output.account, output.durable_aliases)
+    };
+    outbox.into_iter().map(left).collect()
+}
+
+/// Whether a commit that ended like this is certain not to be stored, and no other activation of
+/// the home can have stored one in between.
+pub(super) const fn is_not_stored(error: &CommitError) -> bool {
+    match error {
+        CommitError::DuplicateDelivery | CommitError::AliasTaken | CommitError::Overloaded => true,
+        CommitError::Fenced | CommitError::Failed(_) => false,
+    }
+}
+
+/// The name that an issue's repository had before a step, and the one it has since, if it is the
 /// same repository.
 pub(super) fn renamed<'a>(
     before: &'a Issue,
@@ -98,4 +157,16 @@ pub(super) fn renamed<'a>(
     // Mostly it is the same word, which is seen without folding it.
     let differ = from != to && from.folded() != to.folded();
     (is_the_same && differ).then_some((from, to))
+}
+
+/// The command of an issue's template, if its sandbox came up in this step.
+fn entry_command(issue: &Issue, timeline: &[TimelineEntry]) -> Vec<String> {
+    let came_up = |entry: &TimelineEntry| {
+        matches!(entry.from, Some(Phase::Creating | Phase::Starting))
+            && entry.to == Some(Phase::Running)
+    };
+    match issue.state.record() {
+        Some(record) if timeline.iter().any(came_up) => record.template.workload.command.clone(),
+        Some(_) | None => Vec::new(),
+    }
 }

@@ -32,8 +32,8 @@ impl Capacity {
     }
 }
 
-/// Where a sandbox would be made or started: where the one is that there is, or else by the template
-/// that was asked for, now or before.
+/// The provider at which a sandbox would be created or started: that of the sandbox that there is, or
+/// else of the template that was asked for, now or before.
 fn provider_of<'a>(
     issue: &'a Issue,
     event: &EventMeta<'a>,
@@ -49,7 +49,7 @@ fn provider_of<'a>(
         | IssueState::Starting { record, .. }
         | IssueState::Failed { record, .. } => Some(&record.template),
     };
-    let wished =
+    let pending =
         issue.pending_start.as_ref().and_then(|pending_start| pending_start.template.as_ref());
-    &there.or(event.template).or(wished).unwrap_or(default).provider
+    &there.or(event.template).or(pending).unwrap_or(default).provider
 }

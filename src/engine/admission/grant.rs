@@ -8,12 +8,12 @@ use crate::engine::environment::Environment;
 use crate::engine::mailbox::{ActorMessage, ActorSender};
 use crate::issue::IssueEvent;
 
-/// How many wishes are looked at in one round.
+/// How many pending starts are looked at in one round.
 const ROUND_LEN_MAX: usize = 1_000;
-/// PendingStarts are looked at this often even where nothing is known to have changed.
+/// Pending starts are looked at this often even if nothing is known to have changed.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
-/// Grants wishes as places come free and holds are released, for ever.
+/// Grants pending starts as quota comes free and holds are released, for ever.
 pub(in crate::engine) async fn run(
     env: Arc<Environment>,
     admission: Arc<Admission>,
@@ -32,7 +32,7 @@ pub(in crate::engine) async fn run(
                     actors.send(home, &message).await;
                 }
             }
-            Err(error) => tracing::error!(%error, "what waits could not be read"),
+            Err(error) => tracing::error!(%error, "failed to load pending start requests"),
         }
         let again = env.now().after(LOOK_AGAIN);
         tokio::select! {

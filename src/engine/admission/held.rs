@@ -1,8 +1,8 @@
 //! What is held, and by which hold: the part of admission that people decide.
 //!
-//! A hold is found by what it names. Names change: an issue may turn out to have the id that is
-//! held, and a repository that is held may be renamed. The brake must not come off by that, so that
-//! ids are followed to their homes, and a repository's hold to its new name.
+//! A hold is found by what it names. Names change: an issue may turn out to have the id that is held, and
+//! a repository that is held may be renamed. The brake must not come off by that, so ids are followed to
+//! their homes, and a repository's hold to its new name.
 
 use std::collections::HashMap;
 
@@ -58,8 +58,7 @@ impl HoldIndex {
         }
     }
 
-    /// A home has these ids now; and where it turned out to be the same issue as another one, that
-    /// one has all that it had.
+    /// A home has these ids now. If it was merged into another one, that one has all its ids.
     pub fn named(&mut self, home: HomeId, ids: &[IssueId], goes_to: Option<HomeId>) {
         // Whatever is held by an id has its hold here.
         if self.holds.is_empty() {
@@ -84,7 +83,7 @@ impl HoldIndex {
 
     /// A repository has another name: what is to be put on so that a hold on it holds it under that
     /// as well. That is the hold under the new name, and the one that it follows from, which says
-    /// from now on that it was followed; nothing where it is not held, or was followed before.
+    /// from now on that it was followed; nothing if it is not held, or was followed before.
     ///
     /// The old name stays held too: it may be given to another repository, and only a person says
     /// that one may run. Issues learn the new name one by one, and some much later: a hold that was
@@ -92,7 +91,7 @@ impl HoldIndex {
     pub fn followed(&self, from: &Repository, to: &Repository) -> Vec<Hold> {
         let on = |name: &Repository| self.holds.get(&HoldScope::Repository(name.clone()));
         let Some(mut hold) = on(from) else { return Vec::new() };
-        // From where it has been followed to by now. Names can go round in a circle.
+        // From the name to which it was followed last. Names can go round in a circle.
         for _ in 0..self.holds.len() {
             match &hold.followed_to {
                 None => break,

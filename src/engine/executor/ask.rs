@@ -8,7 +8,7 @@ use crate::sandbox::{
 };
 use crate::types::{AccountName, ExternalId, Generation, HomeId, InstanceId, IssueId, Mode};
 
-/// Speaks one call to the provider, and translates its answer.
+/// Makes one call to the provider, and translates its answer.
 pub(super) async fn ask(
     provider: &dyn Lifecycle,
     instance: &InstanceId,
@@ -81,7 +81,7 @@ fn labels(
     }
 }
 
-/// Who asks, as far as objects tell.
+/// The home that asks, as the labels of objects name it.
 struct Asking<'a> {
     instance: &'a InstanceId,
     home: HomeId,
@@ -90,7 +90,7 @@ struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    /// The lifecycle's view of an object: whose it is, as far as this home is concerned.
+    /// The lifecycle's view of an object, with its owner if that is this home.
     fn seen(&self, object: Object) -> ObservedObject {
         let is_ours = |labels: &Labels| labels.home == self.home || self.is_lost(labels);
         let owner = object
@@ -106,8 +106,8 @@ impl Asking<'_> {
         ObservedObject { external_id: object.external_id, owner, state: object.state }
     }
 
-    /// Whether it is of a create in fast mode for this very issue whose record was lost together
-    /// with its home's number. The first commit of a home claims the id that its objects are
+    /// Whether it is of a fast create for this very issue whose record was lost together with its
+    /// home's number. The first commit of a home claims the id that its objects are
     /// labelled with, so no other home that was ever stored has it.
     fn is_lost(&self, labels: &Labels) -> bool {
         labels.mode == Mode::Fast

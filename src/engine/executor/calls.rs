@@ -18,9 +18,9 @@ use crate::issue::{ProviderCall, Verb};
 use crate::sandbox::{Lifecycle, ProviderError};
 use crate::types::{HomeId, InstanceId, ProviderName, Timestamp};
 
-/// Creates under way at once for one provider, where nothing else is configured. More wait for
-/// their turn, at most half of the time that they have; then they queue up again, and no try is
-/// spent.
+/// Creates under way at once for one provider, if nothing else is configured. More wait for their
+/// turn, at most half of the time that they have; then they queue up again without spending a
+/// try.
 const CREATES_MAX: usize = 64;
 /// The same for all other calls, so that a slow create never holds up a look, a stop or a delete.
 const OTHERS_MAX: usize = 64;
@@ -79,7 +79,7 @@ impl ProviderCalls {
         self.providers.get(name)
     }
 
-    /// How the providers' circuit breakers stand, by name.
+    /// The state of the providers' circuit breakers, by name.
     pub fn breakers(&self) -> Vec<(ProviderName, BreakerView)> {
         let mut all: Vec<_> =
             self.providers.iter().map(|(n, b)| (n.clone(), b.breaker.view())).collect();
@@ -87,8 +87,12 @@ impl ProviderCalls {
         all
     }
 
-    /// Whether a provider can be reached, and is who it was.
-    async fn may_ask(&self, name: &ProviderName, bounded: &Bounded) -> Result<(), NotAsked> {
+    /// Whether a provider can be reached and has the identity that it had.
+    pub(super) async fn may_ask(
+        &self,
+        name: &ProviderName,
+        bounded: &Bounded,
+    ) -> Result<(), NotAsked> {
         let breaker = &bounded.breaker;
         breaker.admit(self.env.clock.as_ref(), name).await?;
         let Err(why) = self.identities.confirm(name).await else { return Ok(()) };
@@ -99,7 +103,7 @@ impl ProviderCalls {
     }
 
     /// Asks the provider, when it is this call's turn. Of a create in fast mode, `record` is how its
-    /// record ends: where that is refused, it is not asked any more.
+    /// record ends: if that is refused, the provider is not asked any more.
     pub async fn perform(
         &self,
         home: HomeId,
@@ -126,7 +130,7 @@ impl ProviderCalls {
         let Some(Ok(Ok(_turn))) = futures_util::future::OptionFuture::from(turn).await else {
             return Err(CallError::NotAsked(NotAsked::NoTurn));
         };
-        // While this waited for its turn it may have become unreachable, or somebody else.
+        // While this waited, the provider may have become unreachable, or another one.
         self.may_ask(&name, bounded).await.map_err(CallError::NotAsked)?;
         if is_refused() {
             return Err(CallError::NotAsked(NotAsked::NoTurn));
@@ -138,9 +142,9 @@ impl ProviderCalls {
             biased;
             result = guarded => result.unwrap_or_else(|_| {
                 tracing::error!(home = home.0, provider = %name, "a provider call panicked");
-                // It may have got as far as asking: what came of it is unknown.
+                // It may have got as far as asking: the outcome is unknown.
                 Err(CallError::Unavailable {
-                    message: "the call to it ended in a panic; see the log".into(),
+                    message: "the call panicked; see the log".into(),
                     retry_after: None,
                 })
             }),
@@ -156,19 +160,21 @@ impl ProviderCalls {
     }
 }
 
-/// Does work with a provider until the deadline; says what went wrong, a panic included.
-pub(in crate::engine) async fn guarded<T>(
+/// Does work with a provider until the deadline. An error includes a panic and no answer in time:
+/// what came of them is unknown.
+pub(in crate::engine) async fn guarded_call<T>(
     env: &Environment,
     deadline: Timestamp,
     work: impl Future<Output = Result<T, ProviderError>>,
-) -> Result<T, String> {
+) -> Result<T, ProviderError> {
     let work = AssertUnwindSafe(Box::pin(work)).catch_unwind();
     tokio::select! {
         biased;
-        result = work => match result {
-            Ok(done) => done.map_err(|error| error.to_string()),
-            Err(_) => Err("the call to it ended in a panic; see the log".into()),
-        },
-        () = env.clock.sleep_until(deadline) => Err("no answer in time".into()),
+        result = work => result.unwrap_or_else(|_| {
+            Err(ProviderError::unavailable("the call panicked; see the log"))
+        }),
+        () = env.clock.sleep_until(deadline) => {
+            Err(ProviderError::unavailable("no answer in time"))
+        }
     }
 }

@@ -1,9 +1,9 @@
 //! One slot for each home: at most one call of it is under way.
 //!
-//! A newer call waits behind the one that is under way, and takes the place of one that waits
-//! already: whoever asked again has given up what it asked before. The lifecycle asks again while
-//! a call is held only where a person forced a delete; and the removal of what is no sandbox of the
-//! home any more, like a sweep's look, holds the slot without the lifecycle's knowing.
+//! A newer call waits behind the one that is under way, and replaces one that waits already: the
+//! lifecycle has given up what it asked before. The lifecycle asks again while a call is held only
+//! when a person forced a delete. The clean-up of orphans and a sweep's look lease the slot without
+//! the lifecycle's knowing.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ pub(super) struct Slots {
 
 struct Slot {
     held: SlotState,
-    /// Leaves once what is held has ended; never there while an answer is on its way.
+    /// Made once what is held has ended; `None` while an answer is on its way.
     next: Option<Box<QueuedCall>>,
 }
 
@@ -75,14 +75,14 @@ impl Drop for HeldAnswer {
 enum SlotState {
     /// A call of the lifecycle is under way.
     Calling(CallId),
-    /// Something beside the lifecycle: a stray is being put away, or a sweep looks.
+    /// Leased beside the lifecycle: an orphan is cleaned up, or a sweep looks.
     Lease,
     /// A call has ended and its answer is on its way; a next call may take the slot over.
     Answering(CallId),
 }
 
 impl Slots {
-    /// The call that has the slot now and may leave; `None` where it waits behind another.
+    /// The call that has the slot now and may leave; `None` if it waits behind another.
     pub fn enter(&self, home: HomeId, asked: QueuedCall) -> Option<QueuedCall> {
         let held = SlotState::Calling(CallId::of(&asked.call));
         match self.map.entry(home) {
@@ -103,7 +103,7 @@ impl Slots {
         }
     }
 
-    /// Takes the slot for something beside the lifecycle; false where it is taken.
+    /// Takes the slot for something beside the lifecycle; false if it is taken.
     pub fn lease(&self, home: HomeId) -> bool {
         match self.map.entry(home) {
             Entry::Vacant(slot) => {
@@ -127,9 +127,8 @@ impl Slots {
         Some(id.attempt)
     }
 
-    /// What was under way has really ended. The call that waited has the slot now and may leave;
-    /// where none did, the slot is kept for the answer that is on its way, or free where nothing
-    /// answers.
+    /// What was under way has really ended. The call that waited has the slot now and may leave. If
+    /// none did, the slot is kept for the answer that is on its way, or free if there is none.
     pub fn ended(&self, home: HomeId, answering: Option<CallId>) -> Option<QueuedCall> {
         let Entry::Occupied(mut slot) = self.map.entry(home) else { return None };
         if let Some(asked) = slot.get_mut().next.take() {
@@ -145,13 +144,13 @@ impl Slots {
         None
     }
 
-    /// Frees a slot whatever holds it: a bug that tests switch on.
+    /// Frees a slot, whatever holds it: a bug that tests switch on.
     #[cfg(test)]
     pub fn free(&self, home: HomeId) {
         self.map.remove(&home);
     }
 
-    /// The answer was taken, or nobody is left to take it.
+    /// The answer was taken, or dropped with the actor's queue.
     pub fn answered(&self, home: HomeId, id: &CallId) {
         self.map.remove_if(&home, |_, slot| match &slot.held {
             SlotState::Answering(answering) => answering == id,

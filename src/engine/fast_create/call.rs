@@ -1,15 +1,15 @@
-//! Fast mode: a create that is made while its record is being written.
+//! Makes a create while its record is being written, and undoes it if the record is refused.
 //!
-//! Nothing of it is told before the record is durable. Where the record is refused, or is not
-//! durable within [`RECORD_TIME_MAX`], the object is destroyed, and only then the home's slot is
-//! free: the next create of the home never meets it. What cannot be destroyed carries its mode and
-//! generation on its labels, by which a sweep finds and removes it.
+//! No caller learns of it before the record is durable. If the record is refused, or is not durable
+//! within [`RECORD_TIME_MAX`](super::record::RECORD_TIME_MAX), the object is destroyed, and only then
+//! the home's slot is free: the next create of the home never meets it. An object that cannot be
+//! destroyed carries its mode and generation on its labels, by which a sweep finds and removes it.
 //!
 //! # An accepted race
-//! Where both go wrong at once, the record is refused and the create's answer is lost, the object
-//! may land after the look that found nothing. To keep the slot until it must have landed would let
-//! the issue wait for minutes. Instead whoever comes first removes it: the next create of the home,
-//! whose name it has (only providers that enforce names are asked in fast mode), or a sweep.
+//! If both go wrong at once, the record is refused and the create's answer is lost, the object may land
+//! after the look that found nothing. To keep the slot until it must have landed would let the issue
+//! wait for minutes. Instead the next create of the home removes it, whose name it has (only providers
+//! that enforce names are asked in fast mode), or a sweep does.
 
 use std::time::Duration;
 
@@ -23,15 +23,15 @@ use crate::types::{HomeId, InstanceId, Timestamp};
 
 use super::record::PendingRecord;
 use crate::engine::directory::Directory;
-use crate::engine::executor::calls::{ProviderCalls, guarded};
+use crate::engine::executor::calls::{ProviderCalls, guarded_call};
 
 /// How often the removal of an object without a record is tried before it is left to a sweep.
 const UNMAKE_TRIES: u32 = 5;
 /// The pause between two of these tries.
 const UNMAKE_PAUSE: Duration = Duration::from_secs(1);
 
-/// Makes a create while its record is being written. Returns what is to be answered; `None` where
-/// there is no record that could be told.
+/// Makes a create while its record is being written. Returns the answer; `None` if
+/// there is no record that it could be about.
 pub(in crate::engine) async fn fast_create(
     calls: &ProviderCalls,
     directory: &Directory,
@@ -66,7 +66,7 @@ pub(in crate::engine) async fn fast_create(
         unmake(calls, home, &call).await;
     }
     directory.let_go(&account, home, &names);
-    // One that was too late may have been decided meanwhile.
+    // A late record may have been decided meanwhile.
     if let Some(Ok(())) = end.now_or_never() {
         directory.confirm(&account, home, &names);
     }
@@ -76,17 +76,17 @@ pub(in crate::engine) async fn fast_create(
             None
         }
         None => {
-            // Whoever asked may have gone away.
+            // The caller may have gone away.
             let _ = too_slow.send(());
-            Some(too_slow_came_to(result, was_asked))
+            Some(answer_if_too_slow(result, was_asked))
         }
     }
 }
 
-/// What a create came to whose record was not durable in time, for its actor.
-fn too_slow_came_to(result: Result<Done, CallError>, was_asked: bool) -> Result<Done, CallError> {
+/// The answer to its actor of a create whose record was not durable in time.
+fn answer_if_too_slow(result: Result<Done, CallError>, was_asked: bool) -> Result<Done, CallError> {
     match result {
-        // What may still land is told as such: it must be waited for.
+        // What may still land is answered as such: it must be waited for.
         Err(CallError::Unavailable { .. }) => result,
         Ok(_) | Err(_) if was_asked => Err(CallError::Broken(
             "the record could not be written in 30 s; its object was destroyed".into(),
@@ -95,7 +95,7 @@ fn too_slow_came_to(result: Result<Done, CallError>, was_asked: bool) -> Result<
     }
 }
 
-/// Removes what a create made, until it is seen to be gone.
+/// Removes what a create made, until a look shows that it is gone.
 async fn unmake(calls: &ProviderCalls, home: HomeId, call: &ProviderCall) {
     let Some(provider) = calls.provider(&call.provider) else { return };
     for tries in 0..UNMAKE_TRIES {
@@ -109,26 +109,26 @@ async fn unmake(calls: &ProviderCalls, home: HomeId, call: &ProviderCall) {
             is_same.map_err(|why| ProviderError::unavailable(why.describe(name)))?;
             unmake_once(&calls.instance, provider.as_ref(), home, call, deadline).await
         };
-        match guarded(&calls.env, deadline, work).await {
+        match guarded_call(&calls.env, deadline, work).await {
             Ok(()) => {
                 tracing::warn!(
                     home = home.0, sandbox = %call.record.id,
-                    "a fast create was undone: its record could not be written"
+                    "undid a fast create: its record could not be written"
                 );
                 return;
             }
-            Err(why) => {
-                tracing::debug!(home = home.0, why, "a fast create is not undone yet");
+            Err(error) => {
+                tracing::debug!(home = home.0, %error, "failed to undo a fast create; retrying");
             }
         }
     }
     tracing::error!(
         home = home.0, sandbox = %call.record.id, name = %call.record.object_name,
-        "an object of a fast create may be left without a record; a sweep removes it"
+        "failed to undo a fast create; a sweep removes its object"
     );
 }
 
-/// Removes what is there of the sandbox. An error says that something is, or may be, left.
+/// Removes the sandbox's objects. An error says that one is, or may be, left.
 async fn unmake_once(
     instance: &InstanceId,
     provider: &dyn Lifecycle,

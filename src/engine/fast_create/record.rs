@@ -11,7 +11,7 @@ use crate::types::{AccountName, Alias, Timestamp};
 /// How long a record may take to become durable, counted from when its create was handed in.
 pub(in crate::engine) const RECORD_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// How a commit ends, for everyone who waits for it.
+/// How a commit ends, for all that wait for it.
 pub(in crate::engine) type CommitEnd = Shared<BoxFuture<'static, Result<(), CommitError>>>;
 
 /// A record that is being written.
@@ -20,10 +20,10 @@ pub(in crate::engine) struct PendingRecord {
     pub end: CommitEnd,
     /// By when it must be durable.
     pub by: Timestamp,
-    /// The names that the record claims, and in which account: nobody else's until this is over.
+    /// The names that the record claims, and in which account: no other home's until this is over.
     pub account: AccountName,
     pub names: Vec<Alias>,
-    /// Told once the object of a record that was not durable in time is destroyed; dropped where
-    /// it was in time, or refused.
+    /// Fires once the object of a record that was not durable in time is destroyed; dropped if the
+    /// record was in time, or refused.
     pub too_slow: oneshot::Sender<()>,
 }

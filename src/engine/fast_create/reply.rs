@@ -1,10 +1,10 @@
-//! *Ensure* in fast mode: the record is handed in and the provider asked beside it.
+//! The reply to *ensure* in fast mode.
 //!
-//! The reply leaves once both are there, the record durable and the create answered. So that whoever
-//! asked gets what came of the create, its step is durable too. Only where the record takes longer
-//! than [`RECORD_TIME_MAX`](super::record::RECORD_TIME_MAX) the reply leaves before: it tells no sandbox, but that the create failed
-//! and its object was destroyed. Should the record become durable after all, that was a failed try
-//! like any other, and the next one follows.
+//! The reply leaves once the record is durable and the create is answered, with its step durable too, so
+//! that the caller gets the result of the create. If the record takes longer than
+//! [`RECORD_TIME_MAX`](super::record::RECORD_TIME_MAX), the reply leaves before. It names no sandbox but
+//! says that the create failed and its object was destroyed. Should the record become durable after
+//! all, that was a failed try like any other, and the next one follows.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::issue::state::Step;
 use crate::issue::{Issue, Reply};
 use crate::types::{Outcome, Phase, Sandbox};
 
-/// A create that was asked for beside its record, and who waits for both.
+/// A fast create, and the caller's reply that waits for it.
 pub(in crate::engine) struct FastCreate {
     id: CallId,
     waits: Option<(ReplySender, Answered)>,
@@ -35,7 +35,7 @@ impl FastCreate {
         is_it && matches!(issue.state.step(), Some(Step::Asked { .. }))
     }
 
-    /// The record is durable; this is what its step said.
+    /// The record is durable; this is what its step answered.
     pub fn recorded(&mut self, reply: ReplySender, answered: Answered) {
         self.waits = Some((reply, answered));
     }
@@ -43,7 +43,7 @@ impl FastCreate {
     /// The create was answered, and the step that this led to is durable.
     pub fn reply(self, sandbox: Option<Arc<Sandbox>>) {
         if let Some((reply, answered)) = self.waits {
-            // A caller that went away: what it asked for is done all the same.
+            // If the caller went away, what it asked for is done all the same.
             drop(reply.send(Ok(with(answered, sandbox))));
         }
     }
@@ -58,7 +58,7 @@ impl FastCreate {
 
 /// The answer with the sandbox as it became.
 fn with(mut answered: Answered, sandbox: Option<Arc<Sandbox>>) -> Answered {
-    // Where it is gone already, as it was.
+    // If it is gone already, as it was.
     let Some(sandbox) = sandbox else { return answered };
     if let (Reply::Ensured { outcome, reason, .. }, Some(Phase::Failed), Some(failure)) =
         (&mut answered.reply, sandbox.phase, &sandbox.failure)

@@ -37,8 +37,8 @@ impl Engine {
                 self.parts.actors.ask(meant.home, Activation::default(), event).await
             };
             let Some(answered) = attempts.judge(attempt.await)? else { continue };
-            // A name means the newest: where that one was gone before the command reached it, the
-            // next one may have begun, and it is the one that is meant.
+            // A name means the newest sandbox: if that was gone before the command reached it, the
+            // next one may have begun, and the command is for that one.
             if let (Reply::AlreadyAbsent | Reply::Refused(CommandRefusal::SandboxDeleted), true) =
                 (&answered.reply, matches!(sandbox, SandboxRef::Name(_)))
             {
@@ -66,7 +66,7 @@ impl Engine {
     }
 
     /// Gives a running sandbox to work in, and waits for it up to `at_most`. With `start` it is
-    /// started where it is stopped and no person stopped it. Counts as activity.
+    /// started if it is stopped and no person stopped it. Counts as activity.
     ///
     /// # Errors
     /// [`EngineError`].
@@ -113,7 +113,7 @@ impl Engine {
                     return Err(EngineError::ProviderUnknown);
                 }
                 let target = Target { external_id, expected: sandbox.id.clone() };
-                let at_work = Arc::new(self.parts.busy.begin(meant.home));
+                let at_work = Arc::new(self.parts.registry.actor_parts().busy.begin(meant.home));
                 Ok(Work { target, sandbox, at_work })
             }
             _ => Err(EngineError::NotRunning(Box::new(sandbox))),

@@ -2,7 +2,7 @@
 
 use super::super::actors::unfitting;
 use super::super::api::{Delivered, DeliveredStatus, EngineError, IssueKey};
-use super::super::directory::Number;
+use super::super::directory::route::Number;
 use super::Engine;
 use crate::issue::{IssueDelivery, IssueEvent, Reply};
 use crate::sabotage::{Bug, on};
@@ -39,24 +39,19 @@ impl Engine {
                 Some(names) => names,
                 None => directory.look(account, &key, None).await?.0,
             };
-            let place = directory.place(account, &key, repository_id, names)?;
-            let (takes, place_elsewhere) = match place.number {
-                Number::Own => (Vec::new(), false),
-                Number::Elsewhere => {
-                    break self.parts.merger.merge(account, &issue_delivery).await?;
-                }
-                Number::Foreign(other) => {
-                    self.parts.merger.takes(&issue_delivery.news, other).await?
-                }
-            };
-            let issue_delivery = issue_delivery.clone();
+            let route = directory.place(account, &key, repository_id, names)?;
+            if route.number == Number::Elsewhere {
+                break self.parts.merger.merge(account, &issue_delivery).await?;
+            }
+            let (takes, place_elsewhere) =
+                directory.takes(&issue_delivery.news, route.number).await?;
             let event = IssueEvent::Delivery {
-                issue_delivery,
-                claims: place.claims,
+                issue_delivery: issue_delivery.clone(),
+                claims: route.claims,
                 takes,
                 place_elsewhere,
             };
-            let attempt = self.parts.actors.ask(place.home, place.activation, event).await;
+            let attempt = self.parts.actors.ask(route.home, route.activation, event).await;
             if let Some(answered) = attempts.judge(attempt)? {
                 break answered;
             }
@@ -84,15 +79,7 @@ impl Engine {
             return Err(EngineError::ShuttingDown);
         }
         let reason = row.reason.clone();
-        let write = Write {
-            issue: None,
-            aliases: Vec::new(),
-            taken_over: Vec::new(),
-            names_go_to: None,
-            ended: None,
-            timeline: Vec::new(),
-            delivery: Some(row.clone()),
-        };
+        let write = Write { delivery: Some(row.clone()), ..Write::default() };
         match self.parts.env.store.commit(write).await {
             Ok(()) => Ok(Delivered { status: DeliveredStatus::Ignored, issue_id: None, reason }),
             Err(CommitError::DuplicateDelivery) => Ok(Delivered::duplicate(None, &row)),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::super::actors::{EventFailure, unfitting};
 use super::super::api::{EngineError, EnsureIssue, Ensured};
-use super::super::directory::Number;
+use super::super::directory::route::Number;
 use super::Engine;
 use crate::issue::event::EnsureAsk;
 use crate::issue::{IssueEvent, Reply};
@@ -34,8 +34,8 @@ impl Engine {
         let mut attempts = self.parts.actors.retry_limit()?;
         let answered = loop {
             let attempt = async {
-                let place = self.place(account, &ask.issue).await?;
-                match place.number {
+                let route = self.parts.directory.route(account, &ask.issue).await?;
+                match route.number {
                     Number::Own => {}
                     Number::Elsewhere | Number::Foreign(_) => {
                         return Err(EventFailure::For(EngineError::IssueIdConflict));
@@ -46,10 +46,10 @@ impl Engine {
                     mode: ask.mode,
                     title: ask.title.clone(),
                     numbered: ask.issue.numbered.clone(),
-                    claims: place.claims,
+                    claims: route.claims,
                     cause: ask.cause.clone(),
                 });
-                self.parts.actors.ask(place.home, place.activation, event).await
+                self.parts.actors.ask(route.home, route.activation, event).await
             };
             if let Some(answered) = attempts.judge(attempt.await)? {
                 break answered;
@@ -75,15 +75,15 @@ impl Engine {
         account: &AccountName,
         ask: EnsureIssue,
     ) -> bool {
-        let Ok(place) = self.place(account, &ask.issue).await else { return false };
+        let Ok(route) = self.parts.directory.route(account, &ask.issue).await else { return false };
         let event = IssueEvent::Ensure(EnsureAsk {
             template: None,
             mode: None,
             title: None,
             numbered: None,
-            claims: place.claims,
+            claims: route.claims,
             cause: ask.cause,
         });
-        self.parts.actors.ask(place.home, place.activation, event).await.is_ok()
+        self.parts.actors.ask(route.home, route.activation, event).await.is_ok()
     }
 }

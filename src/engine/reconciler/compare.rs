@@ -27,7 +27,7 @@ pub(in crate::engine) struct Dated {
     pub issue: IssueId,
     /// The last generation given; 0 before the first.
     pub generation: Generation,
-    /// Its live sandbox, where it has one.
+    /// Its live sandbox, if it has one.
     pub sandbox: Option<Recorded>,
 }
 
@@ -69,7 +69,7 @@ impl Dated {
     }
 
     /// A home that the store does not have, from what an object says of it.
-    pub fn unheard_of(labels: &Labels) -> Self {
+    pub fn unknown(labels: &Labels) -> Self {
         Self {
             home: labels.home,
             account: labels.account.clone(),
@@ -79,12 +79,12 @@ impl Dated {
         }
     }
 
-    /// Its live sandbox, where that is this provider's.
+    /// Its live sandbox, if that is at this provider.
     pub fn at(&self, provider: &ProviderName) -> Option<&Recorded> {
         self.sandbox.as_ref().filter(|recorded| recorded.provider == *provider)
     }
 
-    /// Tells the home's actor what was seen after this was read.
+    /// What the home's actor gets of a look that followed this reading.
     pub fn observation(&self, provider: &ProviderName, objects: Vec<SweptObject>) -> Observation {
         let sandbox = self.sandbox.as_ref();
         Observation {
@@ -107,7 +107,7 @@ pub(in crate::engine) struct Ours {
 }
 
 impl Ours {
-    /// An object, where it carries this installation's labels; anybody else's is none of ours.
+    /// An object, if it carries this installation's labels.
     pub fn of(object: Object, instance: &InstanceId) -> Option<Self> {
         let Object { external_id, name, labels, state } = object;
         let labels = labels.filter(|labels| labels.instance == *instance)?;
@@ -211,7 +211,7 @@ pub(in crate::engine) fn compare(
 }
 
 impl OrphanKind {
-    /// When an object that was first seen then is removed; `None` where only a person removes it.
+    /// When an object that was first seen then is removed; `None` if only a person removes it.
     pub fn removed_at(self, first_seen_at: Timestamp) -> Option<Timestamp> {
         match self {
             Self::Deleted => Some(first_seen_at),

@@ -1,210 +1,18 @@
-//! What our records and the providers disagree on, as of each provider's last sweep.
+//! The drift that the last sweep of each provider found.
 //!
-//! Kept in memory only, since the next sweep finds it again; at most [`ITEMS_MAX`] for a provider
+//! Kept in memory only, since the next sweep finds it again. At most [`ITEMS_MAX`] items of a provider
 //! are shown, and all are counted. An item vanishes when a sweep no longer finds it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::types::{
-    ExternalId, Generation, HomeId, IssueId, Mode, ObjectName, ObjectState, Phase, ProviderName,
-    SandboxId, Timestamp,
-};
+use crate::types::{HomeId, ProviderName, SandboxId, Timestamp};
 
-use super::compare::{Dated, Ours, TooMuch};
+use super::compare::{Ours, TooMuch};
+use super::view::{DriftItem, DriftKind, DriftView, ProviderSweeps};
 
 /// How many items of a provider are kept. More than a person reads; what is beyond is counted.
 pub const ITEMS_MAX: usize = 1_000;
-
-/// One thing that our records and a provider disagree on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DriftItem {
-    /// Its id, which stays the same from sweep to sweep.
-    pub id: String,
-    /// Which provider.
-    pub provider: ProviderName,
-    /// Of which kind it is.
-    pub kind: DriftKind,
-    /// The issue it concerns, where it concerns one.
-    pub issue: Option<IssueId>,
-    /// What the record says, where there is one.
-    pub record: Option<RecordSide>,
-    /// What the provider says, where it has an object.
-    pub object: Option<ObjectSide>,
-    /// What disagrees, in words.
-    pub reason: String,
-    /// Since when sweeps have found it.
-    pub since: Timestamp,
-    /// What happens next without anybody doing anything, in words.
-    pub next: String,
-    /// When that happens at the earliest, where it has a time.
-    pub next_at: Option<Timestamp>,
-    /// What a person can do about it.
-    pub remedies: Vec<Remedy>,
-}
-
-/// The kinds of drift.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum DriftKind {
-    /// The recorded object is not there.
-    ObjectLost,
-    /// The record says *running* and the object is down.
-    KilledOutside,
-    /// The record says *stopped* and the object is up.
-    StartedOutside,
-    /// An object without a record that is removed by itself.
-    Orphan,
-    /// An object whose sandbox the store has never seen: stopped and kept for a while.
-    Quarantined,
-    /// A second object for one issue.
-    Duplicate,
-    /// The provider is not the one that it was.
-    IdentityChanged,
-    /// So many objects are missing that the list is not believed.
-    MassLoss,
-    /// So many objects would be removed that none is.
-    MassRemoval,
-    /// The provider could not be looked at.
-    ProviderUnreachable,
-}
-
-impl DriftKind {
-    /// Every kind.
-    pub const ALL: &'static [Self] = &[
-        Self::ObjectLost,
-        Self::KilledOutside,
-        Self::StartedOutside,
-        Self::Orphan,
-        Self::Quarantined,
-        Self::Duplicate,
-        Self::IdentityChanged,
-        Self::MassLoss,
-        Self::MassRemoval,
-        Self::ProviderUnreachable,
-    ];
-
-    /// The stable word for this.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::ObjectLost => "object_lost",
-            Self::KilledOutside => "killed_outside",
-            Self::StartedOutside => "started_outside",
-            Self::Orphan => "orphan",
-            Self::Quarantined => "quarantined",
-            Self::Duplicate => "duplicate",
-            Self::IdentityChanged => "identity_changed",
-            Self::MassLoss => "mass_loss",
-            Self::MassRemoval => "mass_removal",
-            Self::ProviderUnreachable => "provider_unreachable",
-        }
-    }
-
-    /// Whether somebody should look at it soon: nothing that is done by itself makes it right.
-    pub const fn is_alarm(self) -> bool {
-        match self {
-            Self::Duplicate
-            | Self::IdentityChanged
-            | Self::MassLoss
-            | Self::MassRemoval
-            | Self::ProviderUnreachable => true,
-            Self::ObjectLost
-            | Self::KilledOutside
-            | Self::StartedOutside
-            | Self::Orphan
-            | Self::Quarantined => false,
-        }
-    }
-
-    /// Whether it is about the provider as a whole.
-    const fn is_of_provider(self) -> bool {
-        match self {
-            Self::IdentityChanged
-            | Self::MassLoss
-            | Self::MassRemoval
-            | Self::ProviderUnreachable => true,
-            Self::ObjectLost
-            | Self::KilledOutside
-            | Self::StartedOutside
-            | Self::Orphan
-            | Self::Quarantined
-            | Self::Duplicate => false,
-        }
-    }
-}
-
-/// What a person can do about drift.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Remedy {
-    /// What the provider says is right.
-    Adopt,
-    /// What is there, or the record of what is not, is to go.
-    Remove,
-}
-
-impl Remedy {
-    /// The stable word for this.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Adopt => "adopt",
-            Self::Remove => "remove",
-        }
-    }
-}
-
-/// What the record says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RecordSide {
-    /// The sandbox.
-    pub sandbox: SandboxId,
-    /// Its generation.
-    pub generation: Generation,
-    /// Its phase.
-    pub phase: Phase,
-    /// Its object.
-    pub external_id: Option<ExternalId>,
-}
-
-/// What the provider says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ObjectSide {
-    /// The provider's id of the object.
-    pub external_id: ExternalId,
-    /// Its name.
-    pub name: ObjectName,
-    /// Its state.
-    pub state: ObjectState,
-    /// The sandbox it carries.
-    pub sandbox: SandboxId,
-    /// That sandbox's generation.
-    pub generation: Generation,
-    /// How that sandbox's create was recorded.
-    pub mode: Mode,
-}
-
-impl RecordSide {
-    pub(super) fn of(known: &Dated, provider: &ProviderName) -> Option<Self> {
-        let recorded = known.at(provider)?;
-        Some(Self {
-            sandbox: recorded.id.clone(),
-            generation: known.generation,
-            phase: recorded.phase,
-            external_id: recorded.external_id.clone(),
-        })
-    }
-}
-
-impl ObjectSide {
-    pub(super) fn of(object: &Ours) -> Self {
-        Self {
-            external_id: object.external_id.clone(),
-            name: object.name.clone(),
-            state: object.state.clone(),
-            sandbox: object.labels.sandbox.clone(),
-            generation: object.labels.generation,
-            mode: object.labels.mode,
-        }
-    }
-}
 
 /// What a remedy of an item works on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -239,45 +47,13 @@ pub(in crate::engine) enum SweepResult {
     NotMade,
 }
 
-/// The sweeps of one provider.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProviderSweeps {
-    /// Which provider.
-    pub provider: ProviderName,
-    /// When the last one ended that looked at the provider's list; `None` before the first.
-    pub last_at: Option<Timestamp>,
-    /// Live sandboxes on record then.
-    pub records: usize,
-    /// Objects of ours in the list then.
-    pub objects: usize,
-    /// How many sweeps looked at everything, since the server started.
-    pub done: u64,
-    /// How many found too much at once to act on anything.
-    pub held_back: u64,
-    /// How many could not look.
-    pub not_made: u64,
-    /// How many items there are of each kind that has some.
-    pub counts: BTreeMap<DriftKind, usize>,
-}
-
-/// All drift, as of the last sweeps.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DriftView {
-    /// The items that are kept, by provider.
-    pub items: Vec<DriftItem>,
-    /// How many there are, those that are not kept included.
-    pub total: usize,
-    /// The sweeps, by provider.
-    pub sweeps: Vec<ProviderSweeps>,
-}
-
-/// What a sweep came to.
+/// The result of a sweep.
 pub(in crate::engine) struct Swept {
     pub result: SweepResult,
     pub at: Timestamp,
-    /// Records and objects that were compared; `None` where it could not look.
+    /// Records and objects that were compared; `None` if it could not look.
     pub compared: Option<(usize, usize)>,
-    /// What it found. Where it could not look, why: what was found before about objects stays.
+    /// What it found. If it could not look, why: what was found before about objects stays.
     pub found: Vec<Drifted>,
 }
 
@@ -310,12 +86,12 @@ struct OfProvider {
     done: u64,
     held_back: u64,
     not_made: u64,
-    /// A person said that the next sweep is to be believed, as far as this is concerned.
+    /// A person said that the next sweep is to be believed about this.
     believed: Vec<TooMuch>,
 }
 
 impl Drift {
-    /// Takes in what a sweep came to. Returns what is new, for the log.
+    /// Takes in the result of a sweep. Returns what is new, for the log.
     pub fn take(&self, provider: &ProviderName, swept: Swept) -> Vec<DriftItem> {
         let Swept { result, at, compared, mut found } = swept;
         let mut all = self.locked();
@@ -415,7 +191,7 @@ impl Drift {
     }
 
     fn locked(&self) -> MutexGuard<'_, BTreeMap<ProviderName, OfProvider>> {
-        // Whole between statements, also where a thread panicked under it.
+        // Whole between statements, also if a thread panicked while it held the lock.
         self.of.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

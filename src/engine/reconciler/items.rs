@@ -5,33 +5,32 @@ use crate::types::{ObjectState, ProviderName, Timestamp};
 
 use super::super::identity::{ChangedIdentity, NotConfirmed};
 use super::compare::{Dated, Finding, OrphanKind, Ours, SweepTally, TooMuch};
-use super::drift::{DriftItem, DriftKind, Drifted, ObjectSide, RecordSide, Remedy, Subject};
+use super::drift::{Drifted, Subject};
+use super::view::{DriftItem, DriftKind, ObjectSide, RecordSide, Remedy};
 
-/// How far a finding came.
+/// How far a finding got.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outlook {
-    /// Its actor was told of it and has decided.
-    Told,
+    /// Its actor has got it and decided.
+    Decided,
     /// Too much was found at once: nothing is done.
     HeldBack,
-    /// The second look or the telling failed, for this reason.
-    NotTold(String),
+    /// The second look failed, or its actor did not get it, for this reason.
+    Failed(String),
 }
 
 impl Outlook {
-    /// What happens next, where `done` is what the actor's decision leads to.
+    /// What happens next; `done` is what the actor's decision leads to.
     fn next(&self, done: &str) -> String {
         match self {
-            Self::Told => done.to_owned(),
-            Self::HeldBack => {
-                "nothing, since the sweep found too much at once to be believed".into()
-            }
-            Self::NotTold(why) => format!("the next sweep looks at it again: {why}"),
+            Self::Decided => done.to_owned(),
+            Self::HeldBack => "nothing: the sweep found more at once than it may act on".into(),
+            Self::Failed(why) => format!("the next sweep looks at it again: {why}"),
         }
     }
 }
 
-/// A finding about a home. `first_seen_at` is when a sweep first saw a stray.
+/// A finding about a home. `first_seen_at` is when a sweep first saw an orphan.
 pub(super) fn of_home(
     provider: &ProviderName,
     known: &Dated,
@@ -65,19 +64,21 @@ pub(super) fn of_home(
     match finding {
         Finding::Lost => of_record(
             DriftKind::ObjectLost,
-            "the provider does not have the recorded object, and it was not us who removed it",
+            "the provider does not have the recorded object, and issuebox did not remove it",
             again,
             &[Remedy::Remove],
         ),
         Finding::Down(state) => of_record(
             DriftKind::KilledOutside,
-            &format!("the record says running and the object is {state}, without our stop"),
+            &format!(
+                "the record says running and the object is {state}, but issuebox did not stop it"
+            ),
             again,
             &[],
         ),
         Finding::Up => of_record(
             DriftKind::StartedOutside,
-            "the record says stopped and the object runs, without our start",
+            "the record says stopped and the object runs, but issuebox did not start it",
             again,
             &[],
         ),
@@ -99,28 +100,29 @@ fn of_orphan(
     let (kind, reason, next) = match orphan {
         OrphanKind::Deleted => (
             DriftKind::Orphan,
-            "its sandbox is deleted, as far as we know".to_owned(),
-            "it is removed; the next sweep looks whether it is gone".to_owned(),
+            "the record of its sandbox is deleted".to_owned(),
+            "it is deleted; the next sweep checks that it is gone".to_owned(),
         ),
         OrphanKind::FastNext => (
             DriftKind::Orphan,
-            "no record names it; one of fast mode may be on its way".to_owned(),
-            "it is removed, unless its record is written before".to_owned(),
+            "it has no record; the record of a fast create may be on its way".to_owned(),
+            "it is deleted, unless its record is written before".to_owned(),
         ),
         OrphanKind::NeverSeen => (
             DriftKind::Quarantined,
-            "no record has ever named it; the database may be older than it".to_owned(),
-            format!("it is kept stopped for {hours} hours, then removed"),
+            "no record has ever named it; the database may have been restored from an older backup"
+                .to_owned(),
+            format!("it stays stopped for {hours} hours, then it is deleted"),
         ),
         OrphanKind::Second => (
             DriftKind::Duplicate,
-            "the issue has a recorded sandbox, and this is another".to_owned(),
-            format!("it is kept stopped for {hours} hours, then removed"),
+            "the issue has a recorded sandbox, and this is a second one".to_owned(),
+            format!("it stays stopped for {hours} hours, then it is deleted"),
         ),
         OrphanKind::Twin => (
             DriftKind::Duplicate,
-            "it is the recorded sandbox once more, under another id".to_owned(),
-            "nothing, until a person says which one is right".to_owned(),
+            "it is a second object of the recorded sandbox, under another id".to_owned(),
+            "nothing, until a person decides which one to keep".to_owned(),
         ),
     };
     let may_be_adopted = known.sandbox.is_none()
@@ -158,19 +160,19 @@ pub(super) fn of_mass(
         TooMuch::Lost => (
             DriftKind::MassLoss,
             format!(
-                "{lost} of {records} recorded objects are missing from its list at once, which is \
-                 more likely a wrong list than a true one"
+                "{lost} of {records} recorded objects are missing from its list at once; the list is \
+                 probably wrong"
             ),
             Remedy::Adopt,
         ),
         TooMuch::Removals => (
             DriftKind::MassRemoval,
-            format!("{removals} of {objects} objects would be removed at once"),
+            format!("{removals} of {objects} objects would be deleted at once"),
             Remedy::Remove,
         ),
     };
-    let next = "nothing of what this sweep found is acted on; the next sweep looks again, and a \
-                person may say that it is right";
+    let next = "nothing that this sweep found is acted on; the next sweep looks again, unless a person \
+                accepts it";
     let subject = Subject::Mass(too_much);
     of_provider(provider, kind, reason, next, at, vec![remedy], subject)
 }
@@ -180,13 +182,13 @@ pub(super) fn not_made(provider: &ProviderName, why: NotMade, at: Timestamp) -> 
     match why {
         NotMade::Changed(changed) => {
             let reason = changed.describe(provider);
-            let next = "nothing is asked of it, and nothing of it is called lost";
+            let next = "no calls are made to it, and none of its objects counts as lost";
             let ChangedIdentity { seen, since, .. } = changed;
             let (kind, subject) = (DriftKind::IdentityChanged, Subject::Identity(seen));
             of_provider(provider, kind, reason, next, since, vec![Remedy::Adopt], subject)
         }
         NotMade::Unreachable(why) => {
-            let next = "the next sweep tries again; until then nothing of it is called lost";
+            let next = "the next sweep retries; until then none of its objects counts as lost";
             let (kind, subject) = (DriftKind::ProviderUnreachable, Subject::Nothing);
             of_provider(provider, kind, why, next, at, Vec::new(), subject)
         }
@@ -198,7 +200,7 @@ pub(super) fn not_made(provider: &ProviderName, why: NotMade, at: Timestamp) -> 
 pub(super) enum NotMade {
     /// It could not be reached or understood, or our own store could not.
     Unreachable(String),
-    /// It is somebody else.
+    /// It has another identity.
     Changed(ChangedIdentity),
 }
 
@@ -206,12 +208,12 @@ impl From<NotConfirmed> for NotMade {
     fn from(why: NotConfirmed) -> Self {
         match why {
             NotConfirmed::Silent(why) => {
-                Self::Unreachable(format!("it did not say who it is: {why}"))
+                Self::Unreachable(format!("it did not report its identity: {why}"))
             }
             NotConfirmed::Changed(changed) => Self::Changed(changed),
             NotConfirmed::StoreFailed(why) => {
-                tracing::error!(error = %why, "who a provider is could not be stored");
-                Self::Unreachable("who it is could not be stored; see the log".into())
+                tracing::error!(error = %why, "failed to store a provider's identity");
+                Self::Unreachable("its identity could not be stored; see the log".into())
             }
         }
     }

@@ -1,25 +1,27 @@
-//! What people decide about drift where no rule can. The actor does it, as of a fresh look.
+//! Carries out what people decide about drift when no rule can. The actor does it, after a fresh look.
 
 use crate::issue::commit::CommandRefusal;
 use crate::issue::event::AdoptAsk;
 use crate::issue::{IssueEvent, Reply};
-use crate::types::{Alias, Cause, ProviderName, Template};
+use crate::types::{Cause, ProviderName, Template};
 
 use super::super::actors::unfitting;
 use super::super::api::EngineError;
 use super::super::mailbox::Answered;
 use super::Reconciler;
 use super::compare::{Dated, Ours};
-use super::drift::{DriftItem, Drifted, Remedy, Subject};
-use super::sweep::{self, SweepParts};
+use super::drift::{Drifted, Subject};
+use super::second_look::{LOOK_TIME_MAX, find};
+use super::sides::SweepParts;
+use super::view::{DriftItem, Remedy};
 
 impl Reconciler {
     /// Carries out a remedy of the drift item with this id, and returns the item. Durable when it
     /// returns; the removal of an object goes on after that.
     ///
     /// # Errors
-    /// [`EngineError`]; refused with [`CommandRefusal::ObservationOutdated`] where there is no such item, it
-    /// does not have this remedy, or it is not as it was shown any more.
+    /// [`EngineError`]; refused with [`CommandRefusal::ObservationOutdated`] if there is no such
+    /// item, it does not have this remedy, or it has changed since it was listed.
     pub async fn remedy(
         &self,
         id: &str,
@@ -31,9 +33,9 @@ impl Reconciler {
             return Err(EngineError::ShuttingDown);
         }
         let drift = &self.drift;
-        let Drifted { item, subject } = drift.find(id).ok_or_else(over)?;
+        let Drifted { item, subject } = drift.find(id).ok_or_else(outdated)?;
         if !item.remedies.contains(&remedy) {
-            return Err(over());
+            return Err(outdated());
         }
         let provider = &item.provider;
         match (subject, remedy) {
@@ -54,17 +56,19 @@ impl Reconciler {
             }
             (Subject::Identity(seen), Remedy::Adopt) => {
                 let kept = identities.keep(provider, seen).await;
-                kept.map_err(|_| EngineError::StoreFailed("the identity was not kept".into()))?;
+                kept.map_err(|_| {
+                    EngineError::StoreFailed("the provider's identity could not be stored".into())
+                })?;
             }
             (Subject::Mass(too_much), Remedy::Adopt | Remedy::Remove) => {
                 drift.believe(provider, too_much);
             }
             (Subject::Record(..), Remedy::Adopt)
             | (Subject::Identity(_), Remedy::Remove)
-            | (Subject::Nothing, Remedy::Adopt | Remedy::Remove) => return Err(over()),
+            | (Subject::Nothing, Remedy::Adopt | Remedy::Remove) => return Err(outdated()),
         }
         drift.resolve(id);
-        tracing::info!(item = %id, remedy = remedy.as_str(), %cause, "drift was decided about");
+        tracing::info!(item = %id, remedy = remedy.as_str(), %cause, "carried out a remedy of drift");
         self.sweep_soon(provider);
         Ok(item)
     }
@@ -78,14 +82,8 @@ impl Reconciler {
         let object = self.look_again(provider, shown).await?;
         let template = self.template_for(provider);
         let labels = &object.labels;
-        let alias = Alias::Issue(labels.issue.clone());
-        let owner = self.parts.env.store.resolve(&labels.account, &alias).await?;
-        let claims = match owner {
-            None => vec![alias],
-            Some(home) if home == labels.home => Vec::new(),
-            // It would be a second sandbox of that issue.
-            Some(_) => return Err(EngineError::IssueElsewhere(labels.issue.clone())),
-        };
+        // If it were another home's, it would be a second sandbox of that issue.
+        let claims = self.directory.claims_for(&labels.account, &labels.issue, labels.home).await?;
         let seed = Some((labels.account.clone(), labels.issue.clone()));
         let event = || {
             IssueEvent::Adopt(AdoptAsk {
@@ -123,23 +121,23 @@ impl Reconciler {
         let provider = providers.get(name).ok_or(EngineError::ProviderUnknown)?;
         let busy = || EngineError::ProviderBusy(name.clone());
         let _slot = executor.lease(shown.labels.home).ok_or_else(busy)?;
-        let known = Dated::unheard_of(&shown.labels);
+        let known = Dated::unknown(&shown.labels);
         let shown_alone = std::slice::from_ref(shown);
-        let found = sweep::find(&self.parts, provider.as_ref(), name, &known, shown_alone);
-        let late = env.clock.sleep_until(env.now().after(sweep::LOOK_TIME_MAX));
+        let found = find(&self.parts, provider.as_ref(), name, &known, shown_alone);
+        let late = env.clock.sleep_until(env.now().after(LOOK_TIME_MAX));
         let found = tokio::select! {
             biased;
             found = found => found,
-            () = late => Err("it did not answer in time".to_owned()),
+            () = late => Err("the provider did not answer in time".to_owned()),
         };
         let found = found.map_err(|why| EngineError::ProviderFailed(name.clone(), why))?;
         let same = |object: &Ours| {
             object.external_id == shown.external_id && object.labels.sandbox == shown.labels.sandbox
         };
-        found.into_iter().find(same).ok_or_else(over)
+        found.into_iter().find(same).ok_or_else(outdated)
     }
 
-    /// What an adopted object counts as made from: nothing says what it really was.
+    /// The template that an adopted object counts as made from: the real one is unknown.
     fn template_for(&self, provider: &ProviderName) -> Template {
         let default = &self.parts.env.rules.default_template;
         let fitting = self.templates.values().filter(|template| template.provider == *provider);
@@ -151,7 +149,7 @@ impl Reconciler {
     }
 }
 
-fn over() -> EngineError {
+fn outdated() -> EngineError {
     EngineError::Refused(CommandRefusal::ObservationOutdated)
 }
 

@@ -6,8 +6,8 @@ use super::provider::{Op, is_ours};
 use super::world::{SimEffect, WorldState};
 use crate::engine::Change;
 use crate::engine::actors::ENDED_TWICE;
-use crate::issue::Issue;
 use crate::issue::state::{IssueState, Step, Verb};
+use crate::issue::{Effect, Issue};
 use crate::sandbox::Object;
 use crate::store::{CommitError, DeliveryState, Write};
 use crate::types::{
@@ -32,26 +32,26 @@ pub struct Ledger {
     homes: BTreeMap<SandboxId, HomeId>,
     /// Sandboxes that were confirmed absent.
     pub ended: BTreeSet<SandboxId>,
-    /// Sandboxes that a caller was told.
-    told: BTreeMap<HomeId, BTreeSet<SandboxId>>,
+    /// Sandboxes that a caller was given.
+    given: BTreeMap<HomeId, BTreeSet<SandboxId>>,
     /// Sandboxes whose delete was accepted.
     deleted: BTreeSet<SandboxId>,
-    /// Sandboxes whose delete somebody asked for by force.
+    /// Sandboxes for which a forced delete was requested.
     pub forced: BTreeSet<SandboxId>,
-    /// Objects that a delete took away whose answer nobody got. It may come after a person's retry
+    /// Objects that a delete took away whose answer was lost. It may come after a person's retry
     /// has adopted the object again; only a sweep finds that out.
     pub doomed: BTreeSet<ExternalId>,
-    /// Objects that somebody removed or stopped, and homes for which somebody made one.
+    /// Objects that an outsider removed or stopped, and homes for which one was made.
     pub handled: BTreeSet<ExternalId>,
     pub crowded: BTreeSet<HomeId>,
     /// Sandboxes of fast mode whose server died, whose create had no answer, or which could not be
     /// undone.
     pub hasty: BTreeSet<SandboxId>,
-    /// How often the removal of what a fast create made failed, where it has no record.
+    /// How often the removal of what a fast create made failed, if it has no record.
     pub undo_failures: BTreeMap<SandboxId, u32>,
     /// Holds that are on, and since when.
     pub held: BTreeMap<String, (HoldScope, Timestamp)>,
-    /// Homes to which somebody gave a command.
+    /// Homes to which a command was given.
     pub commanded: BTreeSet<HomeId>,
     /// Homes whose last write was refused.
     refused: BTreeSet<HomeId>,
@@ -69,7 +69,7 @@ pub struct Ledger {
     pub merged_ms: Vec<u64>,
     /// When something failed to be written that is no step of an issue.
     writes_failed_ms: Vec<u64>,
-    /// When it was last durable of a home that nobody asks for its sandbox.
+    /// When it was last durable of a home that its sandbox is not asked for.
     pub unasked_ms: BTreeMap<HomeId, u64>,
 }
 
@@ -114,10 +114,10 @@ impl WorldState {
         ended.is_some_and(|ended| self.elapsed_ms() - ended <= AFTERMATH_MS)
     }
 
-    /// Whether a caller who came then may be told that it could not be done. It tries again by
+    /// Whether a caller that came then may get the answer that it failed. It retries by
     /// itself, so that the end of one actor is no excuse.
     pub fn excuses(&self, began_ms: u64, why: &str) -> bool {
-        // One that ended just before may not have been told so yet.
+        // One that ended just before may not have heard of it yet.
         let since = began_ms.saturating_sub(TELLING_TIME_MAX_MS);
         let count = |at: &[u64]| at.iter().filter(|at| **at >= since).count();
         let ledger = &self.ledger;
@@ -135,7 +135,7 @@ impl WorldState {
         self.ledger.writes_failed_ms.push(now);
     }
 
-    /// A write was refused. The fence of versions is the last wall, which nobody ever reaches.
+    /// A write was refused. The fence of versions is the last wall, which is never reached.
     pub fn refused(&mut self, home: Option<HomeId>, error: &CommitError) {
         self.note(home, || format!("a commit is refused: {error}"));
         let now = self.elapsed_ms();
@@ -198,10 +198,10 @@ impl WorldState {
                 self.violate(Some(home), "an accepted delete was taken back");
             }
         }
-        let told = self.ledger.told.get(&home).cloned().unwrap_or_default();
-        for id in told {
+        let given = self.ledger.given.get(&home).cloned().unwrap_or_default();
+        for id in given {
             if self.rows.sandbox(&id).is_none() {
-                self.violate(Some(home), format!("{id} was told to a caller and is no more"));
+                self.violate(Some(home), format!("{id} was given to a caller and is gone"));
             }
         }
         if let IssueState::Running { record, external_id } = &after.state {
@@ -221,7 +221,7 @@ impl WorldState {
         }
     }
 
-    /// Nobody is blamed who laid hands on nothing.
+    /// No outsider is blamed without a change of one.
     fn check_blame(&mut self, before: Option<&Issue>, after: &Issue) {
         let Some(code) = failure_of(after) else { return };
         if before.and_then(failure_of) == Some(code) {
@@ -246,7 +246,7 @@ impl WorldState {
             | FailureCode::DeadlineExceeded => true,
         };
         if !is_right {
-            self.violate(Some(after.home), format!("{code:?} although nobody laid hands on it"));
+            self.violate(Some(after.home), format!("{code:?} although no outsider changed it"));
         }
     }
 
@@ -287,7 +287,7 @@ impl WorldState {
         self.ledger.ended.insert(ended.id.clone());
     }
 
-    /// A call is recorded before it is made, and is the only one of its home. Where it may be one of
+    /// A call is recorded before it is made, and is the only one of its home. If it may be one of
     /// the lifecycle, which takes its answer, returns for which sandbox and attempt.
     pub fn check_call(
         &mut self,
@@ -312,7 +312,7 @@ impl WorldState {
         let issue = home.and_then(|home| self.rows.issues.get(&home));
         let record = issue.and_then(|issue| issue.state.record());
         let own = record.map(|record| &record.id);
-        // A sweep looks, and puts away what no record names, without recording it.
+        // A sweep looks, and the outbox has what is done to orphans.
         let beside = match op {
             Op::Find(_) => true,
             Op::Stop(_) | Op::Delete(_) => op.sandbox() != own,
@@ -337,13 +337,35 @@ impl WorldState {
         let takes = takes.map(|record| (record.id.clone(), record.attempt));
         // It waited behind another call while its record was given up by force.
         let is_late = op.sandbox().is_some_and(|sandbox| self.is_given_up(sandbox));
-        if !asked && !beside && !is_late && !self.is_fast_create(issue, op) {
+        let is_known = asked || is_late;
+        let too_soon = !is_known && !beside && !self.is_fast_create(issue, op);
+        let is_unrecorded = !is_known && beside && !self.is_recorded(home, cloud, op);
+        if too_soon {
             self.violate(home, format!("asked before it was durable: {}", op.describe()));
+        }
+        if is_unrecorded {
+            self.violate(home, format!("cleaned up before it was recorded: {}", op.describe()));
         }
         takes
     }
 
-    /// In fast mode a create is asked for while its record is being written, and undone where that
+    /// Whether a call that stops or removes an orphan is in the outbox. The object of a fast create
+    /// is removed without that when its record is refused.
+    fn is_recorded(&self, home: Option<HomeId>, cloud: usize, op: &Op) -> bool {
+        let (Op::Stop(target) | Op::Delete(target)) = op else { return true };
+        let objects = &self.clouds[cloud].objects;
+        let object = objects.iter().find(|o| o.object.external_id == target.external_id);
+        let labels = object.and_then(|object| object.object.labels.as_ref());
+        if labels.is_none_or(|labels| labels.mode == Mode::Fast) {
+            return true;
+        }
+        self.rows.outbox.iter().any(|row| {
+            let Effect::CleanUp(cleanup) = &row.effect;
+            Some(row.home) == home && cleanup.external_id == target.external_id
+        })
+    }
+
+    /// In fast mode a create is asked for while its record is being written, and undone if that
     /// is not written in time.
     fn is_fast_create(&self, issue: Option<&Issue>, op: &Op) -> bool {
         match op {
@@ -354,7 +376,7 @@ impl WorldState {
             Op::Delete(target) => issue.and_then(|issue| issue.state.record()).is_some_and(|own| {
                 own.mode == Mode::Fast
                     && own.id == target.expected
-                    // Also where somebody has asked meanwhile for it to be deleted.
+                    // Also if its delete was requested meanwhile.
                     && issue.is_some_and(|issue| match issue.state.phase() {
                         Some(Phase::Creating | Phase::Deleting) => true,
                         Some(
@@ -379,7 +401,7 @@ impl WorldState {
         }
     }
 
-    /// What a provider answered is taken soon. Where the home made another call since, it was not
+    /// What a provider answered is taken soon. If the home made another call since, it was not
     /// the lifecycle's: a create that is undone looks as well, while what is asked next waits.
     pub fn check_taken(&mut self, call: u64, home: HomeId, sandbox: &SandboxId, attempt: Attempt) {
         if self.ledger.last_calls.get(&home).is_some_and(|last| *last > call) {
@@ -411,7 +433,7 @@ impl WorldState {
         self.after(PHASES_EVERY_MS, SimEffect::CheckPhases);
     }
 
-    /// What is told to the world is durable, and in order.
+    /// What is published is durable, and in order.
     pub fn check_published(&mut self, change: &Change) {
         let home = change.home;
         let stored = self.rows.issues.get(&home).map_or(0, |issue| issue.version);
@@ -426,7 +448,7 @@ impl WorldState {
         }
     }
 
-    /// GitHub was told that a delivery is taken in: it is durable with what came of it.
+    /// GitHub got the answer that a delivery is taken in: it is durable with its result.
     pub fn check_acknowledged(&mut self, delivery: &DeliveryId) {
         match self.rows.deliveries.get(delivery) {
             Some(row) if !row.reason.is_empty() || row.state == DeliveryState::Pending => {}
@@ -438,17 +460,17 @@ impl WorldState {
         }
     }
 
-    /// A caller was told this sandbox.
-    pub fn check_told(&mut self, sandbox: &Sandbox) {
+    /// A caller was given this sandbox.
+    pub fn check_given(&mut self, sandbox: &Sandbox) {
         let home = sandbox.home;
         let stored = self.rows.sandbox(&sandbox.id);
         if stored.is_none_or(|stored| stored.home != home) {
-            self.violate(Some(home), format!("{} was told and is not stored", sandbox.id));
+            self.violate(Some(home), format!("{} was given and is not stored", sandbox.id));
         }
-        self.ledger.told.entry(home).or_default().insert(sandbox.id.clone());
+        self.ledger.given.entry(home).or_default().insert(sandbox.id.clone());
     }
 
-    /// A caller was told that this sandbox is deleted or will be: nothing takes that back.
+    /// A caller got the answer that this sandbox is deleted or will be: nothing takes that back.
     pub fn check_deleted(&mut self, sandbox: &Sandbox) {
         let stored = self.rows.sandbox(&sandbox.id);
         let deleting =

@@ -1,4 +1,4 @@
-//! Those who speak to the server: GitHub's deliveries, programs and people. What they are told is
+//! The server's clients: GitHub's deliveries, programs and people. What they are answered is
 //! held against what is durable.
 
 use std::cell::Cell;
@@ -19,8 +19,8 @@ use crate::types::{Attempt, HomeId, Mode, Outcome, Phase, Sandbox, TemplateName}
 struct ChangeWait(Rc<Cell<bool>>);
 
 impl ChangeWait {
-    fn alone(somebody_waits: &Rc<Cell<bool>>) -> Option<Self> {
-        (!somebody_waits.replace(true)).then(|| Self(Rc::clone(somebody_waits)))
+    fn alone(is_waiting: &Rc<Cell<bool>>) -> Option<Self> {
+        (!is_waiting.replace(true)).then(|| Self(Rc::clone(is_waiting)))
     }
 }
 
@@ -103,7 +103,7 @@ impl SimServer {
                 Err(error) => format!("ensure failed: {error}"),
             });
             if let Ok(ensured) = answer {
-                inner.check_told(&ensured.sandbox);
+                inner.check_given(&ensured.sandbox);
                 if ensured.outcome == Outcome::Created
                     && ensured.sandbox.mode == Mode::Strong
                     && ensured.sandbox.phase != Some(Phase::Creating)
@@ -181,7 +181,7 @@ impl SimServer {
 
     pub fn work(&self) {
         let Some(sandbox) = self.any_sandbox() else { return };
-        let Some(waiting) = ChangeWait::alone(&self.somebody_waits) else { return };
+        let Some(waiting) = ChangeWait::alone(&self.is_waiting) else { return };
         let engine = self.engine.clone();
         let meant = SandboxRef::Id(sandbox.id.clone());
         let ask = async move {
@@ -190,14 +190,14 @@ impl SimServer {
         };
         self.client(ask, |inner, answer| {
             if let Ok(work) = answer {
-                inner.check_told(&work.sandbox);
+                inner.check_given(&work.sandbox);
             }
         });
     }
 
     pub fn wait(&self) {
         let Some(sandbox) = self.any_sandbox() else { return };
-        let Some(waiting) = ChangeWait::alone(&self.somebody_waits) else { return };
+        let Some(waiting) = ChangeWait::alone(&self.is_waiting) else { return };
         let engine = self.engine.clone();
         let until = self.with(|inner| {
             *inner.chance.pick(&[WaitFor::Settled, WaitFor::Absent, WaitFor::Phase(Phase::Running)])
@@ -235,12 +235,12 @@ impl SimServer {
             Some((home, CallAnswer { sandbox, attempt, result }))
         });
         let Some((home, answer)) = stale else { return };
-        self.tell(home, IssueEvent::Answered(answer));
+        self.send(home, IssueEvent::Answered(answer));
     }
 
-    /// A sweep tells late what it saw before the last call: nothing, since that call made it or
+    /// A sweep sends late what it saw before the last call: nothing, since that call made it or
     /// has brought it up.
-    pub fn stale_sight(&self) {
+    pub fn stale_observation(&self) {
         let stale = self.with(|inner| {
             let stale = |issue: &crate::issue::Issue| {
                 let record = issue.state.record()?;
@@ -260,15 +260,15 @@ impl SimServer {
             }
             let (home, observation) = inner.chance.pick(&all).clone();
             inner.note(Some(home), || {
-                format!("a stale sight, before attempt {}", observation.attempt.0)
+                format!("a stale observation, before attempt {}", observation.attempt.0)
             });
             Some((home, observation))
         });
         let Some((home, observation)) = stale else { return };
-        self.tell(home, IssueEvent::Observed(observation));
+        self.send(home, IssueEvent::Observed(observation));
     }
 
-    fn tell(&self, home: HomeId, event: IssueEvent) {
+    fn send(&self, home: HomeId, event: IssueEvent) {
         let parts = std::sync::Arc::clone(&self.engine.parts);
         self.life.spawn(async move {
             let message =

@@ -59,12 +59,12 @@ pub async fn live(life: Arc<ServerLife>) -> bool {
         reconcile: Some(SWEEP_PERIOD),
     })
     .await;
-    // A server that cannot start ends, and whoever watches over it starts it again.
+    // A server that cannot start ends, and its supervisor starts it again.
     let Ok(engine) = started else {
         tokio::time::sleep(Duration::from_secs(1)).await;
         return false;
     };
-    let server = SimServer { life, somebody_waits: Rc::default(), engine };
+    let server = SimServer { life, is_waiting: Rc::default(), engine };
     if weather.passivation {
         server.passivate_all_the_time();
     }
@@ -104,7 +104,7 @@ enum Act {
     Impersonate,
     Outsider,
     StaleAnswer,
-    StaleSight,
+    StaleObservation,
     Hold,
     Release,
     Crash,
@@ -138,7 +138,7 @@ impl WorldState {
             (Act::Forget, only(weather.forgetful, 4)),
             (Act::Outsider, only(weather.outsiders, 4)),
             (Act::StaleAnswer, 2),
-            (Act::StaleSight, 2),
+            (Act::StaleObservation, 2),
             (Act::Hold, only(weather.holds, 4)),
             (Act::Release, only(weather.holds, 4)),
             (Act::Crash, only(weather.crashes, 4)),
@@ -163,9 +163,9 @@ impl WorldState {
 /// A running server and what is done to it.
 pub struct SimServer {
     pub life: Arc<ServerLife>,
-    /// Whether somebody waits for a change. One at a time: the order in which several are woken is
+    /// Whether a caller waits for a change. One at a time: the order in which several are woken is
     /// not ours to choose.
-    pub somebody_waits: Rc<Cell<bool>>,
+    pub is_waiting: Rc<Cell<bool>>,
     pub engine: Engine,
 }
 
@@ -174,7 +174,7 @@ impl SimServer {
         self.life.world().with(f)
     }
 
-    /// Lets one thing happen; true where it ended the server.
+    /// Lets one thing happen; true if it ended the server.
     async fn act(&self, act: Act) -> bool {
         match act {
             Act::GitHub => {
@@ -227,7 +227,7 @@ impl SimServer {
             Act::Impersonate => self.with(WorldState::impersonate),
             Act::Outsider => self.with(WorldState::outsider),
             Act::StaleAnswer => self.stale_answer(),
-            Act::StaleSight => self.stale_sight(),
+            Act::StaleObservation => self.stale_observation(),
             Act::Hold => self.hold(),
             Act::Release => self.release(),
             Act::Crash => self.with(|inner| inner.crash_in = Some(inner.chance.below(60))),

@@ -44,7 +44,7 @@ pub struct SimName {
     pub repository: usize,
     pub number: u64,
     /// The server said that it has a delivery by which this issue is also the one before it.
-    pub is_told: bool,
+    pub is_reported: bool,
 }
 
 /// One delivery.
@@ -54,7 +54,7 @@ pub struct SimDelivery {
     pub acknowledged: bool,
 }
 
-/// What a delivery tells of.
+/// What a delivery is about.
 #[derive(Clone)]
 pub enum DeliveryContent {
     Issue(Box<IssueDelivery>),
@@ -73,7 +73,12 @@ impl SimDelivery {
 impl SimGitHub {
     pub fn new(issues: u64) -> Self {
         let issue = |number| SimIssue {
-            names: vec![SimName { id: FIRST_ID + number, repository: 0, number, is_told: true }],
+            names: vec![SimName {
+                id: FIRST_ID + number,
+                repository: 0,
+                number,
+                is_reported: true,
+            }],
             title: 0,
             open: true,
             labelled: false,
@@ -87,7 +92,7 @@ impl SimGitHub {
         }
     }
 
-    /// Which issue an id of it means, whoever uses it.
+    /// Which issue an id of it means, for all callers.
     pub fn issue_of(&self, id: &IssueId) -> Option<u64> {
         let text = id.as_str();
         match text.strip_prefix("word-") {
@@ -107,13 +112,13 @@ impl SimGitHub {
     }
 
     /// Whether the server said of everything that an issue was called that it is this issue.
-    pub fn is_told(&self, number: u64) -> bool {
-        self.issue(number).is_some_and(|issue| issue.names.iter().all(|name| name.is_told))
+    pub fn is_reported(&self, number: u64) -> bool {
+        self.issue(number).is_some_and(|issue| issue.names.iter().all(|name| name.is_reported))
     }
 
     /// The ways in which a program may name an issue. All of them come with the repository and
-    /// number, since without those nobody could know that a word means this issue. Where
-    /// repositories are renamed nobody uses words: one that comes with a name which the server does
+    /// number, since without those it is unknown that a word means this issue. If
+    /// repositories are renamed, no caller uses words: one that comes with a name which the server does
     /// not know yet would be another issue to it.
     pub fn key(&self, chance: &mut Chance, number: u64, words: bool) -> IssueKey {
         let names = &self.issue(number).expect("it is an issue").names;
@@ -145,7 +150,7 @@ impl SimGitHub {
 }
 
 impl WorldState {
-    /// Something happens on GitHub; the numbers of the deliveries that tell of it.
+    /// Something happens on GitHub; the numbers of its deliveries.
     pub fn github_acts(&mut self) -> Vec<usize> {
         if self.weather.scope_events && self.chance.permille(150) {
             return self.happens_in_scope();
@@ -195,7 +200,7 @@ impl WorldState {
             _ => &[("pinned", DeliveryEffect::Update)],
         };
         let news = self.news(at);
-        acts.iter().map(|(action, effect)| self.tells(&news, action, effect.clone())).collect()
+        acts.iter().map(|(action, effect)| self.report(&news, action, effect.clone())).collect()
     }
 
     /// What GitHub says of an issue now.
@@ -218,7 +223,7 @@ impl WorldState {
         }
     }
 
-    fn tells(&mut self, news: &News, action: &str, effect: DeliveryEffect) -> usize {
+    fn report(&mut self, news: &News, action: &str, effect: DeliveryEffect) -> usize {
         let issue_delivery = IssueDelivery {
             delivery: self.fresh_guid(),
             received_at: self.now(),
@@ -229,6 +234,7 @@ impl WorldState {
             comment: None,
             installation: self.weather.scope_events.then_some(INSTALLATION),
             effect,
+            instruction: None,
         };
         self.sends(DeliveryContent::Issue(Box::new(issue_delivery)))
     }
@@ -266,7 +272,7 @@ impl WorldState {
         let (guid, what) = (it.guid().clone(), it.what.clone());
         self.check_acknowledged(&guid);
         if let DeliveryContent::Issue(issue_delivery) = what {
-            self.transfer_is_told(&issue_delivery);
+            self.transfer_is_delivered(&issue_delivery);
         }
     }
 

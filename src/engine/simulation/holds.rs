@@ -9,17 +9,17 @@ use crate::issue::state::IssueState;
 use crate::types::{HoldScope, HomeId, Phase, Repository, Timestamp};
 
 impl SimServer {
-    /// Somebody puts a hold on. From when that is answered nothing that it covers may begin.
+    /// A person puts a hold on. From when that is answered nothing that it covers may begin.
     pub fn hold(&self) {
         let (life, engine) = (Arc::clone(&self.life), self.engine.clone());
         let scope = self.with(WorldState::any_scope);
         self.life.spawn(async move {
             let account = account();
-            let hold = engine.hold(&account, scope.clone(), "repairs".into(), "somebody".into());
+            let hold = engine.hold(&account, scope.clone(), "repairs".into(), "a person".into());
             if hold.await.is_ok() && life.step() {
                 life.world().with(|inner| {
                     inner.note(None, || format!("held: {scope}"));
-                    // Somebody else may have released it meanwhile.
+                    // It may have been released meanwhile.
                     let stays = inner.rows.holds.iter().any(|hold| hold.scope == scope);
                     if stays && !inner.weather.calm {
                         let since = inner.latest();
@@ -30,11 +30,11 @@ impl SimServer {
         });
     }
 
-    /// Somebody releases a hold, which may be there.
+    /// A person releases a hold, which may be there.
     pub fn release(&self) {
         let (life, engine) = (Arc::clone(&self.life), self.engine.clone());
         let scope = self.with(WorldState::any_scope);
-        // From now on nobody can tell whether it is still on.
+        // From now on it is unknown whether it is still on.
         self.with(|inner| inner.ledger.held.remove(&scope.folded()));
         self.life.spawn(async move {
             let released = engine.release(&scope).await.is_ok();
@@ -75,12 +75,12 @@ impl WorldState {
         }
     }
 
-    /// What is held does not begin, and a wish ends with what was wished for, or with whoever
+    /// What is held does not begin, and a pending start ends with its sandbox, or with whatever
     /// withdrew it.
-    pub fn check_admission(&mut self, before: Option<&Issue>, after: &Issue, is_told: bool) {
+    pub fn check_admission(&mut self, before: Option<&Issue>, after: &Issue, is_reported: bool) {
         let was = before.and_then(|issue| issue.state.record()).map(|record| &record.id);
         let Some(record) = after.state.record() else {
-            return self.check_pending_start(before, after, is_told);
+            return self.check_pending_start(before, after, is_reported);
         };
         let is_new = was != Some(&record.id);
         let resumes = before.and_then(|issue| issue.state.phase()) == Some(Phase::Stopped)
@@ -88,7 +88,7 @@ impl WorldState {
         if (is_new || resumes) && self.is_held(after, record.phase_since) {
             self.violate(Some(after.home), "it begins although it is held");
         }
-        self.check_pending_start(before, after, is_told);
+        self.check_pending_start(before, after, is_reported);
     }
 
     fn is_held(&self, issue: &Issue, began: Timestamp) -> bool {
@@ -102,23 +102,23 @@ impl WorldState {
         })
     }
 
-    fn check_pending_start(&mut self, before: Option<&Issue>, after: &Issue, is_told: bool) {
+    fn check_pending_start(&mut self, before: Option<&Issue>, after: &Issue, is_reported: bool) {
         let ended = before.is_some_and(|issue| issue.pending_start.is_some())
             && after.pending_start.is_none();
         let is_idle = matches!(after.state, IssueState::Absent | IssueState::Stopped { .. });
         let is_closed = |issue: &Issue| issue.facts.open.as_ref().is_some_and(|open| !open.value);
         // Also by what another home knew that gave way to this one.
         let closes = is_closed(after) && before.is_some_and(|before| !is_closed(before));
-        let withdrawn = is_told
+        let withdrawn = is_reported
             || closes
             || self.is_being_stopped(after)
             || self.ledger.commanded.contains(&after.home);
         if ended && is_idle && after.merged_into.is_none() && !withdrawn {
-            self.violate(Some(after.home), "a wish is neither granted nor withdrawn");
+            self.violate(Some(after.home), "a pending start is neither granted nor withdrawn");
         }
     }
 
-    /// A wish that waits although nothing forbids it, once all is released.
+    /// A start that waits although nothing denies it, once all is released.
     pub fn waits_for_nothing(&self) -> Option<HomeId> {
         let waits = |issue: &&Issue| {
             issue.pending_start.is_some() && (issue.state.phase().is_some() || self.has_room(issue))

@@ -1,5 +1,5 @@
 //! Another provider at the address of one of ours: another engine behind the same socket, an
-//! account that was exchanged. Until the server could know, its calls break; from when it was told who
+//! account that was exchanged. Until the server could know, its calls break; from when it has heard which
 //! answers, it asks nothing more and acts on nothing.
 //!
 //! What no contract excludes is left out: that it answers a call before anybody asked who it is.
@@ -7,7 +7,7 @@
 use super::world::WorldState;
 
 impl WorldState {
-    /// Somebody else answers in place of the first provider, for a while. Whoever is seen first is
+    /// Another provider answers in place of the first one, for a while. The one that is seen first is
     /// taken for the right one, so that this comes later.
     pub fn impersonate(&mut self) {
         let name = &self.clouds[0].name;
@@ -17,7 +17,7 @@ impl WorldState {
         let until_ms = self.elapsed_ms() + self.chance.between(10_000, 240_000);
         self.clouds[0].impostor_until_ms = until_ms;
         self.clouds[0].unmasked_by = None;
-        self.note(None, || format!("somebody else is the first provider until {until_ms} ms"));
+        self.note(None, || format!("another one is the first provider until {until_ms} ms"));
         self.disturb("connections break");
     }
 
@@ -34,13 +34,13 @@ impl WorldState {
             return Some(format!("the {}", self.clouds[cloud].name));
         }
         self.clouds[cloud].unmasked_by = self.alive;
-        Some("somebody else".into())
+        Some("another one".into())
     }
 
-    /// Whoever knows that it is somebody else asks it nothing.
+    /// A server that knows the other identity makes no calls.
     pub fn check_asked_of_impostor(&mut self, cloud: usize, what: &str) {
         if self.is_impostor(cloud) && self.clouds[cloud].unmasked_by == self.alive {
-            self.violate(None, format!("{what} is asked of a provider that is somebody else"));
+            self.violate(None, format!("{what} is asked of a provider with another identity"));
         }
     }
 }

@@ -40,7 +40,7 @@ impl WorldState {
             return Ok(Vec::new());
         }
         if self.is_down(cloud) {
-            return Err(ProviderError::unavailable("nobody answers"));
+            return Err(ProviderError::unavailable("the provider does not answer"));
         }
         if self.forgets(cloud) {
             self.clouds[cloud].list_is_absurd = self.settled_at(cloud) > TO_BE_BELIEVED_MAX;
@@ -52,7 +52,7 @@ impl WorldState {
         let rate = self.weather.bad_lists;
         if self.weather.strikes(&mut self.chance, rate) {
             match self.chance.below(3) {
-                0 => return Err(ProviderError::unavailable("nobody answers")),
+                0 => return Err(ProviderError::unavailable("the provider does not answer")),
                 1 => objects = self.clouds[cloud].earlier.front().cloned().unwrap_or_default(),
                 _ => {
                     let chance = &mut self.chance;
@@ -63,7 +63,7 @@ impl WorldState {
         Ok(objects)
     }
 
-    /// How many records a sweep that lists now surely misses where the list is empty.
+    /// How many records a sweep that lists now surely misses if the list is empty.
     fn settled_at(&self, cloud: usize) -> usize {
         if self.life_lasts_ms() < TAKING_UP_MAX_MS {
             return 0;

@@ -1,8 +1,8 @@
-//! What providers have and what calls do to it, also when nobody waits for the answer any more.
+//! What providers have and what calls do to it, also when the caller does not wait for the answer any more.
 //!
 //! The contract of `sandbox.rs` bounds the faults: an effect comes at the latest when the call's
-//! deadline and the provider's settle time are over; a name is never given twice where that is
-//! promised, and elsewhere only where two creates overlap; *absent* is only said of what is not
+//! deadline and the provider's settle time are over; a name is never given twice if that is
+//! promised, and elsewhere only if two creates overlap; *absent* is only said of what is not
 //! there.
 
 use std::time::Duration;
@@ -79,7 +79,7 @@ pub struct SimCall {
 }
 
 impl SimCall {
-    /// The labels of what it makes, where it makes something.
+    /// The labels of what it makes, if it makes something.
     pub fn makes(&self) -> Option<&Labels> {
         match &self.op {
             Op::Create(spec) => Some(&spec.labels),
@@ -141,21 +141,7 @@ impl WorldState {
             answer: Some(sender),
             op,
         };
-        let mut error = None;
-        let applies = match fate {
-            CallFate::Answered => Some(usual),
-            CallFate::Broken => self.chance.permille(600).then_some(usual),
-            CallFate::Lost => {
-                error = Some("the connection was lost");
-                Some(any)
-            }
-            CallFate::Unreached => {
-                error = Some("nobody answers");
-                None
-            }
-            CallFate::Panics => self.chance.permille(500).then_some(any),
-            CallFate::Refused | CallFate::Busy | CallFate::Forgotten => None,
-        };
+        let applies = self.applies_after(fate, usual, any);
         if let Some(applies) = applies.filter(|applies| *applies < lands_ms) {
             if let Op::Create(_) = call.op
                 && !self.clouds[cloud].rules.names_enforced
@@ -165,54 +151,76 @@ impl WorldState {
             }
             self.after(applies, SimEffect::Apply(number));
         }
-        // A lost answer is an error at any time, or nothing is ever heard of it.
-        if let Some(message) = error
-            && self.chance.permille(700)
-        {
-            call.result = Some(Err(ProviderError::unavailable(message)));
-            let told = self.chance.below(waits_ms + 1);
-            self.after(told, SimEffect::Answer(number));
-        }
-        let said = match fate {
-            CallFate::Refused => Some(ProviderError::Refused("not with us".into())),
-            CallFate::Broken => Some(ProviderError::Broken("something snapped".into())),
-            CallFate::Busy => {
-                let ms = self.chance.between(100, ms(RETRY_AFTER_MAX));
-                let retry_after = Some(Duration::from_millis(ms));
-                // Without another draw: each seed keeps its history.
-                Some(if ms % 2 == 0 {
-                    ProviderError::Exhausted { what: "too many objects".into(), retry_after }
-                } else {
-                    let message = "too many requests".into();
-                    ProviderError::Unavailable { message, retry_after }
-                })
-            }
-            CallFate::Answered
-            | CallFate::Lost
-            | CallFate::Unreached
-            | CallFate::Panics
-            | CallFate::Forgotten => None,
-        };
-        let said = match fate {
-            CallFate::Forgotten => Some(Ok(Reply::Objects(Vec::new()))),
-            CallFate::Answered
-            | CallFate::Lost
-            | CallFate::Unreached
-            | CallFate::Refused
-            | CallFate::Broken
-            | CallFate::Busy
-            | CallFate::Panics => said.map(Err),
-        };
-        if let Some(said) = said {
-            call.result = Some(said);
-            // Behind what it may have done.
-            let pause = self.chance.between(0, 20);
-            self.after(usual + pause, SimEffect::Answer(number));
-        }
+        call.result = self.plan_answer(number, fate, waits_ms, usual);
         let panics = fate == CallFate::Panics;
         let panics_after = panics.then(|| self.chance.below(2_000));
         self.calls.insert(number, call);
         Began { number, answer, panics_after }
+    }
+
+    /// What a call of this fate answers, and when, unless its effect decides that.
+    fn plan_answer(
+        &mut self,
+        number: u64,
+        fate: CallFate,
+        waits_ms: u64,
+        usual: u64,
+    ) -> Option<Result<Reply, ProviderError>> {
+        // A lost answer is an error at any time, or never comes.
+        let error = match fate {
+            CallFate::Lost => Some("the connection was lost"),
+            CallFate::Unreached => Some("the provider does not answer"),
+            CallFate::Answered
+            | CallFate::Refused
+            | CallFate::Broken
+            | CallFate::Busy
+            | CallFate::Forgotten
+            | CallFate::Panics => None,
+        };
+        if let Some(message) = error
+            && self.chance.permille(700)
+        {
+            let after = self.chance.below(waits_ms + 1);
+            self.after(after, SimEffect::Answer(number));
+            return Some(Err(ProviderError::unavailable(message)));
+        }
+        let said = self.says(fate)?;
+        // Behind what it may have done.
+        let pause = self.chance.between(0, 20);
+        self.after(usual + pause, SimEffect::Answer(number));
+        Some(said)
+    }
+
+    /// After how long a call of this fate has its effect; `None` if it has none.
+    fn applies_after(&mut self, fate: CallFate, usual: u64, any: u64) -> Option<u64> {
+        match fate {
+            CallFate::Answered => Some(usual),
+            CallFate::Broken => self.chance.permille(600).then_some(usual),
+            CallFate::Lost => Some(any),
+            CallFate::Panics => self.chance.permille(500).then_some(any),
+            CallFate::Unreached | CallFate::Refused | CallFate::Busy | CallFate::Forgotten => None,
+        }
+    }
+
+    /// What a call of this fate answers, whatever its effect.
+    fn says(&mut self, fate: CallFate) -> Option<Result<Reply, ProviderError>> {
+        match fate {
+            CallFate::Refused => Some(Err(ProviderError::Refused("not with us".into()))),
+            CallFate::Broken => Some(Err(ProviderError::Broken("something snapped".into()))),
+            CallFate::Busy => {
+                let ms = self.chance.between(100, ms(RETRY_AFTER_MAX));
+                let retry_after = Some(Duration::from_millis(ms));
+                // Without another draw: each seed keeps its history.
+                Some(Err(if ms % 2 == 0 {
+                    ProviderError::Exhausted { what: "too many objects".into(), retry_after }
+                } else {
+                    let message = "too many requests".into();
+                    ProviderError::Unavailable { message, retry_after }
+                }))
+            }
+            CallFate::Forgotten => Some(Ok(Reply::Objects(Vec::new()))),
+            CallFate::Answered | CallFate::Lost | CallFate::Unreached | CallFate::Panics => None,
+        }
     }
 
     /// Sweeps alone are shown nothing; all else does not get there.
@@ -376,7 +384,7 @@ impl WorldState {
         }
     }
 
-    /// A crash: nobody waits any more, and what dies with the server dies.
+    /// A crash: no caller waits any more, and what dies with the server dies.
     pub fn crash_calls(&mut self) {
         self.ledger.close_all();
         self.leave_in_haste();
@@ -397,7 +405,7 @@ impl WorldState {
                 SimEffect::Apply(_)
                 | SimEffect::Begin
                 | SimEffect::Land
-                | SimEffect::Tell(_)
+                | SimEffect::Reply(_)
                 | SimEffect::Answer(_)
                 | SimEffect::Vanish(..)
                 | SimEffect::Taken(..)
@@ -448,7 +456,7 @@ impl WorldState {
         let gone = || ProviderError::Broken("it is being removed".into());
         let checked = match checked {
             Some(checked) => checked,
-            // Where names are enforced, checking and making are one.
+            // If names are enforced, checking and making are one.
             None => {
                 let objects = &self.clouds[cloud].objects;
                 match objects.iter().find(|o| o.object.name == spec.name) {
@@ -488,7 +496,7 @@ impl WorldState {
         }
     }
 
-    /// The object that a call means, where it carries the sandbox that the caller expects.
+    /// The object that a call means, if it carries the sandbox that the caller expects.
     fn meant(
         &mut self,
         cloud: usize,

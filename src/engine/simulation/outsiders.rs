@@ -11,7 +11,7 @@ use crate::types::{
 };
 
 impl WorldState {
-    /// Somebody lays hands on objects, or makes some.
+    /// An outsider changes objects, or makes some.
     pub fn outsider(&mut self) {
         let cloud = usize::try_from(self.chance.below(self.clouds.len() as u64)).expect("an index");
         let count = self.clouds[cloud].objects.len() as u64;
@@ -20,7 +20,7 @@ impl WorldState {
             0 if count > 0 => {
                 let object = self.clouds[cloud].objects.remove(any).object;
                 self.ledger.handled.insert(object.external_id.clone());
-                self.note(None, || format!("somebody removes {}", object.external_id));
+                self.note(None, || format!("an outsider removes {}", object.external_id));
             }
             1 if count > 0 => {
                 let object = &mut self.clouds[cloud].objects[any].object;
@@ -29,14 +29,14 @@ impl WorldState {
                 }
                 let id = object.external_id.clone();
                 self.ledger.handled.insert(id.clone());
-                self.note(None, || format!("somebody stops {id}"));
+                self.note(None, || format!("an outsider stops {id}"));
             }
             2 if count > 0 => self.clouds[cloud].objects.retain(|object| object.ours),
             _ => self.outsider_makes(cloud),
         }
     }
 
-    /// Somebody makes an object under a name of ours: without labels, with another installation's,
+    /// An outsider makes an object under a name of ours: without labels, with another installation's,
     /// or with labels of ours that a copy brought back.
     fn outsider_makes(&mut self, cloud: usize) {
         let homes: Vec<(HomeId, IssueId, u32)> = self
@@ -82,7 +82,7 @@ impl WorldState {
             self.ledger.crowded.insert(home);
         }
         self.note(Some(home), || {
-            format!("somebody makes {} {:?}", object.external_id, object.labels)
+            format!("an outsider makes {} {:?}", object.external_id, object.labels)
         });
         self.clouds[cloud].objects.push(SimObject { object, ours: false });
     }

@@ -24,13 +24,13 @@ pub struct Cloud {
     pub name: ProviderName,
     pub rules: ProviderRules,
     pub objects: Vec<SimObject>,
-    /// Until when nobody reaches it, in milliseconds of the history.
+    /// Until when it is unreachable, in milliseconds of the history.
     pub down_until_ms: u64,
     /// Until when it shows nothing of what it has, in milliseconds of the history.
     pub forgets_until_ms: u64,
-    /// Until when somebody else answers in its place, in milliseconds of the history.
+    /// Until when another provider answers in its place, in milliseconds of the history.
     pub impostor_until_ms: u64,
-    /// The life that was told so.
+    /// The life that has heard of it.
     pub unmasked_by: Option<u64>,
     /// Its last list left out so much that a sweep must not act on it.
     pub list_is_absurd: bool,
@@ -65,7 +65,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// The sandbox that it is about, where it is about one.
+    /// The sandbox that it is about, if it is about one.
     pub fn sandbox(&self) -> Option<&SandboxId> {
         match self {
             Self::Create(spec) => Some(&spec.labels.sandbox),
@@ -95,7 +95,7 @@ pub struct SimProvider {
     pub cloud: usize,
 }
 
-/// Told to the world when the client goes away: answered, or given up.
+/// Reports to the world when the client goes away: answered, or given up.
 struct OpenCall<'a> {
     life: &'a ServerLife,
     number: u64,
@@ -168,7 +168,7 @@ impl Lifecycle for SimProvider {
         }
     }
 
-    /// May be out of date and incomplete: whoever decides by it must look again.
+    /// May be out of date and incomplete: a decision by it needs another look.
     async fn list(&self, of: InstanceId) -> Result<Vec<Object>, ProviderError> {
         if !self.life.step() {
             return std::future::pending().await;

@@ -35,7 +35,7 @@ impl SimServer {
         self.with(WorldState::check_nothing_left);
     }
 
-    /// Deletes what lives; false where nothing does.
+    /// Deletes what lives; false if nothing does.
     async fn delete_all(&self) -> bool {
         let live = self.with(|inner| {
             if inner.violation.is_some() {
@@ -54,7 +54,7 @@ impl SimServer {
         !live.is_empty()
     }
 
-    /// Sweeps find what nobody told, and what comes of it comes to rest.
+    /// Sweeps find what was not reported, and what follows from it comes to rest.
     async fn agree(&self) {
         let mut left = Vec::new();
         for _ in 0..SWEEPS_MAX {
@@ -72,7 +72,7 @@ impl SimServer {
             tokio::time::sleep(SWEEP_PERIOD).await;
         }
         self.with(|inner| {
-            // What somebody made stays, until a person decides.
+            // What an outsider made stays, until a person decides.
             if !inner.weather.outsiders {
                 inner.violate(None, format!("drift is left: {left:?}"));
             }
@@ -105,7 +105,7 @@ impl SimServer {
 }
 
 impl WorldState {
-    /// What is not at rest, where something is not.
+    /// What is not at rest, if something is not.
     fn unrest(&self) -> Option<(Option<HomeId>, String)> {
         if let Some(at) = self.missing().first() {
             let guid = self.github.deliveries[*at].guid();
@@ -115,7 +115,10 @@ impl WorldState {
             return Some((None, format!("{guid} is not applied to all that it concerns")));
         }
         if let Some(home) = self.waits_for_nothing() {
-            return Some((Some(home), "its wish waits for nothing".into()));
+            return Some((Some(home), "its pending start waits for nothing".into()));
+        }
+        if let Some(row) = self.rows.outbox.first() {
+            return Some((Some(row.home), "an effect is still in the outbox".into()));
         }
         let under_way = |issue: &&crate::issue::Issue| issue.state.step().is_some();
         if let Some(issue) = self.rows.issues.values().find(under_way) {
@@ -168,7 +171,7 @@ impl WorldState {
         }
     }
 
-    /// Where nobody laid hands on objects: what is recorded as up or down is there. What a late
+    /// If no outsider changed objects: what is recorded as up or down is there. What a late
     /// delete took a sweep has found.
     fn check_present(&mut self) {
         let lost = self.rows.issues.values().find_map(|issue| {
@@ -186,7 +189,7 @@ impl WorldState {
         }
     }
 
-    /// Where only GitHub spoke: what it says last is what came of it.
+    /// If only GitHub spoke: what it says last is what came of it.
     fn check_truth(&mut self) {
         let wrong = self.rows.issues.values().find_map(|issue| {
             let number = self.github.issue_of(&issue.facts.issue_id)?;

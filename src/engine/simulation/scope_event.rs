@@ -1,5 +1,5 @@
 //! What happens to repositories and to the App's installation on GitHub, and so to many issues:
-//! every one of them is told before the delivery counts as done.
+//! it is applied to every one of them before the delivery counts as done.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ impl SimRepository {
 pub struct FanningOut {
     fan_out: FanOut,
     began_ms: u64,
-    /// Whom it must be told to: who was known to be concerned when it was stored.
+    /// The homes that it must be applied to: those that were known when it was stored.
     concerned: Vec<HomeId>,
 }
 
@@ -44,7 +44,7 @@ pub struct FanningOut {
 pub type FanOuts = BTreeMap<DeliveryId, FanningOut>;
 
 impl WorldState {
-    /// Something happens around issues; the numbers of the deliveries that tell of it.
+    /// Something happens to repositories; the numbers of its deliveries.
     pub fn happens_in_scope(&mut self) -> Vec<usize> {
         let as_of = self.github.clock(self.now());
         let at = usize::try_from(self.chance.below(2)).expect("an index");
@@ -88,7 +88,7 @@ impl WorldState {
         vec![self.sends(DeliveryContent::ScopeEvent(Box::new(fan_out)))]
     }
 
-    /// Such a delivery is stored: from now on each issue that it concerns is to be told.
+    /// Such a delivery is stored: from now on it is to be applied to each issue that it concerns.
     pub fn fan_out_begins(&mut self, fan_out: FanOut) {
         let is_concerned = |issue: &&Issue| {
             issue.merged_into.is_none()
@@ -107,20 +107,20 @@ impl WorldState {
         self.fan_outs.insert(guid, FanningOut { fan_out, began_ms, concerned });
     }
 
-    /// Whether news that stop an issue's sandbox are just being told.
+    /// Whether an event that stops an issue's sandbox is just being applied.
     pub fn is_being_stopped(&self, issue: &Issue) -> bool {
         self.fan_outs.values().any(|FanningOut { fan_out, .. }| {
             matches!(fan_out.news, ScopeEvent::Stop(_)) && is_of(&issue, &fan_out.scope)
         })
     }
 
-    /// It counts as done: everybody who was concerned was told.
+    /// It counts as done: it was applied to every home that it concerns.
     pub fn fan_out_ends(&mut self, guid: &DeliveryId) {
         let Some(FanningOut { fan_out, began_ms, concerned }) = self.fan_outs.remove(guid) else {
             return;
         };
         self.note(None, || format!("durable: {guid} is done"));
-        let was_told = |home: &HomeId| {
+        let was_applied = |home: &HomeId| {
             let Some(issue) = self.rows.issues.get(home) else { return true };
             let unasked_ms = self.ledger.unasked_ms.get(home);
             issue.merged_into.is_some()
@@ -131,13 +131,13 @@ impl WorldState {
                     ScopeEvent::LabelGone | ScopeEvent::Noted(_) => true,
                 }
         };
-        if let Some(home) = concerned.iter().find(|home| !was_told(home)) {
-            let what = format!("{guid} is done, and it was not told");
+        if let Some(home) = concerned.iter().find(|home| !was_applied(home)) {
+            let what = format!("{guid} is done, and it was not applied");
             self.violate(Some(*home), what);
         }
     }
 
-    /// It could not be told to everybody. After some tries it is set aside, with the reason.
+    /// It could not be applied to every home. After some tries it is set aside, with the reason.
     pub fn fan_out_fails(&mut self, guid: &DeliveryId) {
         let row = self.rows.deliveries.get(guid);
         if row.is_some_and(|row| row.state != DeliveryState::Pending) {
@@ -146,10 +146,10 @@ impl WorldState {
         }
     }
 
-    /// Where an issue is never becomes older knowledge.
+    /// The known repository and number of an issue never become older.
     pub fn check_place(&mut self, before: Option<&Issue>, after: &Issue) {
         if before.is_some_and(|before| placed(before) > placed(after)) {
-            self.violate(Some(after.home), "where it is became older knowledge");
+            self.violate(Some(after.home), "its known repository and number became older");
         }
         let place = |issue: &Issue| issue.facts.repository.as_ref().map(Repository::folded);
         if before.is_some_and(|before| place(before) != place(after)) {

@@ -2,8 +2,8 @@
 //! every server.
 //!
 //! A write that was handed in waits until a group begins, the group lands as one transaction, and
-//! each writer is told some time later. A crash takes what waited, decides by chance whether the
-//! group under way had landed, and tells nobody.
+//! each writer gets its result some time later. A crash takes what waited, decides by chance whether the
+//! group under way had landed, and answers no writer.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use super::world::{ServerLife, SimEffect, WorldState};
-use crate::issue::{FanOut, Issue, Scope};
+use crate::issue::{EffectKind, FanOut, Issue, Scope};
 use crate::store::{
-    CommitError, DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState, Look, LookAsk,
-    Orphan, Page, PageAsk, PendingRow, PendingStartRow, PruneAsk, SandboxFilter, Store, StoreError,
-    Write,
+    CommitError, DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState, EffectDelay,
+    EffectId, EffectRow, InstructionRow, Look, LookAsk, Orphan, Page, PageAsk, PendingRow,
+    PendingStartRow, PruneAsk, SandboxFilter, Store, StoreError, Write,
 };
 use crate::types::{
     AccountName, Alias, DeliveryId, Epoch, ExternalId, Hold, HoldScope, HomeId, InstanceId, Phase,
@@ -36,26 +36,26 @@ type CommitReply = oneshot::Sender<Result<(), CommitError>>;
 /// What is handed in: a write, or a question that is answered behind what was handed in before.
 type QueuedWrite = Option<Box<Write>>;
 
-/// The writes of one life that are not told yet.
+/// The writes of one life that are not answered yet.
 #[derive(Default)]
 pub struct SimWriter {
     waiting: Vec<(QueuedWrite, CommitReply)>,
     under_way: Option<Vec<(QueuedWrite, CommitReply)>>,
-    to_tell: BTreeMap<u64, (CommitReply, Result<(), CommitError>)>,
+    to_reply: BTreeMap<u64, (CommitReply, Result<(), CommitError>)>,
 }
 
 impl WorldState {
     fn hand_in(&mut self, work: QueuedWrite) -> oneshot::Receiver<Result<(), CommitError>> {
-        let (told, answer) = oneshot::channel();
+        let (reply, answer) = oneshot::channel();
         let rate = self.weather.overload;
         if self.weather.strikes(&mut self.chance, rate) {
             let home = home_of(&work);
             self.refused(home, &CommitError::Overloaded);
             // The receiver is right here.
-            told.send(Err(CommitError::Overloaded)).expect("it is received");
+            reply.send(Err(CommitError::Overloaded)).expect("it is received");
             return answer;
         }
-        self.writer.waiting.push((work, told));
+        self.writer.waiting.push((work, reply));
         if self.writer.under_way.is_none() && self.writer.waiting.len() == 1 {
             let pause = self.commit_pause();
             self.after(pause, SimEffect::Begin);
@@ -89,7 +89,7 @@ impl WorldState {
         let rate = self.weather.store_faults;
         let down = self.elapsed_ms() < self.store_down_until_ms && !self.weather.calm;
         let all_fail = down || self.weather.strikes(&mut self.chance, rate / 2);
-        for (work, told) in group {
+        for (work, reply) in group {
             let one_fails = self.weather.strikes(&mut self.chance, rate);
             let result = if all_fail || one_fails {
                 Err(CommitError::Failed("the disk is full".into()))
@@ -102,9 +102,9 @@ impl WorldState {
                 (None, Ok(())) => {}
             }
             let number = self.fresh();
-            self.writer.to_tell.insert(number, (told, result));
+            self.writer.to_reply.insert(number, (reply, result));
             let pause = self.chance.below(5);
-            self.after(pause, SimEffect::Tell(number));
+            self.after(pause, SimEffect::Reply(number));
         }
         if !self.writer.waiting.is_empty() {
             let pause = self.commit_pause();
@@ -121,10 +121,10 @@ impl WorldState {
         Ok(())
     }
 
-    pub fn tell(&mut self, number: u64) {
-        if let Some((told, result)) = self.writer.to_tell.remove(&number) {
-            // Whoever waited may be gone.
-            drop(told.send(result));
+    pub fn reply(&mut self, number: u64) {
+        if let Some((reply, result)) = self.writer.to_reply.remove(&number) {
+            // The writer may be gone.
+            drop(reply.send(result));
         }
     }
 
@@ -176,7 +176,7 @@ impl SimStore {
         tokio::time::sleep(slow).await;
         self.life.pause().await;
         if found.is_err() {
-            // From when that is told, whoever reads has to end.
+            // From when that is answered, a reader has to end.
             self.life.world().with(|inner| inner.actor_ends("a read failed"));
         }
         found
@@ -225,11 +225,11 @@ impl Store for SimStore {
         if !self.life.step() {
             return std::future::pending().boxed();
         }
-        let told = self.life.world().with(|inner| inner.hand_in(Some(Box::new(write))));
+        let answer = self.life.world().with(|inner| inner.hand_in(Some(Box::new(write))));
         async move {
-            match told.await {
+            match answer.await {
                 Ok(result) => result,
-                // A crash: nobody is told any more.
+                // A crash: there are no more answers.
                 Err(_) => std::future::pending().await,
             }
         }
@@ -303,6 +303,35 @@ impl Store for SimStore {
 
     async fn pending(&self, limit: usize) -> Result<Vec<PendingRow>, StoreError> {
         self.read(|inner| inner.rows.pending(limit)).await
+    }
+
+    async fn effects(&self, now: Timestamp, limit: usize) -> Result<Vec<EffectRow>, StoreError> {
+        self.read(|inner| inner.rows.effects(now, limit)).await
+    }
+
+    async fn next_effect(&self, now: Timestamp) -> Result<Option<Timestamp>, StoreError> {
+        self.read(|inner| inner.rows.next_effect(now)).await
+    }
+
+    async fn effect_counts(&self) -> Result<Vec<(EffectKind, u64)>, StoreError> {
+        self.read(|inner| inner.rows.effect_counts()).await
+    }
+
+    async fn finish_effect(&self, id: EffectId) -> Result<(), CommitError> {
+        self.write(|inner| inner.rows.finish_effect(id)).await
+    }
+
+    async fn delay_effect(&self, id: EffectId, delay: EffectDelay) -> Result<(), CommitError> {
+        self.write(|inner| inner.rows.delay_effect(id, &delay)).await
+    }
+
+    async fn instructions(
+        &self,
+        _: HomeId,
+        _: i64,
+        _: usize,
+    ) -> Result<Vec<InstructionRow>, StoreError> {
+        Err(StoreError::Failed("the engine never reads instructions".into()))
     }
 
     async fn holds(&self) -> Result<Vec<Hold>, StoreError> {
@@ -412,8 +441,8 @@ impl Store for SimStore {
         if !self.life.step() {
             return std::future::pending().await;
         }
-        let told = self.life.world().with(|inner| inner.hand_in(None));
-        match told.await {
+        let answer = self.life.world().with(|inner| inner.hand_in(None));
+        match answer.await {
             Ok(result) => result.map_err(|error| StoreError::Failed(error.to_string())),
             Err(_) => std::future::pending().await,
         }

@@ -37,7 +37,7 @@ impl Clock for SimClock {
     }
 }
 
-/// Ids of the world. Asking for one is where an actor may panic: it does so at every event.
+/// Ids of the world. When one is asked for, an actor may panic: it does so at every event.
 pub struct SimIds(pub Arc<ServerLife>);
 
 impl IdSource for SimIds {

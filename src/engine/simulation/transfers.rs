@@ -1,5 +1,5 @@
-//! Issues that are transferred: another id, another number, told by either repository, both or
-//! one, in any order. Once it is told, all of the names are one home's.
+//! Issues that are transferred: another id, another number, reported by either repository, both
+//! or one, in any order. Once it is delivered, all of the names are one home's.
 
 use super::github::DeliveryContent;
 use super::github::{MOVED, SimName};
@@ -14,7 +14,7 @@ use super::driver::account;
 const TRANSFERS_MAX: usize = 2;
 
 impl WorldState {
-    /// An issue is transferred to the other repository; the numbers of the deliveries that tell.
+    /// An issue is transferred to the other repository; the numbers of its deliveries.
     pub fn transfer(&mut self, at: usize) -> Vec<usize> {
         let issue = &mut self.github.issues[at];
         let before = *issue.names.last().expect("it has a name");
@@ -25,7 +25,7 @@ impl WorldState {
             id: before.id + MOVED,
             repository: 1 - before.repository,
             number: before.number + MOVED,
-            is_told: false,
+            is_reported: false,
         });
         let repository = &self.github.repositories[before.repository];
         let formerly = IssueName {
@@ -52,6 +52,7 @@ impl WorldState {
                 comment: None,
                 installation: None,
                 effect: DeliveryEffect::Update,
+                instruction: None,
             };
             sent.push(self.sends(DeliveryContent::Issue(Box::new(issue_delivery))));
         }
@@ -60,12 +61,12 @@ impl WorldState {
 
     /// The server said that it has this delivery. If it is of a transfer, all four names are one
     /// home's from now on.
-    pub fn transfer_is_told(&mut self, issue_delivery: &IssueDelivery) {
+    pub fn transfer_is_delivered(&mut self, issue_delivery: &IssueDelivery) {
         let Some(formerly) = &issue_delivery.formerly else { return };
         self.check_merged(issue_delivery);
-        let told = self.github.issues.iter_mut().flat_map(|issue| &mut issue.names);
-        let after = told.filter(|name| IssueId::from_github(name.id - MOVED) == formerly.issue_id);
-        after.for_each(|name| name.is_told = true);
+        let names = self.github.issues.iter_mut().flat_map(|issue| &mut issue.names);
+        let after = names.filter(|name| IssueId::from_github(name.id - MOVED) == formerly.issue_id);
+        after.for_each(|name| name.is_reported = true);
     }
 
     fn check_merged(&mut self, issue_delivery: &IssueDelivery) {
@@ -81,20 +82,20 @@ impl WorldState {
         let first = homes.iter().flatten().next().copied();
         if first.is_none() || homes.iter().any(|home| *home != first) {
             let what = format!(
-                "{} told that its names are one issue's: {homes:?}",
+                "{} says that its names are one issue's: {homes:?}",
                 issue_delivery.delivery
             );
             self.violate(first, what);
         }
     }
 
-    /// At rest all that was told of transfers is still so.
+    /// At rest all that deliveries said of transfers still holds.
     pub fn check_all_merged(&mut self) {
-        let told = self.github.deliveries.iter().filter_map(|delivery| match &delivery.what {
+        let delivered = self.github.deliveries.iter().filter_map(|delivery| match &delivery.what {
             DeliveryContent::Issue(issue_delivery) => Some(issue_delivery.clone()),
             DeliveryContent::ScopeEvent(_) => None,
         });
-        for issue_delivery in told.collect::<Vec<_>>() {
+        for issue_delivery in delivered.collect::<Vec<_>>() {
             self.check_merged(&issue_delivery);
         }
     }
@@ -127,7 +128,7 @@ impl WorldState {
             }
         }
         let Some(number) = self.github.issue_of(&after.facts.issue_id) else { return };
-        if before.is_none() && self.github.is_told(number) {
+        if before.is_none() && self.github.is_reported(number) {
             let is_other = |issue: &&Issue| {
                 issue.home != after.home
                     && issue.merged_into.is_none()

@@ -41,16 +41,16 @@ impl WorldState {
         if one.home != other.home && !is_same_issue {
             return true;
         }
-        // Two homes may each have one until somebody tells that they are one issue, and from then on
+        // Two homes may each have one until a delivery says that they are one issue, and from then on
         // one of them while it is being deleted.
         if one.home != other.home
-            && (!issue.is_some_and(|issue| self.github.is_told(issue))
+            && (!issue.is_some_and(|issue| self.github.is_reported(issue))
                 || self.gave_way(one.home)
                 || self.gave_way(other.home))
         {
             return true;
         }
-        // Whoever makes the next one meets what was given up by force, unless that is elsewhere.
+        // The next create meets what was given up by force, unless that is elsewhere.
         one_at != other_at && (self.is_given_up(&one.sandbox) || self.is_given_up(&other.sandbox))
     }
 
@@ -79,7 +79,7 @@ impl WorldState {
         })
     }
 
-    /// A call of this home failed, or a removal did not end it. Where all tries to undo a create in
+    /// A call of this home failed, or a removal did not end it. If all tries to undo a create in
     /// fast mode fail, what it made is left to the sweep as well.
     pub fn undo_fails(&mut self, home: Option<HomeId>) {
         let made = self.clouds.iter().flat_map(|cloud| &cloud.objects).map(|o| &o.object);

@@ -73,7 +73,7 @@ pub struct Weather {
     pub transfers: bool,
     /// Many ask for fast mode at once, of a store that refuses much.
     pub hasty: bool,
-    /// Somebody else answers in place of a provider for a while.
+    /// Another provider answers in place of one for a while.
     pub impostors: bool,
     /// How many creates a provider is asked for at once; 0 is as many as come.
     pub creates_in_flight: u64,
@@ -144,33 +144,39 @@ impl Weather {
             impostors: false,
             creates_in_flight: 0,
         };
-        weather.force = callers && chance.permille(250);
-        if weather.force && chance.permille(500) {
+        weather.add_extremes(chance);
+        weather
+    }
+
+    /// What makes a history rare, on top of the usual weather.
+    fn add_extremes(&mut self, chance: &mut Chance) {
+        let (callers, forgetful) = (self.callers, self.forgetful);
+        self.force = callers && chance.permille(250);
+        if self.force && chance.permille(500) {
             // What is given up may still come.
-            (weather.losing, weather.provider_faults) = (true, 500);
-            weather.providers[0].rules.names_enforced = false;
+            (self.losing, self.provider_faults) = (true, 500);
+            self.providers[0].rules.names_enforced = false;
         }
         if !forgetful {
-            weather.quotas.account = *chance.pick(&[0, 0, 0, 0, 1, 2]);
-            weather.quotas.repository = *chance.pick(&[0, 0, 0, 0, 1, 2]);
+            self.quotas.account = *chance.pick(&[0, 0, 0, 0, 1, 2]);
+            self.quotas.repository = *chance.pick(&[0, 0, 0, 0, 1, 2]);
         }
-        weather.transfers = !forgetful && chance.permille(if callers { 200 } else { 500 });
+        self.transfers = !forgetful && chance.permille(if callers { 200 } else { 500 });
         if forgetful {
             // What is too much at once must be settled at once.
-            weather.actions += 30;
-            weather.provider_faults = weather.provider_faults.min(50);
-            weather.crashes &= chance.permille(300);
+            self.actions += 30;
+            self.provider_faults = self.provider_faults.min(50);
+            self.crashes &= chance.permille(300);
         }
-        weather.hasty = callers && !forgetful && chance.permille(120);
-        if weather.hasty {
-            (weather.fast, weather.jitter) = (1000, 300);
-            (weather.store_faults, weather.overload, weather.slow_store) = (150, 50, true);
-            weather.providers[0].rules.names_enforced = true;
+        self.hasty = callers && !forgetful && chance.permille(120);
+        if self.hasty {
+            (self.fast, self.jitter) = (1000, 300);
+            (self.store_faults, self.overload, self.slow_store) = (150, 50, true);
+            self.providers[0].rules.names_enforced = true;
         }
-        weather.impostors = !forgetful && chance.permille(200);
-        weather.creates_in_flight = *chance.pick(&[0, 0, 0, 1, 2]);
-        weather.scope_events = !forgetful && chance.permille(200);
-        weather
+        self.impostors = !forgetful && chance.permille(200);
+        self.creates_in_flight = *chance.pick(&[0, 0, 0, 1, 2]);
+        self.scope_events = !forgetful && chance.permille(200);
     }
 
     /// A fault of this rate strikes now.
@@ -187,6 +193,7 @@ impl Weather {
             network: Network::None,
             ports: Vec::new(),
             on_limit: OnLimit::Kill,
+            workload: crate::types::Workload::default(),
         };
         ["default", "other"].into_iter().zip(&self.providers).map(template).collect()
     }

@@ -2,7 +2,7 @@
 //! going to happen in it.
 //!
 //! A [`ServerLife`] is one server process. All that the engine does to the world goes through it, and
-//! once it is over the world ignores it: dropping a dead engine runs `Drop` where SIGKILL would
+//! once it is over the world ignores it: dropping a dead engine runs `Drop` although SIGKILL would
 //! not, and what that does must have no effect.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -36,8 +36,8 @@ pub enum SimEffect {
     Begin,
     /// The group lands.
     Land,
-    /// A writer is told how its write ended.
-    Tell(u64),
+    /// A writer gets the result of its write.
+    Reply(u64),
     /// A provider without enforced names checks whether the name is free.
     Check(u64),
     /// A provider call takes effect.
@@ -78,7 +78,7 @@ pub struct WorldState {
     pub ledger: Ledger,
     /// How many things happen yet before it becomes calm.
     pub actions_left: u64,
-    /// The life that the world listens to, where there is one.
+    /// The life that the world listens to, if there is one.
     pub alive: Option<u64>,
     lives: u64,
     /// When the last of them began, in milliseconds of the history.
@@ -197,7 +197,7 @@ impl World {
         }
     }
 
-    /// Returns when something happens at which an idle actor may just be about to be spoken to.
+    /// Returns when something happens at which a message may be about to reach an idle actor.
     pub async fn stirred(&self) {
         self.stirred.notified().await;
     }
@@ -276,8 +276,8 @@ impl WorldState {
                 self.land_group();
                 true
             }
-            SimEffect::Tell(number) => {
-                self.tell(number);
+            SimEffect::Reply(number) => {
+                self.reply(number);
                 true
             }
             SimEffect::Check(call) => {
@@ -333,7 +333,9 @@ impl WorldState {
         self.crash_in = None;
         self.panic_in = None;
         self.queue.retain(|_, effect| match effect {
-            SimEffect::Begin | SimEffect::Land | SimEffect::Tell(_) | SimEffect::Taken(..) => false,
+            SimEffect::Begin | SimEffect::Land | SimEffect::Reply(_) | SimEffect::Taken(..) => {
+                false
+            }
             SimEffect::Check(_)
             | SimEffect::Apply(_)
             | SimEffect::Answer(_)
@@ -345,20 +347,20 @@ impl WorldState {
         self.over.notify_one();
     }
 
-    /// An actor is about to be spoken to.
+    /// A message is about to reach an actor.
     pub fn stir(&mut self) {
         if self.chance.permille(500) {
             self.stirred.notify_one();
         }
     }
 
-    /// The effects of calls, taken out of the queue where `which` says so.
+    /// The effects of calls, taken out of the queue if `which` says so.
     pub fn take_calls(&mut self, which: impl Fn(&WorldState, u64) -> bool) -> Vec<SimEffect> {
         let of_call = |effect: &SimEffect| match effect {
             SimEffect::Check(call) | SimEffect::Apply(call) => Some(*call),
             SimEffect::Begin
             | SimEffect::Land
-            | SimEffect::Tell(_)
+            | SimEffect::Reply(_)
             | SimEffect::Answer(_)
             | SimEffect::Vanish(..)
             | SimEffect::Taken(..)
@@ -418,7 +420,7 @@ impl WorldState {
         }
     }
 
-    /// Writes a line of the trace, where one is kept.
+    /// Writes a line of the trace, if one is kept.
     pub fn note(&mut self, home: Option<HomeId>, what: impl FnOnce() -> String) {
         let at_ms = self.elapsed_ms();
         if let Some(trace) = &mut self.trace {
@@ -463,7 +465,7 @@ impl ServerLife {
         self.world.with(|inner| inner.alive == Some(self.number))
     }
 
-    /// The server does something that the world can see; false where it is dead.
+    /// The server does something that the world can see; false if it is dead.
     pub fn step(&self) -> bool {
         self.world.with(|inner| {
             if inner.alive == Some(self.number) {
@@ -493,7 +495,7 @@ impl ServerLife {
         })
     }
 
-    /// An occasion for an actor to panic. The panic is quiet: nobody is to read about it.
+    /// An occasion for an actor to panic. The panic is quiet: it must not fill the output.
     pub fn may_panic(&self) {
         let panics = self.world.with(|inner| {
             let panics = inner.alive == Some(self.number) && inner.panic_in == Some(0);

@@ -1,5 +1,5 @@
-//! Quotas and holds with the whole engine: the last place is given once, wishes wait, and are
-//! granted when a place comes free or a hold is released, also after a restart.
+//! Quotas and holds with the whole engine: the last slot is given once, pending starts wait, and are
+//! granted when a slot comes free or a hold is released, also after a restart.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,13 +33,13 @@ async fn absent(bench: &EngineBench, issue: &str) {
     assert!(waited.expect("it is known").settled);
 }
 
-/// Waits until an issue whose wish waited has a sandbox that runs.
+/// Waits until an issue whose start was pending has a sandbox that runs.
 async fn granted(bench: &EngineBench, issue: &str) {
     let known = async || {
         let (account, named) = (account(), named(issue));
         bench.engine.wait(&account, &named, WaitFor::Settled, Duration::ZERO).await.is_ok()
     };
-    eventually("the wish is granted", known).await;
+    eventually("the pending start is granted", known).await;
     running(bench, issue).await;
 }
 
@@ -51,7 +51,7 @@ async fn delete(bench: &EngineBench, issue: &str) {
 }
 
 #[actix::test]
-async fn of_many_at_once_as_many_get_a_sandbox_as_there_are_places() {
+async fn of_many_at_once_as_many_get_a_sandbox_as_there_are_slots() {
     let bench = with(TWO).await;
     let account = account();
     let asks: Vec<String> = (1..=20).map(|n| n.to_string()).collect();
@@ -63,15 +63,16 @@ async fn of_many_at_once_as_many_get_a_sandbox_as_there_are_places() {
 }
 
 #[actix::test]
-async fn a_deliverys_wish_waits_for_a_place_and_gets_it() {
+async fn a_deliverys_pending_start_waits_for_a_slot_and_gets_it() {
     let bench = with(TWO).await;
     for issue in ["1", "2"] {
         bench.engine.ensure(&account(), ensure(issue)).await.expect("there is room");
         running(&bench, issue).await;
     }
-    let told = bench.engine.deliver(&account(), issue_delivery("third", 3)).await.expect("durable");
-    assert_eq!(told.status, DeliveredStatus::Accepted);
-    assert!(told.reason.contains("quota.live"), "{}", told.reason);
+    let delivered =
+        bench.engine.deliver(&account(), issue_delivery("third", 3)).await.expect("durable");
+    assert_eq!(delivered.status, DeliveredStatus::Accepted);
+    assert!(delivered.reason.contains("quota.live"), "{}", delivered.reason);
     assert_eq!(bench.provider.count("create"), 2);
     delete(&bench, "1").await;
     granted(&bench, "3").await;
@@ -90,8 +91,8 @@ async fn a_hold_stops_what_would_begin_until_it_is_released_also_over_a_restart(
     held.expect("durable");
     assert_eq!(kind(&engine.ensure(&account(), ensure("2")).await), Some(DenialKind::Held));
     engine.ensure(&account(), ensure("1")).await.expect("what runs is given");
-    let told = engine.deliver(&account(), issue_delivery("held", 3)).await.expect("durable");
-    assert!(told.reason.contains("repairs"), "{}", told.reason);
+    let delivered = engine.deliver(&account(), issue_delivery("held", 3)).await.expect("durable");
+    assert!(delivered.reason.contains("repairs"), "{}", delivered.reason);
     assert_eq!(bench.provider.count("create"), 1);
 
     let (store, provider) = bench.crash();
@@ -106,7 +107,7 @@ async fn a_hold_stops_what_would_begin_until_it_is_released_also_over_a_restart(
 }
 
 #[actix::test]
-async fn where_the_provider_has_no_room_nothing_begins_and_all_else_goes_on() {
+async fn without_capacity_at_the_provider_nothing_begins_and_all_else_goes_on() {
     let bench = with(Quotas::default()).await;
     let engine = &bench.engine;
     for issue in ["1", "2"] {
@@ -125,8 +126,8 @@ async fn where_the_provider_has_no_room_nothing_begins_and_all_else_goes_on() {
         assert_eq!(kind(&refused), Some(DenialKind::NoRoom), "{issue}");
     }
     engine.ensure(&account(), ensure("1")).await.expect("what runs is given");
-    let told = engine.deliver(&account(), issue_delivery("waits", 4)).await.expect("durable");
-    assert!(told.reason.contains("the disk is nearly full"), "{}", told.reason);
+    let delivered = engine.deliver(&account(), issue_delivery("waits", 4)).await.expect("durable");
+    assert!(delivered.reason.contains("the disk is nearly full"), "{}", delivered.reason);
     delete(&bench, "1").await;
     assert_eq!(bench.provider.count("create"), 2);
 
@@ -148,15 +149,16 @@ async fn holds_of_a_repository_and_of_an_issue_leave_others_alone() {
     let of_repository = HoldScope::Repository(Repository::trusted("Octo/Hello"));
     for (scope, issue) in [(of_issue, 5), (of_repository, 6)] {
         engine.hold(&account(), scope.clone(), String::new(), "me".into()).await.expect("durable");
-        let told = engine.deliver(&account(), issue_delivery(&format!("{issue}"), issue)).await;
-        assert!(told.expect("durable").reason.contains("is held by me"));
+        let delivered =
+            engine.deliver(&account(), issue_delivery(&format!("{issue}"), issue)).await;
+        assert!(delivered.expect("durable").reason.contains("is held by me"));
         engine.ensure(&account(), ensure("99")).await.expect("of no repository");
         engine.release(&scope).await.expect("durable");
         granted(&bench, &issue.to_string()).await;
     }
 }
 
-/// The same issue as [`issue_delivery`] tells of, in the repository's other name.
+/// The same issue as in [`issue_delivery`], in the repository's other name.
 fn renamed_since(guid: &str, issue: u64) -> IssueDelivery {
     let mut issue_delivery = issue_delivery(guid, issue);
     issue_delivery.news.repository = Repository::trusted("octo/renamed");
@@ -185,8 +187,8 @@ async fn a_repository_stays_held_under_a_new_name_also_over_a_restart() {
         .await;
         let (store, provider) = bench.crash();
         let bench = EngineBench::on(store, provider).await;
-        let told = bench.engine.deliver(&account(), renamed_since("new", 6)).await;
-        let reason = told.expect("durable").reason;
+        let delivered = bench.engine.deliver(&account(), renamed_since("new", 6)).await;
+        let reason = delivered.expect("durable").reason;
         assert!(reason.contains("octo/renamed is held by me"), "{reason}");
         assert_eq!(bench.provider.count("create"), 0);
         bench.engine.release(&new).await.expect("durable");

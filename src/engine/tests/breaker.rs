@@ -1,4 +1,4 @@
-//! A provider that cannot be reached costs no issue its tries, and is used again once it is well.
+//! An unreachable provider costs no issue its tries, and is used again once it recovers.
 
 use super::provider::TestOutage;
 use super::{EngineBench, account, ensure, eventually};

@@ -1,13 +1,13 @@
-//! The slot of a home: what waits behind a call, and what is put away beside the lifecycle.
+//! The slot of a home: a newer call waits behind the one that holds it.
 
 use std::time::Duration;
 
 use super::{EngineBench, account, ensure, eventually, named, template};
 use crate::engine::WaitFor;
-use crate::issue::{Cleanup, CleanupAction, Command, ProviderCall, Record, Verb};
+use crate::issue::{ProviderCall, Record, Verb};
 use crate::types::{
-    AccountName, Attempt, Cause, ExternalId, Generation, HomeId, IssueId, Mode, ObjectName, Phase,
-    ProviderName, SandboxId, Timestamp,
+    AccountName, Attempt, Generation, HomeId, IssueId, Mode, ObjectName, Phase, ProviderName,
+    SandboxId, Timestamp,
 };
 
 /// A look at what is there for a sandbox.
@@ -106,47 +106,6 @@ async fn a_call_that_waited_too_long_is_not_made() {
     })
     .await;
     assert_eq!(bench.provider.count("find"), 1);
-}
-
-#[actix::test]
-async fn what_no_record_knows_is_put_away_and_never_beside_a_call() {
-    let bench = EngineBench::new().await;
-    let parts = &bench.engine.parts;
-    let orphan = bench.provider.put("stray", "unknown");
-    let cleanup = |action| Cleanup {
-        provider: ProviderName::trusted("held"),
-        external_id: ExternalId::trusted("stray"),
-        expected: SandboxId::trusted("unknown"),
-        action,
-    };
-    bench.provider.hold();
-    bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
-    eventually("the create is asked", async || bench.provider.count("create") == 1).await;
-    assert!(!parts.executor.clean(HOME, cleanup(CleanupAction::Remove)));
-    bench.provider.release();
-    settled(&bench, Phase::Running).await;
-    assert_eq!(bench.provider.count("delete"), 0, "the slot was taken: another time");
-
-    let begins = async |action| {
-        eventually("the slot is free", async || parts.executor.clean(HOME, cleanup(action))).await;
-    };
-    begins(CleanupAction::Stop).await;
-    eventually("it is taken down", async || parts.executor.cleanup_counts().stopped == 1).await;
-    assert!(bench.provider.has(&orphan), "only taken down");
-    bench.provider.hold();
-    begins(CleanupAction::Remove).await;
-    eventually("its removal is asked", async || bench.provider.count("delete") == 1).await;
-    let stops = bench.provider.count("stop");
-    let cause = Cause::Service("test");
-    bench.engine.command(&account(), &named("1"), Command::Stop, cause).await.expect("accepted");
-    assert_eq!(bench.provider.count("stop"), stops, "a lifecycle call waits for the removal");
-    bench.provider.release();
-    settled(&bench, Phase::Stopped).await;
-    assert!(!bench.provider.has(&orphan));
-    assert_eq!(bench.provider.objects(), 1, "the recorded one is untouched");
-    // Removed already: that is what was wanted.
-    begins(CleanupAction::Remove).await;
-    eventually("it counts as removed", async || parts.executor.cleanup_counts().removed == 2).await;
 }
 
 #[actix::test]

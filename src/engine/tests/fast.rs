@@ -1,5 +1,5 @@
 //! Fast mode: the provider is asked while the record is being written, and nothing is left of it
-//! where the record cannot be.
+//! if the record cannot be.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,7 +65,7 @@ async fn the_provider_is_asked_beside_the_record_and_the_answer_waits_for_both()
 }
 
 #[actix::test]
-async fn a_known_issue_is_fast_too_and_nobody_else_waits_for_the_provider() {
+async fn a_known_issue_is_fast_too_and_no_other_issue_waits_for_the_provider() {
     let bench = EngineBench::new().await;
     let first = bench.engine.ensure(&account(), fast("1")).await.expect("it is answered");
     let by_id = crate::engine::SandboxRef::Id(first.sandbox.id);
@@ -115,7 +115,7 @@ async fn what_a_refused_record_left_is_destroyed_before_the_home_asks_again() {
 }
 
 #[actix::test]
-async fn what_nobody_asks_for_again_is_destroyed_too_and_its_name_is_free() {
+async fn what_is_not_asked_for_again_is_destroyed_too_and_its_name_is_free() {
     let bench = EngineBench::new().await;
     let refused = bench.refuse_late(fast("1"), CommitError::Overloaded).await;
     assert_eq!(refused, EngineError::Overloaded);
@@ -132,7 +132,7 @@ async fn what_nobody_asks_for_again_is_destroyed_too_and_its_name_is_free() {
 }
 
 #[actix::test]
-async fn a_record_that_takes_too_long_costs_the_object_and_the_actor_is_told() {
+async fn a_record_that_takes_too_long_costs_the_object_and_the_actor_gets_an_answer() {
     let bench = EngineBench::new().await;
     let parts = &bench.engine.parts;
     let record = PendingRecord {
@@ -143,14 +143,14 @@ async fn a_record_that_takes_too_long_costs_the_object_and_the_actor_is_told() {
         too_slow: tokio::sync::oneshot::channel().0,
     };
     let create = ProviderCall { verb: Verb::Create, ..call("slow", 1) };
-    let told =
+    let answer =
         fast_create(&parts.executor.calls, &parts.directory, HomeId(1), create, record).await;
-    assert!(matches!(told, Some(Err(CallError::Broken(_)))), "{told:?}");
+    assert!(matches!(answer, Some(Err(CallError::Broken(_)))), "{answer:?}");
     assert_eq!((bench.provider.count("create"), bench.provider.objects()), (1, 0));
 }
 
 #[actix::test]
-async fn who_asked_is_told_that_it_failed_though_the_record_is_still_being_written() {
+async fn the_caller_hears_that_it_failed_though_the_record_is_still_being_written() {
     let clock = Arc::new(SetForward::default());
     let bench =
         EngineBench::new_with(BenchSetup { clock: Some(clock.clone()), ..BenchSetup::default() })
@@ -160,8 +160,8 @@ async fn who_asked_is_told_that_it_failed_though_the_record_is_still_being_writt
     let asked = tokio::spawn(async move { engine.ensure(&account(), fast("1")).await });
     eventually("it is made", async || bench.provider.objects() == 1).await;
     clock.set_forward(RECORD_TIME_MAX);
-    let told = asked.await.expect("no panic").expect_err("its record took too long");
-    assert_eq!(told, EngineError::RecordTooSlow);
+    let answer = asked.await.expect("no panic").expect_err("its record took too long");
+    assert_eq!(answer, EngineError::RecordTooSlow);
     assert_eq!(bench.provider.objects(), 0, "it is destroyed by then");
     assert_eq!(bench.provider.count("create"), 1);
     bench.store.release();
@@ -194,7 +194,7 @@ async fn a_new_home_is_certain_only_where_no_name_may_have_slipped_through() {
     parts.directory.abandon(parts.env.now(), &account(), first, &alias);
     assert!(
         !is_identity_known("4", look("4").await).1,
-        "somebody may still claim the name that left"
+        "a caller may still claim the name that left"
     );
 }
 
@@ -209,7 +209,7 @@ async fn the_names_of_a_create_stay_whatever_becomes_of_a_successors_claims() {
     let issue = IssueKey { numbered: Some(place.clone()), ..by_word.issue };
     let full = || CommitError::Failed("the disk is full".into());
     bench.refuse_late(EnsureIssue { issue, ..by_word }, full()).await;
-    // Somebody names it otherwise, and the actor that took the first one's place is refused, too.
+    // A caller names it otherwise, and the actor that took the first one's place is refused, too.
     let by_id = ensure("7");
     let issue = IssueKey { numbered: Some(place), ..by_id.issue };
     bench.store.fail_next(full());

@@ -44,7 +44,7 @@ pub enum TestListing {
     #[default]
     True,
     /// This, whatever is there.
-    Told(Vec<Object>),
+    Fixed(Vec<Object>),
     /// That it cannot be reached.
     Fails,
     /// Nothing, ever.
@@ -124,7 +124,7 @@ impl HeldProvider {
         external_id
     }
 
-    /// Somebody changes objects behind our back.
+    /// An outsider changes objects.
     pub fn outside(&self, change: impl FnOnce(&mut Vec<Object>)) {
         change(&mut self.world.lock().expect("not poisoned").objects);
     }
@@ -274,7 +274,7 @@ impl Lifecycle for HeldProvider {
         };
         match listing {
             TestListing::True => Ok(self.all()),
-            TestListing::Told(objects) => Ok(objects),
+            TestListing::Fixed(objects) => Ok(objects),
             TestListing::Fails => Err(ProviderError::unavailable("it is set to fail")),
             TestListing::Hangs => std::future::pending().await,
             TestListing::Panics => panic!("armed by the test"),

@@ -14,7 +14,7 @@ use crate::issue::{Command, Issue};
 use crate::types::{Cause, Generation, Outcome, Phase};
 
 impl EngineBench {
-    /// Asks every actor that nobody speaks to right now to end.
+    /// Asks every actor without a pending message to end.
     fn passivate_all(&self) {
         let soon = SystemClock.now().after(Duration::from_secs(60));
         self.engine.parts.registry.passivate_idle(soon);
@@ -146,7 +146,7 @@ async fn a_panic_in_a_provider_is_a_failed_call() {
 }
 
 #[actix::test]
-async fn a_caller_that_goes_away_leaves_its_wish() {
+async fn what_a_caller_that_goes_away_asked_for_is_done() {
     let bench = EngineBench::new().await;
     bench.store.hold();
     let engine = bench.engine.clone();
@@ -239,7 +239,7 @@ async fn an_issue_that_cannot_be_stored_is_taken_up_more_and_more_seldom() {
     bench.store.break_home(Some(home));
     bench.provider.release();
     let parts = &bench.engine.parts;
-    let restart_backoff = &parts.registry.parts().restart_backoff;
+    let restart_backoff = &parts.registry.actor_parts().restart_backoff;
     eventually("its actors end", async || restart_backoff.len() == 1).await;
     bench.store.break_home(None);
     bench.until_running("1").await;

@@ -56,7 +56,7 @@ async fn remedy(bench: &EngineBench, id: &str, remedy: Remedy) -> Result<(), Eng
     bench.engine.remedy(id, remedy, PERSON).await.map(drop)
 }
 
-/// An object that nobody here made.
+/// An object that this engine did not make.
 fn object(external_id: &str, home: i64, generation: u32, mode: Mode) -> Object {
     let labels = Labels {
         instance: InstanceId::trusted("test-instance"),
@@ -121,7 +121,7 @@ async fn what_is_killed_or_removed_from_outside_fails_and_what_we_stopped_does_n
     assert_eq!(failure(&now(&bench, "2").await), Some(FailureCode::ObjectLost));
     assert_eq!(now(&bench, "3").await.phase, Some(Phase::Stopped));
     assert_eq!(now(&bench, "4").await.phase, Some(Phase::Running));
-    assert_eq!(bench.provider.count("find") - looks, 2, "only what was told of is looked at again");
+    assert_eq!(bench.provider.count("find") - looks, 2, "only what disagreed is looked at again");
 }
 
 #[actix::test]
@@ -137,7 +137,7 @@ async fn a_stale_or_partial_list_decides_nothing() {
     gone.external_id = ExternalId::trusted("gone-meanwhile");
     stale.push(gone);
     for list in [Vec::new(), stale] {
-        bench.provider.list_as(TestListing::Told(list));
+        bench.provider.list_as(TestListing::Fixed(list));
         assert_eq!(swept(&bench).await, Vec::<String>::new());
         for issue in ["1", "2", "3"] {
             assert_eq!(now(&bench, issue).await.phase, Some(Phase::Running), "issue {issue}");
@@ -179,14 +179,14 @@ async fn too_much_at_once_is_not_believed_until_a_person_says_so() {
 #[actix::test]
 async fn what_no_record_ever_knew_is_stopped_and_kept_for_a_day() {
     let bench = EngineBench::new().await;
-    let orphan = object("stray", 70, 3, Mode::Strong);
+    let orphan = object("orphan", 70, 3, Mode::Strong);
     bench.provider.outside(|objects| objects.push(orphan.clone()));
-    assert_eq!(swept(&bench).await, ["quarantined held:stray"]);
-    eventually("it is stopped", async || state_of(&bench, "stray") == Some(ObjectState::Stopped))
+    assert_eq!(swept(&bench).await, ["quarantined held:orphan"]);
+    eventually("it is stopped", async || state_of(&bench, "orphan") == Some(ObjectState::Stopped))
         .await;
-    assert_eq!(swept(&bench).await, ["quarantined held:stray"]);
+    assert_eq!(swept(&bench).await, ["quarantined held:orphan"]);
     assert_eq!(bench.provider.count("delete"), 0);
-    assert!(bench.store.next_home() > HomeId(70), "its home is nobody else's");
+    assert!(bench.store.next_home() > HomeId(70), "its home is given to no other issue");
     let since = bench.store.orphans().await.expect("they are kept")[0].first_seen_at;
     bench
         .store
@@ -196,7 +196,7 @@ async fn what_no_record_ever_knew_is_stopped_and_kept_for_a_day() {
     seen_ago(&bench, &orphan, QUARANTINE).await;
     assert!(bench.engine.drift().items[0].since >= since);
     swept(&bench).await;
-    eventually("its day is over", async || state_of(&bench, "stray").is_none()).await;
+    eventually("its day is over", async || state_of(&bench, "orphan").is_none()).await;
     assert_eq!(swept(&bench).await, Vec::<String>::new());
     assert_eq!(bench.store.orphans().await.expect("they are kept"), Vec::new());
 }
@@ -294,15 +294,15 @@ async fn another_installations_objects_are_never_touched_nor_shown() {
         let mut theirs = object("theirs", 1, 9, Mode::Strong);
         theirs.name = objects[0].name.clone();
         theirs.labels.as_mut().expect("it is labelled").instance = InstanceId::trusted("other");
-        let mut nobodys = theirs.clone();
-        nobodys.external_id = ExternalId::trusted("nobodys");
-        nobodys.labels = None;
-        objects.extend([theirs, nobodys]);
+        let mut unlabelled = theirs.clone();
+        unlabelled.external_id = ExternalId::trusted("unlabelled");
+        unlabelled.labels = None;
+        objects.extend([theirs, unlabelled]);
     });
     assert_eq!(swept(&bench).await, Vec::<String>::new());
     assert_eq!(now(&bench, "1").await.phase, Some(Phase::Running));
     assert_eq!(state_of(&bench, "theirs"), Some(ObjectState::Running));
-    assert_eq!(state_of(&bench, "nobodys"), Some(ObjectState::Running));
+    assert_eq!(state_of(&bench, "unlabelled"), Some(ObjectState::Running));
 }
 
 #[actix::test]
@@ -365,7 +365,7 @@ async fn a_provider_that_cannot_be_looked_at_has_lost_nothing() {
 }
 
 #[actix::test]
-async fn a_provider_that_is_somebody_else_is_neither_believed_nor_asked() {
+async fn a_provider_with_another_identity_is_neither_believed_nor_asked() {
     let (store, provider) = (Arc::<HeldStore>::default(), Arc::<HeldProvider>::default());
     provider.identify("first");
     let bench = EngineBench::on(Arc::clone(&store), Arc::clone(&provider)).await;

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use crate::issue::{FanOut, Issue, Scope};
+use crate::issue::{EffectKind, FanOut, Issue, Scope};
 use crate::sabotage::{Bug, on};
 use crate::store::{
-    CommitError, DeliveryRow, DeliveryState, Look, LookAsk, NumberedHome, Orphan,
-    PENDING_TRIES_MAX, PendingRow, PendingStartRow, Write,
+    CommitError, DeliveryRow, DeliveryState, EffectDelay, EffectId, EffectRow, Look, LookAsk,
+    NewEffect, NumberedHome, Orphan, PENDING_TRIES_MAX, PendingRow, PendingStartRow, Write,
 };
 use crate::types::{
     AccountName, Alias, DeliveryId, Epoch, ExternalId, Hold, HoldScope, HomeId, ProviderName,
@@ -26,6 +26,9 @@ pub struct TestRows {
     pending: Vec<PendingRow>,
     orphans: BTreeMap<(String, String), Orphan>,
     identities: BTreeMap<String, String>,
+    /// In the order of recording.
+    pub outbox: Vec<EffectRow>,
+    last_effect: i64,
 }
 
 /// Names are compared without regard to a repository's case.
@@ -49,9 +52,12 @@ impl TestRows {
         {
             return Err(CommitError::DuplicateDelivery);
         }
+        if epoch.0 != self.epoch && !on(Bug::NoVersionFence) {
+            return Err(CommitError::Fenced);
+        }
         if let Some(issue) = &write.issue {
             let stored = self.issues.get(&issue.home).map_or(0, |issue| issue.version);
-            let follows = issue.version == stored + 1 && epoch.0 == self.epoch;
+            let follows = issue.version == stored + 1;
             if !follows && !on(Bug::NoVersionFence) {
                 return Err(CommitError::Fenced);
             }
@@ -70,9 +76,69 @@ impl TestRows {
             }
             self.issues.insert(issue.home, issue.clone());
         }
+        write.effects.iter().for_each(|effect| self.record_effect(effect));
         self.history.extend(write.ended.clone());
         self.deliveries.extend(write.delivery.clone().map(|row| (row.id.clone(), row)));
         Ok(())
+    }
+
+    fn record_effect(&mut self, new: &NewEffect) {
+        let NewEffect { home, effect, due_at } = new;
+        let is_same = |row: &&mut EffectRow| {
+            row.home == *home
+                && (row.effect.kind(), row.effect.key()) == (effect.kind(), effect.key())
+        };
+        let (effect, home, due_at) = (effect.clone(), *home, *due_at);
+        match self.outbox.iter_mut().find(is_same) {
+            Some(row) if row.effect == effect => {}
+            Some(row) => {
+                let id = EffectId { revision: row.id.revision + 1, ..row.id };
+                *row = EffectRow { id, home, effect, due_at, tries: 0 };
+            }
+            None => {
+                self.last_effect += 1;
+                let id = EffectId { number: self.last_effect, revision: 0 };
+                self.outbox.push(EffectRow { id, home, effect, due_at, tries: 0 });
+            }
+        }
+    }
+
+    /// The first effect of each home and kind, the earliest due first.
+    fn first_effects(&self) -> Vec<EffectRow> {
+        let mut seen = HashSet::new();
+        let mut first: Vec<_> =
+            self.outbox.iter().filter(|row| seen.insert((row.home, row.effect.kind()))).collect();
+        first.sort_by_key(|row| (row.due_at, row.id));
+        first.into_iter().cloned().collect()
+    }
+
+    pub fn effects(&self, now: Timestamp, limit: usize) -> Vec<EffectRow> {
+        let due = self.first_effects().into_iter().filter(|row| row.due_at <= now);
+        due.take(limit).collect()
+    }
+
+    pub fn next_effect(&self, now: Timestamp) -> Option<Timestamp> {
+        self.first_effects().iter().map(|row| row.due_at).find(|due| *due > now)
+    }
+
+    pub fn effect_counts(&self) -> Vec<(EffectKind, u64)> {
+        let count =
+            |kind| self.outbox.iter().filter(|row| row.effect.kind() == kind).count() as u64;
+        EffectKind::ALL
+            .into_iter()
+            .map(|kind| (kind, count(kind)))
+            .filter(|(_, n)| *n > 0)
+            .collect()
+    }
+
+    pub fn finish_effect(&mut self, id: EffectId) {
+        self.outbox.retain(|row| row.id != id);
+    }
+
+    pub fn delay_effect(&mut self, id: EffectId, delay: &EffectDelay) {
+        if let Some(row) = self.outbox.iter_mut().find(|row| row.id == id) {
+            (row.due_at, row.tries) = (delay.due_at, delay.tries);
+        }
     }
 
     fn give(&mut self, issue: &Issue, alias: &Alias) {

@@ -1,6 +1,6 @@
 //! Deliveries that concern many issues: applied to each, whatever fails or crashes in between.
 
-use super::transfers::{Called, labelled, told};
+use super::transfers::{Called, delivery, labelled};
 use super::*;
 use crate::engine::{Delivered, DeliveredStatus, WaitFor};
 use crate::issue::event::DeliveryEffect;
@@ -58,10 +58,10 @@ impl EngineBench {
     /// Issues 1 to `live` with a sandbox each, and one more without.
     async fn garden(&self, live: u64) {
         for number in 1..=live {
-            self.told(labelled(&format!("label-{number}"), issue(number), 1)).await;
+            self.deliver(labelled(&format!("label-{number}"), issue(number), 1)).await;
             self.settled(issue(number)).await;
         }
-        self.told(told("known", issue(live + 1), 1, DeliveryEffect::Update)).await;
+        self.deliver(delivery("known", issue(live + 1), 1, DeliveryEffect::Update)).await;
     }
 }
 
@@ -70,7 +70,7 @@ async fn an_archived_repository_stops_each_of_its_sandboxes_and_no_other() {
     let bench = EngineBench::new().await;
     bench.garden(3).await;
     let other = (5, "garden/press", 8, 1);
-    bench.told(labelled("other", other, 1)).await;
+    bench.deliver(labelled("other", other, 1)).await;
     bench.settled(other).await;
     let taken = bench.scope_delivery(scope_event("archived", stop())).await;
     assert_eq!(taken.status, DeliveredStatus::Accepted);
@@ -100,7 +100,7 @@ async fn what_only_is_noted_is_done_at_once() {
 async fn a_delivery_that_is_pending_is_accepted_again_and_taken_up_after_a_crash() {
     let bench = EngineBench::new().await;
     bench.garden(2).await;
-    // Issues are told, and their commits never end.
+    // Events reach issues, and their commits never end.
     bench.store.hold();
     bench.scope_delivery(scope_event("archived", stop())).await;
     let again = bench.scope_delivery(scope_event("archived", stop())).await;
@@ -118,7 +118,7 @@ async fn a_delivery_that_is_pending_is_accepted_again_and_taken_up_after_a_crash
 #[actix::test]
 async fn a_broken_issue_holds_up_neither_the_rest_nor_other_deliveries() {
     let bench = EngineBench::new().await;
-    // More than are told at once.
+    // More than one page.
     bench.garden(34).await;
     let broken = bench.settled(issue(2)).await.home;
     bench.store.break_home(Some(broken));
@@ -157,7 +157,7 @@ async fn a_renamed_repository_s_issues_are_found_under_its_new_name() {
     bench.garden(1).await;
     // Another repository had the name before, and an issue of the same number.
     let squatter = (5, "garden/meadow", 8, 1);
-    bench.told(labelled("squatter", squatter, 1)).await;
+    bench.deliver(labelled("squatter", squatter, 1)).await;
     bench.settled(squatter).await;
     let renamed = ScopeEvent::Renamed {
         repository: Repository::trusted("garden/meadow"),
@@ -174,7 +174,7 @@ async fn a_renamed_repository_s_issues_are_found_under_its_new_name() {
 }
 
 #[actix::test]
-async fn an_overloaded_store_is_told_before_anything_is_stored() {
+async fn an_overloaded_store_is_reported_before_anything_is_stored() {
     let bench = EngineBench::new().await;
     bench.store.fail_next(CommitError::Overloaded);
     let noted = scope_event("noted", ScopeEvent::Noted("the App was installed".into()));

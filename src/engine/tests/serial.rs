@@ -37,6 +37,7 @@ pub(in crate::engine) fn issue_delivery(guid: &str, issue: u64) -> IssueDelivery
         comment: None,
         installation: None,
         effect: DeliveryEffect::Trigger(TriggerKind::Label),
+        instruction: None,
     }
 }
 
@@ -160,7 +161,7 @@ async fn who_comes_behind_a_refused_first_commit_claims_the_issues_names_too() {
     };
     let (first, second) = (place().await, place().await);
     assert_eq!((second.home, &second.claims), (first.home, &first.claims));
-    // The one that brought the issue is refused; whoever placed itself behind it comes after.
+    // The one that brought the issue is refused; the one that was routed behind it comes after.
     bench.store.fail_next(CommitError::DuplicateDelivery);
     for place in [first, second] {
         let (reply, answer) = tokio::sync::oneshot::channel();
@@ -270,7 +271,7 @@ async fn a_delivery_behind_a_failed_commit_is_judged_again() {
     let second = deliver("guid-2");
     eventually("the second waits", async || bench.store.waiting() == 2).await;
     bench.store.release();
-    // Refused, or tried again where the refusal of the second was seen first.
+    // Refused, or tried again if the refusal of the second was seen first.
     drop(first.await.expect("no panic"));
     second.await.expect("no panic").expect("it is judged again");
     let phase = bench.store.issue(1).and_then(|issue| issue.state.phase());

@@ -1,7 +1,7 @@
-//! A store in memory that can be held, and told to fail; it outlives every engine of a test.
+//! A store in memory that can be held, and made to fail; it outlives every engine of a test.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use async_trait::async_trait;
@@ -10,11 +10,11 @@ use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
 use super::rows::TestRows;
-use crate::issue::{FanOut, Issue, Scope};
+use crate::issue::{EffectKind, FanOut, Issue, Scope};
 use crate::store::{
-    CommitError, DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState, Look, LookAsk,
-    Orphan, Page, PageAsk, PendingRow, PendingStartRow, PruneAsk, SandboxFilter, Store, StoreError,
-    Write,
+    CommitError, DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState, EffectDelay,
+    EffectId, EffectRow, InstructionRow, Look, LookAsk, Orphan, Page, PageAsk, PendingRow,
+    PendingStartRow, PruneAsk, SandboxFilter, Store, StoreError, Write,
 };
 use crate::types::{
     AccountName, Alias, DeliveryId, Epoch, ExternalId, Hold, HoldScope, HomeId, InstanceId, Phase,
@@ -27,10 +27,11 @@ pub struct HeldStore {
     /// A home whose commits all fail.
     broken: Mutex<Option<HomeId>>,
     pruning: Mutex<Pruning>,
+    fail_next_finish: AtomicBool,
     last_home: AtomicI64,
     /// Whether commits go through.
     open: watch::Sender<bool>,
-    /// Whether the newest sandbox of a home is told at once.
+    /// Whether the newest sandbox of a home is answered at once.
     reads_open: watch::Sender<bool>,
 }
 
@@ -48,6 +49,7 @@ impl Default for HeldStore {
             fail_next: Mutex::default(),
             broken: Mutex::default(),
             pruning: Mutex::default(),
+            fail_next_finish: AtomicBool::new(false),
             last_home: AtomicI64::new(0),
             open: watch::Sender::new(true),
             reads_open: watch::Sender::new(true),
@@ -73,7 +75,7 @@ impl HeldStore {
         self.open.send_replace(true);
     }
 
-    /// The newest sandbox of a home is read and not told until [`Self::release_reads`].
+    /// The newest sandbox of a home is read and not answered until [`Self::release_reads`].
     pub fn hold_reads(&self) {
         self.reads_open.send_replace(false);
     }
@@ -82,7 +84,7 @@ impl HeldStore {
         self.reads_open.send_replace(true);
     }
 
-    /// How many reads wait to be told.
+    /// How many reads wait for their answer.
     pub fn waiting_reads(&self) -> usize {
         self.reads_open.receiver_count()
     }
@@ -106,7 +108,7 @@ impl HeldStore {
         self.fail_next.lock().expect("no panic holds it").is_none()
     }
 
-    /// How many commits wait to be told how they ended.
+    /// How many commits wait for their result.
     pub fn waiting(&self) -> usize {
         self.open.receiver_count()
     }
@@ -137,6 +139,21 @@ impl HeldStore {
         self.rows().issues.get(&HomeId(home)).cloned()
     }
 
+    /// How many effects are in the outbox.
+    pub fn outbox(&self) -> usize {
+        self.rows().outbox.len()
+    }
+
+    /// Whether an effect was delayed.
+    pub fn is_delayed(&self) -> bool {
+        self.rows().outbox.iter().any(|row| row.due_at > Timestamp::from_unix_ms(0))
+    }
+
+    /// Removing the next effect from the outbox fails.
+    pub fn fail_next_finish(&self) {
+        self.fail_next_finish.store(true, Ordering::SeqCst);
+    }
+
     pub fn deliveries(&self) -> usize {
         self.rows().deliveries.len()
     }
@@ -157,7 +174,7 @@ impl Store for HeldStore {
     }
 
     fn commit(&self, write: Write) -> BoxFuture<'static, Result<(), CommitError>> {
-        // Applied in the order of calls, told once released.
+        // Applied in the order of calls, answered once released.
         let broken = *self.broken.lock().expect("no panic holds it");
         let breaks = broken.is_some() && write.issue.as_ref().map(|issue| issue.home) == broken;
         let full = || CommitError::Failed("the disk is full".into());
@@ -240,6 +257,40 @@ impl Store for HeldStore {
 
     async fn pending(&self, limit: usize) -> Result<Vec<PendingRow>, StoreError> {
         Ok(self.rows().pending(limit))
+    }
+
+    async fn effects(&self, now: Timestamp, limit: usize) -> Result<Vec<EffectRow>, StoreError> {
+        Ok(self.rows().effects(now, limit))
+    }
+
+    async fn next_effect(&self, now: Timestamp) -> Result<Option<Timestamp>, StoreError> {
+        Ok(self.rows().next_effect(now))
+    }
+
+    async fn effect_counts(&self) -> Result<Vec<(EffectKind, u64)>, StoreError> {
+        Ok(self.rows().effect_counts())
+    }
+
+    async fn finish_effect(&self, id: EffectId) -> Result<(), CommitError> {
+        if self.fail_next_finish.swap(false, Ordering::SeqCst) {
+            return Err(CommitError::Failed("the disk is full".into()));
+        }
+        self.rows().finish_effect(id);
+        Ok(())
+    }
+
+    async fn delay_effect(&self, id: EffectId, delay: EffectDelay) -> Result<(), CommitError> {
+        self.rows().delay_effect(id, &delay);
+        Ok(())
+    }
+
+    async fn instructions(
+        &self,
+        _: HomeId,
+        _: i64,
+        _: usize,
+    ) -> Result<Vec<InstructionRow>, StoreError> {
+        Ok(Vec::new())
     }
 
     async fn holds(&self) -> Result<Vec<Hold>, StoreError> {

@@ -30,7 +30,7 @@ fn name((issue, repository, repository_id, number): Called) -> IssueName {
 }
 
 /// A delivery of that second about an issue.
-pub(super) fn told(
+pub(super) fn delivery(
     guid: &str,
     issue: Called,
     seconds: i64,
@@ -58,16 +58,20 @@ pub(super) fn told(
         comment: None,
         installation: None,
         effect,
+        instruction: None,
     }
 }
 
 pub(super) fn labelled(guid: &str, issue: Called, seconds: i64) -> IssueDelivery {
-    told(guid, issue, seconds, DeliveryEffect::Trigger(TriggerKind::Label))
+    delivery(guid, issue, seconds, DeliveryEffect::Trigger(TriggerKind::Label))
 }
 
 /// Either side of the transfer from here to there.
 fn transfer(guid: &str) -> IssueDelivery {
-    IssueDelivery { formerly: Some(name(HERE)), ..told(guid, THERE, 10, DeliveryEffect::Update) }
+    IssueDelivery {
+        formerly: Some(name(HERE)),
+        ..delivery(guid, THERE, 10, DeliveryEffect::Update)
+    }
 }
 
 /// Until what is made next is newer: sandboxes have their time in milliseconds.
@@ -76,7 +80,7 @@ async fn time_passes(older: &Sandbox) {
 }
 
 impl EngineBench {
-    pub(super) async fn told(&self, issue_delivery: IssueDelivery) -> Delivered {
+    pub(super) async fn deliver(&self, issue_delivery: IssueDelivery) -> Delivered {
         self.engine.deliver(&account(), issue_delivery).await.expect("it is taken in")
     }
 
@@ -115,10 +119,10 @@ impl EngineBench {
 async fn a_transfer_is_followed_from_either_side_or_both() {
     for sides in [vec!["left"], vec!["left", "came"]] {
         let bench = EngineBench::new().await;
-        bench.told(labelled("first", HERE, 1)).await;
+        bench.deliver(labelled("first", HERE, 1)).await;
         let before = bench.settled(HERE).await;
         for side in &sides {
-            bench.told(transfer(side)).await;
+            bench.deliver(transfer(side)).await;
         }
         let after = bench.settled(THERE).await;
         assert_eq!(after.id, before.id, "it keeps its sandbox");
@@ -126,8 +130,8 @@ async fn a_transfer_is_followed_from_either_side_or_both() {
         assert_eq!(after.issue_number, Some(IssueNumber(THERE.3)));
         bench.is_one_issue(&before).await;
         // From then on both names lead there.
-        bench.told(labelled("there", THERE, 20)).await;
-        bench.told(labelled("late", HERE, 2)).await;
+        bench.deliver(labelled("there", THERE, 20)).await;
+        bench.deliver(labelled("late", HERE, 2)).await;
         bench.is_one_issue(&before).await;
         assert_eq!(bench.provider.count("create"), 1);
     }
@@ -136,11 +140,11 @@ async fn a_transfer_is_followed_from_either_side_or_both() {
 #[actix::test]
 async fn a_transfer_that_comes_before_all_else_brings_both_names_together() {
     let bench = EngineBench::new().await;
-    bench.told(transfer("left")).await;
+    bench.deliver(transfer("left")).await;
     let home = bench.home_of(THERE).await.expect("it is known");
     assert_eq!(bench.home_of(HERE).await, Some(home));
-    bench.told(labelled("late", HERE, 1)).await;
-    bench.told(labelled("there", THERE, 20)).await;
+    bench.deliver(labelled("late", HERE, 1)).await;
+    bench.deliver(labelled("there", THERE, 20)).await;
     let sandbox = bench.settled(THERE).await;
     assert_eq!(sandbox.home, home);
     bench.is_one_issue(&sandbox).await;
@@ -161,13 +165,13 @@ async fn both_sides_and_triggers_of_both_names_at_once_come_to_one_sandbox() {
         ];
         all.rotate_left(round % 6);
         let account = account();
-        let told =
+        let delivered =
             all.into_iter().map(|issue_delivery| bench.engine.deliver(&account, issue_delivery));
-        for delivered in join_all(told).await {
-            // Two retries may not be enough where a name changes hands twice: it is sent again.
+        for delivered in join_all(delivered).await {
+            // Two retries may not be enough if a name changes hands twice: it is sent again.
             drop(delivered);
         }
-        bench.told(transfer("redelivered")).await;
+        bench.deliver(transfer("redelivered")).await;
         let sandbox = bench.settled(THERE).await;
         assert_eq!(sandbox.phase, Some(Phase::Running), "{}", sandbox.reason);
         bench.is_one_issue(&sandbox).await;
@@ -179,14 +183,14 @@ async fn where_both_names_triggered_the_older_sandbox_stays() {
     for first in [HERE, THERE] {
         let second = if first == HERE { THERE } else { HERE };
         let bench = EngineBench::new().await;
-        bench.told(labelled("first", first, 1)).await;
+        bench.deliver(labelled("first", first, 1)).await;
         let older = bench.settled(first).await;
         time_passes(&older).await;
-        bench.told(labelled("second", second, 12)).await;
+        bench.deliver(labelled("second", second, 12)).await;
         let newer = bench.settled(second).await;
         assert_ne!(older.id, newer.id);
-        assert_eq!(bench.provider.objects(), 2, "nobody knows yet");
-        bench.told(transfer("left")).await;
+        assert_eq!(bench.provider.objects(), 2, "no delivery has said so yet");
+        bench.deliver(transfer("left")).await;
         bench.is_one_issue(&older).await;
         let gone = SandboxRef::Id(newer.id.clone());
         let until = WaitFor::Absent;
@@ -198,47 +202,49 @@ async fn where_both_names_triggered_the_older_sandbox_stays() {
 #[actix::test]
 async fn what_was_asked_for_under_the_name_that_gives_way_is_not_lost() {
     let bench = EngineBench::new().await;
-    bench.told(labelled("first", HERE, 1)).await;
+    bench.deliver(labelled("first", HERE, 1)).await;
     let older = bench.settled(HERE).await;
     time_passes(&older).await;
-    bench.told(told("unlabelled", HERE, 2, DeliveryEffect::Stop("the bot was unassigned"))).await;
+    bench
+        .deliver(delivery("unlabelled", HERE, 2, DeliveryEffect::Stop("the bot was unassigned")))
+        .await;
     assert_eq!(bench.settled(HERE).await.phase, Some(Phase::Stopped));
-    bench.told(labelled("second", THERE, 12)).await;
+    bench.deliver(labelled("second", THERE, 12)).await;
     bench.settled(THERE).await;
-    let merged = bench.told(transfer("came")).await;
+    let merged = bench.deliver(transfer("came")).await;
     assert_eq!(merged.status, DeliveredStatus::Accepted);
     let now = bench.settled(THERE).await;
     assert_eq!((now.id, now.wanted), (older.id, Wanted::Running), "{}", merged.reason);
 }
 
 #[actix::test]
-async fn what_was_told_under_the_name_that_gives_way_is_known_afterwards() {
+async fn what_was_delivered_under_the_name_that_gives_way_is_known_afterwards() {
     let bench = EngineBench::new().await;
-    bench.told(labelled("first", HERE, 1)).await;
+    bench.deliver(labelled("first", HERE, 1)).await;
     let older = bench.settled(HERE).await;
     time_passes(&older).await;
-    bench.told(labelled("second", THERE, 12)).await;
+    bench.deliver(labelled("second", THERE, 12)).await;
     bench.settled(THERE).await;
-    let mut closed = told("closed", THERE, 20, DeliveryEffect::Stop("the issue was closed"));
+    let mut closed = delivery("closed", THERE, 20, DeliveryEffect::Stop("the issue was closed"));
     (closed.action, closed.news.open) = ("closed".into(), Some(false));
-    bench.told(closed).await;
+    bench.deliver(closed).await;
     // As of before that.
-    bench.told(transfer("late")).await;
+    bench.deliver(transfer("late")).await;
     let now = bench.settled(THERE).await;
     assert_eq!((now.id, now.wanted), (older.id, Wanted::Stopped), "{}", now.reason);
-    let late = bench.told(labelled("later", THERE, 15)).await;
+    let late = bench.deliver(labelled("later", THERE, 15)).await;
     assert_eq!(late.reason, "the issue is closed");
 }
 
 #[actix::test]
-async fn who_found_a_home_that_then_gave_way_is_told_to_look_again() {
+async fn a_caller_that_found_a_home_which_then_gave_way_must_look_again() {
     let bench = EngineBench::new().await;
-    bench.told(labelled("first", HERE, 1)).await;
+    bench.deliver(labelled("first", HERE, 1)).await;
     let older = bench.settled(HERE).await;
     time_passes(&older).await;
-    bench.told(labelled("second", THERE, 12)).await;
+    bench.deliver(labelled("second", THERE, 12)).await;
     let newer = bench.settled(THERE).await;
-    bench.told(transfer("left")).await;
+    bench.deliver(transfer("left")).await;
     let gone = SandboxRef::Id(newer.id.clone());
     bench
         .engine
@@ -252,7 +258,7 @@ async fn who_found_a_home_that_then_gave_way_is_told_to_look_again() {
         place_elsewhere: false,
     };
     let asked = bench.engine.parts.actors.ask(newer.home, Default::default(), event).await;
-    assert!(asked.is_err(), "nothing is made where an issue gave way");
+    assert!(asked.is_err(), "nothing is made if an issue gave way");
     assert_eq!(bench.provider.objects(), 1);
 }
 
@@ -267,7 +273,7 @@ async fn an_id_and_a_number_that_callers_gave_apart_become_one_issue() {
     let newer = bench.engine.ensure(&account(), ensure("16")).await.expect("it is answered");
     assert_ne!(older.id, newer.sandbox.id);
     bench.settled(HERE).await;
-    bench.told(labelled("both", HERE, 1)).await;
+    bench.deliver(labelled("both", HERE, 1)).await;
     let now = bench.settled(HERE).await;
     assert_eq!(now.id, older.id);
     eventually("one object is left", async || bench.provider.objects() == 1).await;
@@ -280,7 +286,7 @@ async fn a_repository_made_again_under_its_name_has_issues_of_its_own() {
     const OLD: Called = (16, "garden/orchard", 1, 6);
     const NEW: Called = (70, "garden/orchard", 9, 6);
     let bench = EngineBench::new().await;
-    bench.told(labelled("first", OLD, 1)).await;
+    bench.deliver(labelled("first", OLD, 1)).await;
     let old = bench.settled(OLD).await;
     let account = account();
     let deliveries =
@@ -293,8 +299,9 @@ async fn a_repository_made_again_under_its_name_has_issues_of_its_own() {
     assert_eq!(bench.home_at(NEW).await, Some(new.home), "the name is the new one's");
     assert_eq!(bench.home_of(OLD).await, Some(old.home));
     // What was under way from the old repository takes nothing back.
-    let late =
-        bench.told(told("late", OLD, 2, DeliveryEffect::Stop("the bot was unassigned"))).await;
+    let late = bench
+        .deliver(delivery("late", OLD, 2, DeliveryEffect::Stop("the bot was unassigned")))
+        .await;
     assert!(late.reason.contains("belong to another issue here"), "{}", late.reason);
     assert_eq!(bench.home_at(NEW).await, Some(new.home));
     assert_eq!(bench.settled(OLD).await.phase, Some(Phase::Stopped), "and is applied all the same");
@@ -307,11 +314,11 @@ async fn a_transfer_into_a_repository_made_again_takes_the_number_from_the_one_b
     // What had the place before, in a repository that is gone.
     const GONE: Called = (70, "garden/press", 9, 8);
     let bench = EngineBench::new().await;
-    bench.told(labelled("gone", GONE, 1)).await;
+    bench.deliver(labelled("gone", GONE, 1)).await;
     let gone = bench.settled(GONE).await;
-    bench.told(labelled("first", HERE, 2)).await;
+    bench.deliver(labelled("first", HERE, 2)).await;
     let before = bench.settled(HERE).await;
-    bench.told(transfer("left")).await;
+    bench.deliver(transfer("left")).await;
     let after = bench.settled(THERE).await;
     assert_eq!(after.id, before.id);
     assert_eq!(bench.home_at(THERE).await, Some(before.home));
@@ -325,10 +332,10 @@ async fn a_transfer_survives_a_crash_at_each_of_its_commits() {
     // How many commits the store takes before the server is killed: the merge, then the delivery.
     for failing in 0..2 {
         let bench = EngineBench::new().await;
-        bench.told(labelled("first", HERE, 1)).await;
+        bench.deliver(labelled("first", HERE, 1)).await;
         let older = bench.settled(HERE).await;
         time_passes(&older).await;
-        bench.told(labelled("second", THERE, 12)).await;
+        bench.deliver(labelled("second", THERE, 12)).await;
         bench.settled(THERE).await;
         bench.provider.hold();
         bench.store.fail_after(failing, crate::store::CommitError::Failed("killed".into()));
@@ -337,7 +344,7 @@ async fn a_transfer_survives_a_crash_at_each_of_its_commits() {
         let (store, provider) = bench.crash();
         provider.release();
         let bench = EngineBench::on(store, provider).await;
-        bench.told(transfer("left")).await;
+        bench.deliver(transfer("left")).await;
         bench.is_one_issue(&older).await;
     }
 }
@@ -345,13 +352,13 @@ async fn a_transfer_survives_a_crash_at_each_of_its_commits() {
 #[actix::test]
 async fn commands_to_the_sandbox_that_gave_way_are_refused_or_done() {
     let bench = EngineBench::new().await;
-    bench.told(labelled("first", HERE, 1)).await;
+    bench.deliver(labelled("first", HERE, 1)).await;
     let older = bench.settled(HERE).await;
     time_passes(&older).await;
-    bench.told(labelled("second", THERE, 12)).await;
+    bench.deliver(labelled("second", THERE, 12)).await;
     let newer = bench.settled(THERE).await;
     bench.provider.hold();
-    bench.told(transfer("left")).await;
+    bench.deliver(transfer("left")).await;
     let cause = Cause::Service("test");
     let meant = SandboxRef::Id(newer.id);
     let started = bench.engine.command(&account(), &meant, Command::Start, cause).await;

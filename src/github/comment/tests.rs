@@ -91,8 +91,27 @@ fn quoted_shown_and_hidden_text_never_counts() {
 }
 
 #[test]
+fn all_words_behind_the_command_are_for_the_agent() {
+    for (text, words) in [
+        ("/issuebox fix this", Some("fix this")),
+        ("Hello\r\n\r\n  /ISSUEBOX\tfix\r\n\r\nthat\r\n", Some("fix\r\n\r\nthat")),
+        ("/issuebox\nFix these:\n- a\n- b\n", Some("Fix these:\n- a\n- b")),
+        ("/issuebox stop please", Some("stop please")),
+        ("```\n/issuebox no\n```\n/issuebox ä\n/issuebox ö", Some("ä\n/issuebox ö")),
+        ("/issuebox", None),
+        ("/issuebox \n \n", None),
+        ("/issuebox stop\nplease", None),
+        ("fix this", None),
+        ("> /issuebox fix this", None),
+    ] {
+        assert_eq!(text_behind("/issuebox", text), words, "{text:?}");
+    }
+}
+
+#[test]
 fn an_empty_command_word_turns_commands_off() {
     assert_eq!(find("", "anything"), None);
+    assert_eq!(text_behind("", "anything"), None);
     assert_eq!(find("/agent", "/issuebox fix"), None);
     assert_eq!(find("/agent", "/agent fix"), Some(Said::Work));
 }
@@ -100,7 +119,9 @@ fn an_empty_command_word_turns_commands_off() {
 proptest! {
     #[test]
     fn any_text_is_read_without_a_panic(text in "([ >`~\t-]|/issuebox|<!--|-->|1\\.|[a-zä]|\n){0,60}") {
-        let _said = find("/issuebox", &text);
+        let said = find("/issuebox", &text);
+        let words = text_behind("/issuebox", &text);
+        prop_assert!(words.is_none() || said == Some(Said::Work), "{words:?}");
         let _other = find("ä", &text);
     }
 

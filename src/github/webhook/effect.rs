@@ -1,6 +1,6 @@
 //! The table of effects: what each event and action may do to an issue's sandbox.
 //!
-//! Facts (closed, deleted, edited, transferred, the label is gone) apply whoever made them.
+//! Facts (closed, deleted, edited, transferred, the label is gone) apply whatever the sender.
 //! Triggers, commands and activity need a sender with the right. All else is acknowledged with a
 //! reason.
 
@@ -60,7 +60,7 @@ impl IssueAction {
             ("issue_comment", "created") => Ok(Self::Commented),
             ("issue_comment", "edited") => Ok(Self::CommentEdited),
             ("ping", _) => Err("pong: the webhook reaches us".into()),
-            ("issue_comment", "deleted") => Err("what a deleted comment led to stays".into()),
+            ("issue_comment", "deleted") => Err("deleting a comment undoes nothing".into()),
             (
                 "issues"
                 | "issue_comment"
@@ -119,7 +119,7 @@ impl IssueAction {
     }
 }
 
-/// What an act says of a transfer. Both repositories tell of it, one each.
+/// What an act says of a transfer. Each of the two repositories sends one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Moved {
     /// Nothing.
@@ -130,7 +130,7 @@ pub(super) enum Moved {
     Here,
 }
 
-/// Whether the issue carries the trigger label, where the delivery says so. What this very event
+/// Whether the issue carries the trigger label, if the delivery says so. What this very event
 /// put on or took off counts more than the list beside it.
 pub(super) fn labelled(
     policy: &TriggerPolicy,
@@ -161,7 +161,7 @@ pub(super) fn labelled(
     }
 }
 
-/// Whether the bot is assigned, where the delivery is about that.
+/// Whether the bot is assigned, if the delivery is about that.
 pub(super) fn assigned(
     policy: &TriggerPolicy,
     act: IssueAction,
@@ -235,7 +235,7 @@ fn opened(policy: &TriggerPolicy, payload: &Payload, issue: &Issue) -> Decision 
     )
 }
 
-/// An edit counts as a trigger where the text now asks for work and did not before. The text of an
+/// An edit counts as a trigger if the text now asks for work and did not before. The text of an
 /// issue never commands the sandbox: unlike a comment, it says something for as long as it stands.
 fn edited(policy: &TriggerPolicy, payload: &Payload, issue: &Issue) -> Decision {
     let asks = |text: Option<&str>| {

@@ -48,7 +48,7 @@ pub(super) struct Issue {
     pub author_association: Option<String>,
     pub user: Option<User>,
     pub labels: Option<Vec<Option<Label>>>,
-    /// There where the issue is a pull request.
+    /// Present if the issue is a pull request.
     pub pull_request: Option<IgnoredAny>,
 }
 
@@ -57,6 +57,8 @@ pub(super) struct Issue {
 pub(super) struct Comment {
     pub id: Option<u64>,
     pub body: Option<String>,
+    pub created_at: Option<String>,
+    pub updated_at: Option<String>,
     pub author_association: Option<String>,
     pub user: Option<User>,
 }
@@ -71,6 +73,7 @@ pub(super) struct Label {
 #[derive(Debug, Deserialize)]
 pub(super) struct User {
     pub id: Option<u64>,
+    pub login: Option<String>,
     /// `User`, `Bot`, `Organization`, `Mannequin`.
     #[serde(rename = "type")]
     pub kind: Option<String>,
@@ -79,7 +82,7 @@ pub(super) struct User {
 /// What an event about an issue or a comment changed.
 #[derive(Debug, Deserialize)]
 pub(super) struct IssueChanges {
-    /// There where the text was edited.
+    /// Present if the text was edited.
     pub body: Option<Before>,
     /// Where a transferred issue was before.
     pub old_issue: Option<Issue>,
@@ -89,7 +92,7 @@ pub(super) struct IssueChanges {
     pub new_repository: Option<RepositoryPart>,
 }
 
-/// What a text was before it was edited; nothing where it was empty.
+/// What a text was before it was edited; nothing if it was empty.
 #[derive(Debug, Deserialize)]
 pub(super) struct Before {
     pub from: Option<String>,
@@ -150,7 +153,7 @@ impl Payload {
 }
 
 impl<'a> TransferSide<'a> {
-    /// The issue, where the payload has it.
+    /// The issue, if the payload has it.
     pub const fn issue(self) -> Option<&'a Issue> {
         self.issue
     }
@@ -204,7 +207,7 @@ pub(super) fn missing(field: &str) -> Malformed {
 /// Parses a JSON object.
 ///
 /// # Errors
-/// [`Malformed`] says where it is not JSON, not an object, nested too deeply (more than 128
+/// [`Malformed`] says why: it is not JSON, not an object, nested too deeply (more than 128
 /// levels in a part that is used), or has a field of another kind than GitHub's.
 pub(super) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Malformed> {
     // A derived struct would read an array as its fields in order.

@@ -1,11 +1,11 @@
 //! What happens to a repository, its labels or the App's installation, and so to every issue of it.
 //!
-//! These are facts, so they apply whoever made them. What is meant is named by GitHub's numeric
+//! These are facts, so they apply whatever the sender. What is meant is named by GitHub's numeric
 //! ids, which a new name or owner does not change.
 //!
 //! # What is accepted
 //! The list of an installation's repositories can be absent. Then the issues are meant that this
-//! installation told of; one that only another webhook told of is not found by that.
+//! installation sent deliveries about; one that only another webhook sent is not found by that.
 
 use serde::Deserialize;
 
@@ -169,7 +169,7 @@ pub(super) struct ScopedEvent {
 /// Decides what it means, or why it has no effect.
 ///
 /// # Errors
-/// [`Malformed`] where what identifies the repository is missing.
+/// [`Malformed`] if what identifies the repository is missing.
 pub(super) fn decide(
     policy: &TriggerPolicy,
     happened: Happened,
@@ -272,7 +272,7 @@ fn to_installation(
     let scope_event = match what {
         ToInstallation::Deleted => ScopeEvent::Stop("the App was uninstalled".into()),
         ToInstallation::Suspended => ScopeEvent::Stop("the App was suspended".into()),
-        ToInstallation::Unsuspended => ScopeEvent::Noted("the App is suspended no longer".into()),
+        ToInstallation::Unsuspended => ScopeEvent::Noted("the App is no longer suspended".into()),
         ToInstallation::Created => ScopeEvent::Noted("the App was installed".into()),
         ToInstallation::PermissionsAccepted => {
             ScopeEvent::Noted("the App was given new permissions".into())

@@ -1,7 +1,7 @@
 //! Who may trigger.
 //!
 //! It is the event's sender that counts, not the issue's author. Where the sender is the author,
-//! GitHub's `author_association` decides; where somebody else labelled, assigned or reopened,
+//! GitHub's `author_association` decides; when another person labelled, assigned or reopened,
 //! they needed triage rights to do so. Bots pass by configured id alone, never by how they are
 //! called. A missing (ghost) user is a stranger.
 
@@ -38,7 +38,7 @@ pub(super) enum Right<'a> {
         /// What the author is to the repository.
         association: Option<&'a str>,
     },
-    /// An act that needs triage rights where somebody other than the author does it: labelling,
+    /// An act that needs triage rights when another person than the author does it: labelling,
     /// assigning, reopening.
     Triage(&'a Issue),
 }

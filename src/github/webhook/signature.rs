@@ -1,7 +1,7 @@
 //! The signature of a delivery: `X-Hub-Signature-256`, an HMAC-SHA256 over the raw body.
 //!
 //! Compared in constant time. Every secret is tried, also after one matched, so that the time
-//! tells nothing about which secret of a rotation signed.
+//! says nothing about which secret of a rotation signed.
 
 use hmac::{Hmac, Mac};
 use sha2::Sha256;

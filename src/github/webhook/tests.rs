@@ -1,6 +1,7 @@
 //! What deliveries mean: the fixtures as one table, and the rules one by one.
 
 mod commands;
+mod instructions;
 mod properties;
 mod rules;
 mod scope_event;
@@ -199,6 +200,7 @@ fn a_nudge_carries_what_the_payload_says() {
                 58200017,
             ),
             effect: Update,
+            instruction: None,
         },
     )
     "#);

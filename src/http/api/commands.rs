@@ -16,7 +16,7 @@ use crate::http::shared::sandbox_ref;
 use crate::issue::Command;
 use crate::types::Sandbox;
 
-/// Takes a sandbox down and keeps its workspace.
+/// Stops a sandbox and keeps its workspace.
 #[utoipa::path(
     operation_id = "stopSandbox", tag = "sandboxes",
     params(params::OneSandbox, params::ResultWait),
@@ -36,13 +36,14 @@ pub async fn stop(
     answer(&shared, &caller, &request, &path, Command::Stop, until).await
 }
 
-/// Brings a stopped sandbox up.
+/// Starts a stopped sandbox.
 #[utoipa::path(
     operation_id = "startSandbox", tag = "sandboxes",
     params(params::OneSandbox, params::ResultWait),
     responses(
         (status = 202, body = SandboxAnswer, description = "the sandbox after the command"),
-        answers::AdmissionErrors, only::Deleting, only::SandboxFailed, only::SandboxDeleted, only::SandboxNotFound,
+        answers::AdmissionErrors, only::SandboxNotFound,
+        only::Deleting, only::SandboxFailed, only::SandboxDeleted,
     )
 )]
 #[post("/v1/sandboxes/{id}/start")]
@@ -56,7 +57,7 @@ pub async fn start(
     answer(&shared, &caller, &request, &path, Command::Start, until).await
 }
 
-/// Tries again what a failed sandbox failed at.
+/// Retries the step at which a sandbox failed.
 #[utoipa::path(
     operation_id = "retrySandbox", tag = "sandboxes",
     params(params::OneSandbox, params::ResultWait),
@@ -75,18 +76,18 @@ pub async fn retry(
     answer(&shared, &caller, &request, &path, Command::Retry, WaitFor::Settled).await
 }
 
-/// Removes a sandbox and its workspace.
+/// Deletes a sandbox and its workspace.
 #[utoipa::path(
     operation_id = "deleteSandbox", tag = "sandboxes",
     params(
         params::OneSandbox,
         params::ResultWait,
         ("force" = Option<bool>, Query,
-         description = "Give the record up although the provider has not confirmed that it is gone"),
+         description = "Delete the record without the provider's confirmation"),
     ),
     responses(
-        (status = 202, body = SandboxAnswer, description = "it is being removed"),
-        (status = 200, body = SandboxAnswer, description = "it is gone"),
+        (status = 202, body = SandboxAnswer, description = "the sandbox is being deleted"),
+        (status = 200, body = SandboxAnswer, description = "the sandbox is deleted"),
         answers::SandboxWriteErrors,
     )
 )]
@@ -114,11 +115,11 @@ async fn answer(
         shared.edge.engine.command(&caller.account, &of, command, caller.cause()).await?;
     let mut settled = (!at_most.is_zero()).then_some(absent);
     if !absent {
-        // By its id: behind a name there may be the next generation by now.
+        // By its id: its name can mean the next generation by now.
         let of = SandboxRef::Id(sandbox.id.clone());
         if let Some(waited) = shared.wait(caller, &of, until, at_most).await? {
             settled = Some(waited.settled);
-            // A delete is about this very sandbox; anything else follows the issue.
+            // A delete concerns this sandbox; other commands follow the issue.
             let seen = match command {
                 Command::Delete | Command::ForceDelete => {
                     shared.edge.store.sandbox(&caller.account, &sandbox.id).await?

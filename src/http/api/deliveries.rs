@@ -1,7 +1,7 @@
-//! Deliveries: what came in and what came of it, `GET /v1/deliveries`.
+//! Deliveries and their results: `GET /v1/deliveries`.
 //!
-//! Two lists are merged by time: what is stored, and the few refused ones that are kept in memory
-//! (`refused`). A cursor names a place in each of them.
+//! Two lists are merged by time: stored deliveries, and the last refused ones, which are in memory
+//! (`refused`). A cursor has a position in each.
 
 use std::sync::Arc;
 
@@ -21,52 +21,106 @@ use crate::http::error::ApiError;
 use crate::http::query::Query;
 use crate::http::refused::Refused;
 use crate::http::wire::ListAnswer;
+use crate::issue::Instruction;
+use crate::issue::instruction::InstructionSource;
 use crate::store::{
     DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState, Page, PageAsk, Store, StoreError,
 };
 use crate::types::{AccountName, Alias, IssueId};
 
-/// A delivery, and what came of it.
+/// A delivery and its result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Delivery)]
 pub struct DeliveryBody {
-    /// Its GUID; of a refused one what it called itself, or null.
+    /// Its GUID; for a refused delivery the GUID in its header, or null.
     pub delivery: Option<String>,
-    /// GitHub's event, such as `issues`; null where a refused one named none.
+    /// GitHub's event, such as `issues`; null if a refused one named none.
     pub event: Option<String>,
-    /// Its action, such as `labeled`; null where it has none.
+    /// Its action, such as `labeled`; null if it has none.
     pub action: Option<String>,
-    /// `accepted`: it had an effect, be it on what is known alone. `ignored`: it had none.
-    /// `pending`: it is being applied to each issue that it concerns. `set_aside`: that failed
-    /// too often. `badly_signed`, `refused`: nothing of it was stored.
+    /// Its status.
     #[schema(value_type = DeliveryWord)]
     pub status: &'static str,
-    /// What came of it, in words.
+    /// The result in words.
     pub reason: String,
-    /// The issue it led to, where it led to one.
+    /// The issue that it affected, if it affected one.
     pub issue_id: Option<String>,
-    /// The name of that issue's newest sandbox, where it ever had one.
+    /// The name of that issue's newest sandbox, if it ever had one.
     pub sandbox_name: Option<String>,
     /// When it arrived.
     #[schema(format = DateTime)]
     pub received_at: String,
+    /// The words for the agent that it brought; null when it was no trigger or was ignored.
+    pub instruction: Option<InstructionBody>,
 }
 
-/// What a list can be narrowed to.
+/// What a person asked for in words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Instruction)]
+pub struct InstructionBody {
+    /// Where the text was written.
+    pub source: InstructionSourceBody,
+    /// The comment's id; null for an issue.
+    pub comment_id: Option<u64>,
+    /// The login of the text's author; null when GitHub named none.
+    pub author: Option<String>,
+    /// The login of the person who caused the trigger; null when GitHub named none.
+    pub sender: Option<String>,
+    /// When the comment or issue was last updated.
+    #[schema(format = DateTime)]
+    pub as_of: String,
+    /// The issue's title; null for a comment.
+    pub title: Option<String>,
+    /// The text, at most 128 KiB. A longer one is cut and says so at its end.
+    pub text: String,
+}
+
+/// `issue`: the issue's title and body. `comment`: what follows the command in a comment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = InstructionSource)]
+pub enum InstructionSourceBody {
+    /// The issue's title and body.
+    Issue,
+    /// What follows the command in a comment.
+    Comment,
+}
+
+impl From<Instruction> for InstructionBody {
+    fn from(instruction: Instruction) -> Self {
+        let Instruction { source, author, sender, as_of, title, text } = instruction;
+        let (source, comment_id) = match source {
+            InstructionSource::Issue => (InstructionSourceBody::Issue, None),
+            InstructionSource::Comment(id) => (InstructionSourceBody::Comment, Some(id)),
+        };
+        Self {
+            source,
+            comment_id,
+            author: author.map(|user| user.login),
+            sender: sender.map(|user| user.login),
+            as_of: as_of.to_string(),
+            title,
+            text,
+        }
+    }
+}
+
+/// The status of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// It had an effect, be it on what is known alone.
+    /// It had an effect, at least on stored facts.
     Accepted,
-    /// It had none.
+    /// It had no effect.
     Ignored,
     /// It is being applied to each issue that it concerns.
     Pending,
-    /// That failed too often.
+    /// Applying it failed too often.
     SetAside,
     /// Its signature is missing or wrong; nothing was stored.
     BadlySigned,
-    /// It was refused for something else; nothing was stored.
+    /// It was refused for another reason; nothing was stored.
     Refused,
 }
 
@@ -114,7 +168,7 @@ impl Status {
         if refused.is_badly_signed { Self::BadlySigned } else { Self::Refused }
     }
 
-    /// What is asked of the store; `None` where nothing stored has this status.
+    /// The filter for the store; `None` if no stored delivery has this status.
     const fn stored(self) -> Option<(DeliveryState, Option<bool>)> {
         match self {
             Self::Accepted => Some((DeliveryState::Done, Some(true))),
@@ -126,14 +180,14 @@ impl Status {
     }
 }
 
-/// Lists deliveries, newest first: also what was ignored and, as long as the server remembers it,
-/// what was refused. Repeated deliveries are not listed again.
+/// Lists deliveries, newest first. Ignored deliveries are listed, and refused ones until the server
+/// restarts. Duplicates are not listed.
 #[utoipa::path(
     operation_id = "listDeliveries", tag = "deliveries",
     params(
-        ("event" = Option<String>, Query, description = "Of this event, such as `issues`"),
-        ("status" = Option<DeliveryWord>, Query, description = "With this status"),
-        ("issueId" = Option<String>, Query, description = "That led to this issue"),
+        ("event" = Option<String>, Query, description = "Filter by event, such as `issues`"),
+        ("status" = Option<DeliveryWord>, Query, description = "Filter by status"),
+        ("issueId" = Option<String>, Query, description = "Filter by affected issue"),
         params::PageOf,
     ),
     responses(
@@ -157,13 +211,13 @@ pub async fn list(
 /// Which deliveries to list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryAsk {
-    /// Of this event.
+    /// The event.
     pub event: Option<String>,
-    /// In this status.
+    /// The status.
     pub status: Option<Status>,
-    /// That led to this issue.
+    /// The affected issue.
     pub issue: Option<IssueId>,
-    /// Which page.
+    /// The page.
     pub page: PageAsk,
 }
 
@@ -171,7 +225,7 @@ impl DeliveryAsk {
     /// Reads the filters.
     ///
     /// # Errors
-    /// 400 where one has a form or value that is not accepted.
+    /// 400 if one is invalid.
     pub fn read(query: &mut Query, page: PageAsk) -> Result<Self, ApiError> {
         Ok(Self {
             event: bounded("event", query.text("event")?)?,
@@ -185,7 +239,7 @@ impl DeliveryAsk {
 /// Reads a page of deliveries, stored and refused ones.
 ///
 /// # Errors
-/// 400 for a cursor of another list, 503 where the store cannot be read.
+/// 400 for a cursor of another list, 503 if the store cannot be read.
 pub async fn find(
     shared: &Shared,
     account: &AccountName,
@@ -193,7 +247,7 @@ pub async fn find(
 ) -> Result<ListAnswer<DeliveryBody>, ApiError> {
     let DeliveryAsk { event, status, issue, page: PageAsk { limit, cursor } } = ask;
     let place = cursor.as_deref().map_or(Ok(DeliveryCursor::default()), DeliveryCursor::parse)?;
-    // What was refused led to no issue.
+    // Refused deliveries affect no issue.
     let refused = if issue.is_none() { shared.refused.newest_first() } else { Vec::new() };
     let matching = refused.into_iter().filter(|one| {
         event.as_ref().is_none_or(|event| one.event.as_ref() == Some(event))
@@ -211,7 +265,7 @@ pub async fn find(
         None => None,
     };
     let stored = match status.map(Status::stored) {
-        // Of this status nothing is stored.
+        // No stored delivery has this status.
         Some(None) => Page { items: Vec::new(), next: None, total: 0 },
         None | Some(Some(_)) => {
             let (state, applied) = status.and_then(Status::stored).unzip();
@@ -224,7 +278,7 @@ pub async fn find(
     Ok(listed(merge(place, stored, matching, limit), total))
 }
 
-/// Reads a page on a thread that may take its time: a total counts every row.
+/// Reads a page on a blocking thread, since the total counts every row.
 async fn read(
     shared: &Shared,
     filter: DeliveryFilter,
@@ -239,10 +293,10 @@ fn listed(merged: Merged, total: u64) -> ListAnswer<DeliveryBody> {
     ListAnswer { success: true, data, next_cursor, total, event_cursor: None }
 }
 
-/// How far both lists were read.
+/// The position in both lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct DeliveryCursor {
-    /// The number of the last refused one; those that follow have smaller numbers.
+    /// The number of the last refused delivery; the next ones have smaller numbers.
     refused: i64,
     /// The store's cursor.
     stored: Option<String>,
@@ -279,7 +333,7 @@ struct Merged {
     next_cursor: Option<String>,
 }
 
-/// Merges what follows `place` in both lists, each newest first, by time.
+/// Merges both lists after `place` by time, newest first.
 fn merge(
     mut place: DeliveryCursor,
     stored: Page<DeliveryListRow>,
@@ -312,7 +366,7 @@ fn merge(
 }
 
 fn of_row(listed: DeliveryListRow) -> DeliveryBody {
-    let DeliveryListRow { row, issue_id, sandbox_name, cursor: _ } = listed;
+    let DeliveryListRow { row, issue_id, sandbox_name, instruction, cursor: _ } = listed;
     DeliveryBody {
         status: Status::of_row(&row).as_str(),
         delivery: Some(row.id.to_string()),
@@ -322,6 +376,7 @@ fn of_row(listed: DeliveryListRow) -> DeliveryBody {
         issue_id: issue_id.map(|id| id.to_string()),
         sandbox_name,
         received_at: row.received_at.to_string(),
+        instruction: instruction.map(Into::into),
     }
 }
 
@@ -335,6 +390,7 @@ fn of_refused(refused: Refused) -> DeliveryBody {
         issue_id: None,
         sandbox_name: None,
         received_at: refused.received_at.to_string(),
+        instruction: None,
     }
 }
 
@@ -355,7 +411,7 @@ mod tests {
             state: DeliveryState::Done,
         };
         let cursor = number.to_string();
-        DeliveryListRow { row, issue_id: None, sandbox_name: None, cursor }
+        DeliveryListRow { row, issue_id: None, sandbox_name: None, instruction: None, cursor }
     }
 
     fn refused(number: i64, ms: i64) -> Refused {

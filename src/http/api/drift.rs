@@ -1,4 +1,4 @@
-//! What our records and the providers disagree on, and what people decide about it.
+//! Drift between records and providers, and the decisions about it.
 
 use std::collections::BTreeMap;
 
@@ -16,60 +16,59 @@ use crate::http::error::{ApiError, only};
 use crate::http::query::Query;
 use crate::http::wire::Success;
 
-/// A page of drift, and how the sweeps that found it went.
+/// A page of drift, and the sweeps that found it.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = DriftList)]
 pub struct DriftListBody {
     /// Always true.
     pub success: bool,
-    /// What is on this page.
+    /// The items of this page.
     pub data: Vec<DriftBody>,
     /// The `cursor` of the next page; null on the last.
     pub next_cursor: Option<String>,
-    /// How many there are; of each provider at most the first 1000 are listed.
+    /// The number of all items. At most 1000 of each provider are listed.
     pub total: u64,
     /// The sweeps of each provider.
     pub sweeps: Vec<SweepsBody>,
 }
 
-/// One thing that a record and a provider disagree on.
+/// A difference between a record and a provider.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Drift)]
 pub struct DriftBody {
-    /// Its id; the same from sweep to sweep.
+    /// Its id, stable across sweeps.
     pub id: String,
-    /// Which provider.
+    /// The provider.
     pub provider: String,
-    /// `object_lost`, `killed_outside`, `started_outside`, `orphan`, `quarantined`,
-    /// `duplicate`, `identity_changed`, `mass_loss`, `mass_removal` or `provider_unreachable`.
+    /// The kind of difference.
     #[schema(value_type = DriftWord)]
     pub kind: &'static str,
-    /// Whether it needs a person: nothing that is done by itself makes it right.
+    /// Whether it needs a decision, since it is not repaired automatically.
     pub alarm: bool,
-    /// The issue it concerns, where it concerns one.
+    /// The issue, if it concerns one.
     pub issue_id: Option<String>,
-    /// What our record says; null where there is none.
+    /// The record; null if there is none.
     pub record: Option<DriftRecordBody>,
-    /// What the provider says; null where it has no object.
+    /// The provider's object; null if there is none.
     pub object: Option<DriftObjectBody>,
-    /// What disagrees, in words.
+    /// The difference in words.
     pub reason: String,
-    /// Since when sweeps have found it.
+    /// When a sweep first found it.
     #[schema(format = DateTime)]
     pub since: String,
-    /// What happens next by itself, in words.
+    /// The next automatic step, in words.
     pub next: String,
-    /// When that happens at the earliest, where it has a time.
+    /// The earliest time of that step, if it has one.
     #[schema(format = DateTime)]
     pub next_at: Option<String>,
-    /// What can be done about it: `adopt`, `remove`.
+    /// The possible decisions.
     #[schema(value_type = Vec<RemedyWord>)]
     pub remedies: Vec<&'static str>,
 }
 
-/// What our record says.
+/// The record of a drift item.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = DriftRecord)]
@@ -81,11 +80,11 @@ pub struct DriftRecordBody {
     /// Its phase.
     #[schema(value_type = PhaseWord)]
     pub phase: &'static str,
-    /// Its object, where one is known.
+    /// Its object at the provider, if known.
     pub external_id: Option<String>,
 }
 
-/// What the provider says.
+/// The object of a drift item.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = DriftObject)]
@@ -94,14 +93,14 @@ pub struct DriftObjectBody {
     pub external_id: String,
     /// Its name.
     pub name: String,
-    /// `partial`, `running`, `stopped` or `destroying`.
+    /// Its state.
     #[schema(value_type = ObjectWord)]
     pub state: &'static str,
-    /// The id of the sandbox it carries.
+    /// The sandbox's id in its labels.
     pub sandbox_id: String,
     /// That sandbox's generation.
     pub generation: u32,
-    /// How that sandbox's create was recorded: `strong` or `fast`.
+    /// How that sandbox's create was recorded.
     #[schema(value_type = ModeWord)]
     pub mode: &'static str,
 }
@@ -111,26 +110,26 @@ pub struct DriftObjectBody {
 #[serde(rename_all = "camelCase")]
 #[schema(as = Sweeps)]
 pub struct SweepsBody {
-    /// Which provider.
+    /// The provider.
     pub provider: String,
-    /// When the last one ended that looked at its list; null before the first.
+    /// When the last complete sweep ended; null before the first.
     #[schema(format = DateTime)]
     pub last_at: Option<String>,
-    /// Live sandboxes on record then.
+    /// Live sandboxes in the records then.
     pub records: u64,
-    /// Objects of this installation in the list then.
+    /// Objects of this installation at the provider then.
     pub objects: u64,
-    /// How many looked at everything, since the server started.
+    /// Complete sweeps since the server started.
     pub done: u64,
-    /// How many found too much to act on anything.
+    /// Sweeps that found too much drift to act.
     pub held_back: u64,
-    /// How many could not look.
+    /// Sweeps that failed.
     pub not_made: u64,
-    /// How many items there are of each kind that there are some of.
+    /// The number of items of each kind that occurs.
     pub counts: BTreeMap<&'static str, u64>,
 }
 
-/// What our records and the providers disagree on, as of each provider's last sweep.
+/// Lists the drift that each provider's last sweep found.
 #[utoipa::path(
     operation_id = "listDrift", tag = "server",
     params(params::PageOf),
@@ -158,13 +157,13 @@ pub async fn list(
     }))
 }
 
-/// Takes what the provider says for right: an object becomes its issue's sandbox, a changed
-/// identity is the provider's from now on, so many losses are true.
+/// Accepts the provider's state: an object becomes its issue's sandbox, a changed identity becomes
+/// the provider's, or a mass loss is confirmed.
 #[utoipa::path(
     operation_id = "adoptDrift", tag = "server",
     params(("driftId" = String, Path, description = "The item's id")),
     responses(
-        (status = 202, body = Success<DriftBody>, description = "the item as it was shown"),
+        (status = 202, body = Success<DriftBody>, description = "the item as it was listed"),
         answers::DriftErrors, only::IssueIdConflict,
     )
 )]
@@ -178,12 +177,12 @@ pub async fn adopt(
     carry_out(&shared, &caller, &request, &path, Remedy::Adopt).await
 }
 
-/// Removes an object, or says that a record's object is lost without waiting any longer.
+/// Deletes an object, or records at once that a record's object is lost.
 #[utoipa::path(
     operation_id = "removeDrift", tag = "server",
     params(("driftId" = String, Path, description = "The item's id")),
     responses(
-        (status = 202, body = Success<DriftBody>, description = "the item as it was shown"),
+        (status = 202, body = Success<DriftBody>, description = "the item as it was listed"),
         answers::DriftErrors,
     )
 )]

@@ -19,27 +19,27 @@ use crate::http::query::Query;
 use crate::http::wire::SandboxBody;
 use crate::types::{IssueId, IssueNumber, Mode, Outcome, TemplateName};
 
-/// A call to *ensure*.
+/// The body of an ensure.
 #[derive(Debug, ToSchema)]
 #[schema(rename_all = "camelCase")]
 pub struct EnsureRequest {
-    /// The issue's id; may be left out where repository and number are known.
+    /// The issue's id; optional if repository and number are known.
     pub issue_id: Option<String>,
     /// `owner/name`; together with `issueNumber`.
     pub repository: Option<String>,
     /// The issue's number in its repository.
     pub issue_number: Option<u64>,
-    /// The template to make it from; the default where it is left out.
+    /// The template; by default the template `default`.
     pub template: Option<String>,
-    /// How a create is recorded: `strong` before the provider is asked, `fast` beside it, so that
-    /// the answer comes when both are done. The template's where it is left out.
+    /// How a create is recorded; by default as the template says. In mode `fast` the answer comes
+    /// after the create.
     #[schema(value_type = Option<ModeWord>)]
     pub mode: Option<String>,
-    /// The issue's title, where the caller knows it.
+    /// The issue's title, if the caller knows it.
     pub issue_title: Option<String>,
 }
 
-/// The answer to *ensure*.
+/// The answer to an ensure.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = EnsureAnswer)]
@@ -50,26 +50,26 @@ pub struct EnsureBody<'a> {
     pub data: SandboxBody<'a>,
     /// Its id.
     pub sandbox_id: &'a str,
-    /// `created`, `existing`, `resumed`, `adopted`, `queued` or `failed`.
+    /// The result.
     #[schema(value_type = OutcomeWord)]
     pub outcome: &'static str,
-    /// The same in words.
+    /// The result in words.
     pub reason: String,
-    /// Whether nothing is under way; false where `wait` ran out first.
+    /// Whether no step is under way; false if `wait` timed out first.
     pub settled: bool,
-    /// Which parts of what was asked differ from what is there: `template`.
+    /// Parts of the request that differ from the existing sandbox: `template`.
     pub mismatch: Vec<&'static str>,
 }
 
-/// Gives an issue its one sandbox: the one it has, or a new one.
+/// Ensures an issue's sandbox: returns the existing one, or creates one.
 #[utoipa::path(
     operation_id = "ensureSandbox", tag = "sandboxes",
     params(params::ResultWait),
     request_body = EnsureRequest,
     responses(
-        (status = 201, body = EnsureBody, description = "a new one; `Location` names it",
+        (status = 201, body = EnsureBody, description = "a new sandbox; `Location` has its address",
          headers(("Location" = String))),
-        (status = 200, body = EnsureBody, description = "the one it has"),
+        (status = 200, body = EnsureBody, description = "the existing sandbox"),
         answers::EnsureErrors, only::IssueUnknown,
     )
 )]
@@ -83,15 +83,15 @@ pub async fn ensure(
     answer_ensure(&shared, &caller, &request, body.0, None).await
 }
 
-/// Gives an issue its one sandbox: the same call, with the issue in the path.
+/// Ensures the sandbox of the issue in the path.
 #[utoipa::path(
     operation_id = "ensureIssueSandbox", tag = "issues",
     params(params::OneIssue, params::ResultWait),
     request_body = Option<EnsureRequest>,
     responses(
-        (status = 201, body = EnsureBody, description = "a new one; `Location` names it",
+        (status = 201, body = EnsureBody, description = "a new sandbox; `Location` has its address",
          headers(("Location" = String))),
-        (status = 200, body = EnsureBody, description = "the one it has"),
+        (status = 200, body = EnsureBody, description = "the existing sandbox"),
         answers::EnsureErrors,
     )
 )]
@@ -173,7 +173,7 @@ impl EnsureRequest {
         if let (Some(path), Some(given)) = (&issue, &given)
             && path != given
         {
-            return Err(ApiError::field("issueId", "is not the issue that the path names"));
+            return Err(ApiError::field("issueId", "differs from the issue in the path"));
         }
         let numbered = match (self.repository, self.issue_number) {
             (Some(repository), Some(number)) => {
@@ -181,16 +181,16 @@ impl EnsureRequest {
             }
             (None, None) => None,
             (Some(_), None) => {
-                return Err(ApiError::field("issueNumber", "is needed with repository"));
+                return Err(ApiError::field("issueNumber", "is required with repository"));
             }
             (None, Some(_)) => {
-                return Err(ApiError::field("repository", "is needed with issueNumber"));
+                return Err(ApiError::field("repository", "is required with issueNumber"));
             }
         };
         let id = issue.or(given);
         if id.is_none() && numbered.is_none() {
             return Err(ApiError::field("issueId", "is missing")
-                .hint("say which issue: issueId, or repository and issueNumber"));
+                .hint("send issueId, or repository and issueNumber"));
         }
         let mode = match self.mode.as_deref().map(Mode::parse) {
             Some(None) => return Err(ApiError::field("mode", "must be strong or fast")),

@@ -1,8 +1,8 @@
 //! The stream of changes: `GET /v1/events`.
 //!
-//! A subscriber reads from the ring at the pace at which its connection takes bytes; nothing is
-//! queued for it. A cursor that cannot be resumed is answered with one `gap` event, after which
-//! the stream goes on from now: the client lists again and has everything.
+//! A subscriber reads from the ring at the speed of its connection, without a queue. If a cursor
+//! cannot be resumed, the stream sends a `gap` event and continues with new events; the client
+//! lists again.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -23,23 +23,23 @@ use crate::http::query::Query;
 use crate::http::sse;
 use crate::types::AccountName;
 
-/// Events that are written at once: about 64 KB.
+/// Events in one write: about 64 KB.
 const BATCH_LEN: usize = 64;
 
-/// Server-sent events, one for each change of a sandbox, in the order in which they became
-/// durable.
+/// Streams server-sent events, one for each change of a sandbox, in commit order.
 ///
-/// `event: sandbox.changed` with `data: {"sandbox","from","to","reason","cause"}`; `id:` is the
-/// cursor to resume from. `event: gap` where a cursor cannot be resumed: list again.
+/// `event: sandbox.changed` has `data: {"sandbox","from","to","reason","cause"}`; `id:` is the
+/// cursor to resume from. `event: gap` means that the cursor cannot be resumed: list again.
 #[utoipa::path(
     operation_id = "streamEvents", tag = "events",
     params(
         ("cursor" = Option<String>, Query,
-         description = "Where to go on: an event's id or a list's `eventCursor`"),
-        ("Last-Event-ID" = Option<String>, Header, description = "The same, and wins over it"),
+         description = "The cursor to resume from: an event's id or a list's `eventCursor`"),
+        ("Last-Event-ID" = Option<String>, Header, description = "The same; it overrides `cursor`"),
     ),
     responses(
-        (status = 200, description = "a stream of server-sent events", body = String, content_type = "text/event-stream"),
+        (status = 200, description = "a stream of server-sent events",
+         body = String, content_type = "text/event-stream"),
     )
 )]
 #[get("/v1/events")]
@@ -58,7 +58,7 @@ pub async fn changes(
     Ok(sse::answer(follow(feed, caller.account, cursor, ending)))
 }
 
-/// Where one subscriber is.
+/// A subscriber and its position.
 struct Subscriber {
     feed: Arc<Feed>,
     account: AccountName,
@@ -69,7 +69,7 @@ struct Subscriber {
     silent_until: Instant,
 }
 
-/// The events of an account from a cursor on, until the server ends.
+/// The events of an account from a cursor, until the shutdown.
 fn follow(
     feed: Arc<Feed>,
     account: AccountName,
@@ -96,13 +96,13 @@ fn follow(
 }
 
 impl Subscriber {
-    /// What is written next; nothing once the server or the session ends.
+    /// The next bytes; `None` after the end of the server or the session.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if self.ending.has_come().await.is_some() {
                 return None;
             }
-            // Marked as seen before reading: a push after the read wakes the wait below.
+            // Marked as seen before reading, so that a push after the read wakes the wait below.
             self.news.borrow_and_update();
             if let Some(bytes) = self.read() {
                 return Some(bytes);
@@ -116,7 +116,7 @@ impl Subscriber {
         }
     }
 
-    /// What the ring has for this subscriber now.
+    /// Reads the ring.
     fn read(&mut self) -> Option<Bytes> {
         let ring = &self.feed.events;
         loop {
@@ -148,7 +148,7 @@ impl Subscriber {
 }
 
 const GAP: &str =
-    r#"{"reason":"the events since the cursor are no longer kept; list the sandboxes again"}"#;
+    r#"{"reason":"the events since this cursor are no longer kept; list the sandboxes again"}"#;
 
 #[cfg(test)]
 mod tests {
@@ -169,6 +169,7 @@ mod tests {
             placed_as_of: None,
             sandbox: Some(Arc::new(sample("5"))),
             ended: None,
+            entry_command: Vec::new(),
             timeline: vec![TimelineEntry {
                 at: Timestamp::from_unix_ms(0),
                 generation: Generation(1),
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn without_a_cursor_only_what_comes_is_told() {
+    async fn without_a_cursor_only_new_events_are_sent() {
         let feed = Arc::new(Feed::new("run"));
         let (_close, closing) = watch::channel(false);
         publish(&feed, 1, "default");
@@ -242,7 +243,7 @@ mod tests {
             assert_eq!(events.next().await, Some(Ok(expected)));
         }
         session.end().await;
-        // It is looked at every 15 seconds.
+        // The session is checked every 15 seconds.
         let rest = tokio::time::timeout(sse::HEARTBEAT * 3, events.collect::<Vec<_>>()).await;
         let rest = rest.expect("the stream ends");
         assert!(rest.len() <= 1, "{rest:?}");

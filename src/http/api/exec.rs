@@ -1,9 +1,9 @@
 //! Commands in a sandbox: `POST /v1/sandboxes/{id}/exec`.
 //!
-//! The command lives as long as its request: a caller that goes away drops the answer, which
-//! drops the execution, which ends the command and its session. As JSON each output stream is
-//! bounded, and what is beyond is read and thrown away so that the command can go on; as events
-//! nothing is gathered, and a caller that does not read holds its command up.
+//! The command lives as long as its request: a disconnected caller drops the answer and the
+//! execution, which ends the command and its session. In a JSON answer each output stream is
+//! bounded; the rest is read and discarded, so that the command can continue. Events are not
+//! collected: a caller that does not read blocks its command.
 
 mod output;
 
@@ -36,53 +36,52 @@ pub use output::Encoding;
 pub use output::went_away;
 use output::{as_events, gather};
 
-/// Longest time a command may be given, in seconds: a day.
+/// Longest timeout of a command, in seconds: a day.
 const TIMEOUT_SECS_MAX: u64 = 86_400;
 
 /// A command to run.
 #[derive(Debug, ToSchema)]
 #[schema(rename_all = "camelCase")]
 pub struct ExecCall {
-    /// Program and arguments; no shell is in between.
+    /// Program and arguments, run without a shell.
     pub command: Vec<String>,
-    /// Working directory; the workspace where it is left out.
+    /// Working directory; by default the workspace.
     pub cwd: Option<String>,
     /// Added to the sandbox's own environment.
     #[schema(value_type = Option<std::collections::HashMap<String, String>>)]
     pub env: Vec<(String, String)>,
-    /// What the command reads.
+    /// The command's standard input.
     pub stdin: Option<String>,
-    /// How `stdin` is written: `utf-8` (where it is left out) or `base64`.
+    /// The encoding of `stdin`; default `utf-8`.
     #[schema(value_type = Option<EncodingWord>)]
     pub stdin_encoding: Encoding,
-    /// After this the command is killed; no limit where it is left out.
+    /// The command is killed after this time; by default never.
     pub timeout_seconds: Option<u64>,
-    /// How output is answered: `utf-8` (where it is left out; other bytes become U+FFFD) or
-    /// `base64`.
+    /// The encoding of the output; default `utf-8`, in which other bytes become U+FFFD.
     #[schema(value_type = Option<EncodingWord>)]
     pub encoding: Encoding,
 }
 
-/// What a command did.
+/// The result of a command.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExecAnswer {
-    /// Its exit code; 128 + n where signal n killed it.
+    /// Its exit code; 128 + n if signal n killed it.
     pub exit_code: i32,
-    /// What it wrote to standard output.
+    /// Its standard output.
     pub stdout: String,
-    /// What it wrote to standard error.
+    /// Its standard error.
     pub stderr: String,
-    /// Whether it wrote more to one of them than is answered.
+    /// Whether one of them is truncated.
     pub truncated: bool,
-    /// Whether it was killed because its time was up.
+    /// Whether it was killed by its timeout.
     pub timed_out: bool,
     /// How long it ran.
     pub duration_ms: u64,
 }
 
-/// Runs a command in a sandbox. With `Accept: text/event-stream` its output comes as events
-/// `stdout` and `stderr`, then one `exit`; a caller that goes away ends its command.
+/// Runs a command in a sandbox. A stopped sandbox is started. With `Accept: text/event-stream` the
+/// output is sent as events `stdout` and `stderr`, then one `exit`. Disconnecting ends the command.
 #[utoipa::path(
     operation_id = "execInSandbox", tag = "work",
     params(params::OneSandbox, params::StartupWait),
@@ -121,7 +120,7 @@ pub async fn exec(
     Ok(HttpResponse::Ok().json(Success::about(&work.sandbox, answer)))
 }
 
-/// Starts a command, and keeps what it writes for the sandbox's log.
+/// Starts a command, and records its output in the sandbox's log.
 pub async fn start(
     shared: &Shared,
     caller: &Caller,
@@ -133,7 +132,7 @@ pub async fn start(
     Ok(shared.edge.logs.keep(&work.sandbox.id, &caller.request_id, &argv, execution))
 }
 
-/// A running sandbox to work in, started where it is stopped; the server's end ends the wait.
+/// Begins work in a sandbox, and starts it if it is stopped. A shutdown ends the wait.
 pub async fn work(
     shared: &Shared,
     caller: &Caller,
@@ -143,7 +142,7 @@ pub async fn work(
     OpenSandbox::open(shared, caller, id, true, at_most, None).await
 }
 
-/// The same, for what needs a capability of its provider.
+/// Begins work that needs a capability of the provider.
 pub async fn work_with(
     shared: &Shared,
     caller: &Caller,
@@ -154,8 +153,8 @@ pub async fn work_with(
     OpenSandbox::open(shared, caller, id, true, at_most, Some(needs)).await
 }
 
-/// The same as [`work`], to look at what is in it. A session does not start it: its browser follows any link,
-/// and GET is to be safe (RFC 9110, section 9.2.1). Who sends the token asks by themselves.
+/// Begins reading work. A session does not start the sandbox, because a browser follows any link
+/// and GET must be safe (RFC 9110, section 9.2.1). A caller with the token starts it.
 pub async fn work_to_read(
     shared: &Shared,
     caller: &Caller,
@@ -193,13 +192,13 @@ impl ExecCall {
             command: self.command,
             cwd: self.cwd.filter(|cwd| !cwd.is_empty()),
             env: self.env,
-            stdin: Bytes::from(stdin),
+            stdin: Bytes::from(stdin).into(),
             timeout: self.timeout_seconds.map(Duration::from_secs),
         })
     }
 }
 
-/// Refuses what no kernel takes as a command, its directory and its environment.
+/// Refuses commands, directories and environments that no kernel accepts.
 ///
 /// # Errors
 /// 400 that names the field.
@@ -209,20 +208,20 @@ pub fn check(
     env: &[(String, String)],
 ) -> Result<(), ApiError> {
     if command.first().is_none_or(String::is_empty) {
-        return Err(ApiError::field("command", "must name a program and its arguments"));
+        return Err(ApiError::field("command", "must contain a program and its arguments"));
     }
-    // What the kernel takes ends at a NUL: anything behind it would be lost silently.
+    // The kernel's strings end at a NUL, so the rest would be lost silently.
     let holds_nul = |text: &str| text.contains('\0');
     if command.iter().any(|text| holds_nul(text)) {
-        return Err(ApiError::field("command", "must not hold NUL characters"));
+        return Err(ApiError::field("command", "must not contain NUL characters"));
     }
     if cwd.is_some_and(holds_nul) {
-        return Err(ApiError::field("cwd", "must not hold NUL characters"));
+        return Err(ApiError::field("cwd", "must not contain NUL characters"));
     }
     if env.iter().any(|(name, value)| {
         name.is_empty() || name.contains('=') || holds_nul(name) || holds_nul(value)
     }) {
-        return Err(ApiError::field("env", "names must not be empty nor hold '=' or NUL"));
+        return Err(ApiError::field("env", "names must not be empty or contain '=' or NUL"));
     }
     Ok(())
 }
@@ -235,15 +234,16 @@ mod tests {
         ExecCall::read(Fields::parse(body.as_bytes())?)?.into_request()
     }
 
-    #[test]
-    fn a_call_is_read_whole() {
+    #[tokio::test]
+    async fn a_call_is_read_whole() {
         let body = r#"{"command":["sh","-c","x"],"cwd":"src","env":{"A":"b"},"stdin":"aGk=",
             "stdinEncoding":"base64","timeoutSeconds":5,"encoding":"base64"}"#;
-        let request = request(body).expect("it is valid");
+        let mut request = request(body).expect("it is valid");
         assert_eq!(request.command, ["sh", "-c", "x"]);
         assert_eq!(request.cwd.as_deref(), Some("src"));
         assert_eq!(request.env, [("A".to_owned(), "b".to_owned())]);
-        assert_eq!(&*request.stdin, b"hi");
+        assert_eq!(request.stdin.next().await.as_deref(), Some(b"hi".as_slice()));
+        assert_eq!(request.stdin.next().await, None);
         assert_eq!(request.timeout, Some(Duration::from_secs(5)));
     }
 

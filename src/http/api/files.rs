@@ -1,9 +1,8 @@
-//! Files in a sandbox's workspace: list, read, write, delete; [changes] and [archives](archive)
-//! beside them.
+//! Files of a workspace: list, read, write, delete. [Changes](changes) and [archives](archive) are
+//! in modules of their own.
 //!
-//! Paths come in the query as percent-encoded bytes, since a name need not be UTF-8, and are
-//! parsed here only as far as their form goes: that nothing outside of the workspace is reached
-//! is the provider's promise.
+//! Paths are percent-encoded bytes in the query, since names need not be UTF-8. Only their form is
+//! checked here; the provider guarantees that they stay inside the workspace.
 
 pub mod archive;
 pub mod changes;
@@ -35,16 +34,16 @@ use crate::sandbox::{FileEntry, FileKind, FilePart, WorkspacePath, Written};
 
 use transfer::{Upload, pieces, under};
 
-/// Levels of directories that a list goes down at most.
+/// Deepest list, in levels of directories.
 const DEPTH_MAX: u64 = 32;
 
-/// What a list found.
+/// The result of a list.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FileList {
     /// The entries, parents before children.
     pub entries: Vec<FileBody>,
-    /// Whether there were more than are listed.
+    /// Whether the list is truncated.
     pub truncated: bool,
 }
 
@@ -53,17 +52,17 @@ pub struct FileList {
 #[serde(rename_all = "camelCase")]
 #[schema(as = File)]
 pub struct FileBody {
-    /// Its path relative to the workspace; null where it is not UTF-8.
+    /// Its path relative to the workspace; null if it is not UTF-8.
     pub path: Option<String>,
-    /// Its name; null where it is not UTF-8.
+    /// Its name; null if it is not UTF-8.
     pub name: Option<String>,
-    /// Its path's bytes, where they are not UTF-8.
+    /// The bytes of its path, if they are not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path_base64: Option<String>,
-    /// Its name's bytes, where they are not UTF-8.
+    /// The bytes of its name, if they are not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name_base64: Option<String>,
-    /// `file`, `directory`, `link` or `other`.
+    /// What it is.
     #[schema(value_type = FileWord)]
     pub kind: &'static str,
     /// Its size, in bytes.
@@ -105,14 +104,14 @@ fn text_or_base64(bytes: Vec<u8>) -> (Option<String>, Option<String>) {
     }
 }
 
-/// Lists a directory of the workspace, or shows the entry of a file. With the token a stopped
-/// sandbox is started for it; with a session of the page it is `not_running`.
+/// Lists a directory of the workspace, or the entry of a file. A request with the token starts a
+/// stopped sandbox; a request with a session of the dashboard is answered `not_running`.
 #[utoipa::path(
     operation_id = "listFiles", tag = "work",
     params(
         params::OneSandbox,
         params::DirectoryPath,
-        ("depth" = Option<u64>, Query, description = "Levels of directories, 1 to 32; 1 where left out"),
+        ("depth" = Option<u64>, Query, description = "Levels of directories, 1 to 32; default 1"),
         params::StartupWait,
     ),
     responses(
@@ -138,8 +137,8 @@ pub async fn list(
     Ok(HttpResponse::Ok().json(Success::about(&work.sandbox, list)))
 }
 
-/// The content of a file, or one range of it (RFC 9110, section 14); where several ranges are asked
-/// for, all of it. A stopped sandbox is started as for a list.
+/// Reads a file, or one range of it (RFC 9110, section 14). A request for several ranges gets the
+/// whole file. A stopped sandbox is started as for a list.
 #[utoipa::path(
     operation_id = "readFile", tag = "work",
     params(
@@ -149,9 +148,10 @@ pub async fn list(
         params::StartupWait,
     ),
     responses(
-        (status = 200, description = "the whole file", body = AnyBytes, content_type = "application/octet-stream"),
+        (status = 200, description = "the whole file",
+         body = AnyBytes, content_type = "application/octet-stream"),
         (status = 206, body = AnyBytes, content_type = "application/octet-stream",
-         description = "the range that was asked for"),
+         description = "the requested range"),
         answers::WorkspaceErrors, only::RangeNotSatisfiable,
     )
 )]
@@ -170,26 +170,26 @@ pub async fn read(
     let (len, range) = (content.range.end - content.range.start, content.range.clone());
     let mut answer = HttpResponse::Ok();
     if part != FilePart::Whole {
-        // A range that is there is not empty.
+        // A range that exists is not empty.
         let value = format!("bytes {}-{}/{}", range.start, range.end - 1, content.size);
         answer.status(StatusCode::PARTIAL_CONTENT).insert_header((header::CONTENT_RANGE, value));
     }
     Ok(answer
         .insert_header((header::CONTENT_TYPE, "application/octet-stream"))
         .insert_header((header::ACCEPT_RANGES, "bytes"))
-        // A session's cookie opens this in a browser, where a page of the sandbox must not run.
+        // A browser with a session can open this; pages of the sandbox must not run there.
         .insert_header((header::CONTENT_DISPOSITION, "attachment"))
         .insert_header((header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'"))
         .body(SizedStream::new(len, under(pieces(content), work.at_work, ending))))
 }
 
-/// Writes a file whole; directories above it are made.
+/// Writes a file. Missing parent directories are created.
 #[utoipa::path(
     operation_id = "writeFile", tag = "work",
     params(params::OneSandbox, params::FilePath, params::StartupWait),
     request_body(content = AnyBytes, content_type = "application/octet-stream"),
     responses(
-        (status = 201, description = "there was no such file before"),
+        (status = 201, description = "a file was created"),
         (status = 204, description = "a file was replaced"),
         answers::WorkspaceErrors,
     )
@@ -213,7 +213,7 @@ pub async fn write(
     let feeding = upload.feed(payload, limits.upload_len_max, limits.upload_silence_max, ending);
     let writing = work.provider.workspace.write_file(work.target, path, chunks);
     let (fed, written) = futures_util::future::join(feeding, writing).await;
-    // What went wrong with the body is the reason why the provider broke off, not the other way.
+    // An error of the body is the cause of the provider's error, not the reverse.
     fed?;
     match written? {
         Written::Created => Ok(HttpResponse::Created().finish()),
@@ -221,12 +221,12 @@ pub async fn write(
     }
 }
 
-/// Deletes a file, a link, or a directory with all that is in it.
+/// Deletes a file, a link, or a directory with its content.
 #[utoipa::path(
     operation_id = "deleteFile", tag = "work",
     params(params::OneSandbox, params::FilePath, params::StartupWait),
     responses(
-        (status = 204, description = "it is gone"),
+        (status = 204, description = "it is deleted"),
         answers::WorkspaceErrors,
     )
 )]
@@ -250,26 +250,26 @@ fn read_query(mut query: Query) -> Result<(WorkspacePath, Duration), ApiError> {
     Ok((path, at_most))
 }
 
-/// A path in a query; the workspace itself where it is left out.
+/// Reads a path of the query; default is the workspace itself.
 fn read_path(query: &mut Query, name: &str) -> Result<WorkspacePath, ApiError> {
     let given = query.bytes(name).unwrap_or_default();
     WorkspacePath::parse(&given).map_err(|why| {
         ApiError::new(Code::PathNotAllowed, format!("the path {why}"))
             .about(name)
-            .hint("paths are relative to the workspace")
+            .hint("send a path relative to the workspace")
     })
 }
 
-/// The same, for what cannot be the workspace itself.
+/// Reads a path of the query that must not be the workspace itself.
 fn read_named(query: &mut Query, name: &str) -> Result<WorkspacePath, ApiError> {
     let path = read_path(query, name)?;
     if path.is_root() {
-        return Err(ApiError::field(name, "must name something in the workspace"));
+        return Err(ApiError::field(name, "must name a file or directory in the workspace"));
     }
     Ok(path)
 }
 
-/// The same, for what cannot be the workspace itself.
+/// Reads the query of routes for one file.
 fn read_file_query(request: &HttpRequest) -> Result<(WorkspacePath, Duration), ApiError> {
     let mut query = Query::parse(request.query_string());
     let at_most = super::wait(&mut query, super::WORK_WAIT_SECS)?;

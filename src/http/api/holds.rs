@@ -1,4 +1,4 @@
-//! Holds: the brake that people put on the server, an account, a repository or one issue.
+//! Holds on the server, an account, a repository or an issue.
 
 use actix_web::{HttpRequest, HttpResponse, delete, get, put, web};
 use serde::Serialize;
@@ -17,41 +17,41 @@ use crate::http::query::Query;
 use crate::http::wire::{ListAnswer, Success};
 use crate::types::{AccountName, Hold, HoldScope};
 
-/// A hold to put on.
+/// A hold to create.
 #[derive(Debug, ToSchema)]
 #[schema(rename_all = "camelCase")]
 pub struct HoldRequest {
-    /// Why, for whoever is refused.
+    /// The reason, shown to refused callers.
     pub reason: Option<String>,
 }
 
-/// A hold that is on.
+/// A hold in force.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Hold)]
 pub struct HoldBody {
-    /// Its place below `/v1/holds`: `server`, `accounts/A`, `repositories/O/R` or `issues/I`.
+    /// Its path below `/v1/holds`: `server`, `accounts/A`, `repositories/O/R` or `issues/I`.
     pub id: String,
-    /// What it covers: `server`, `account`, `repository` or `issue`.
+    /// What it covers.
     #[schema(value_type = ScopeWord)]
     pub scope: &'static str,
-    /// Which account, repository or issue; null for the server.
+    /// The account, repository or issue; null for the server.
     pub name: Option<String>,
-    /// Why; empty where nothing was said.
+    /// The reason; empty if none was given.
     pub reason: String,
-    /// Since when.
+    /// When it was created.
     #[schema(format = DateTime)]
     pub since: String,
-    /// Who put it on.
+    /// Who created it.
     pub by: String,
 }
 
-/// What came of a release.
+/// The result of a release.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Released)]
 pub struct ReleasedBody {
-    /// Its place below `/v1/holds`.
+    /// The hold's path below `/v1/holds`.
     pub id: String,
     /// Whether there was a hold.
     pub released: bool,
@@ -80,7 +80,7 @@ fn id_of(scope: &HoldScope) -> String {
     }
 }
 
-/// Lists holds, the widest first.
+/// Lists holds, widest scope first.
 #[utoipa::path(
     operation_id = "listHolds", tag = "holds",
     params(params::PageOf),
@@ -108,14 +108,16 @@ pub async fn list(
     }))
 }
 
-/// Declares the two routes of a scope: what both have in common is written once.
+/// Declares the two routes of a scope.
 macro_rules! routes {
-    ($route:literal, $of:literal, $hold:ident as $hold_id:literal, $release:ident as $release_id:literal, $path:ty, $scope:expr,
-     [$($param:tt)*]) => {
-        #[doc = concat!("Holds ", $of, ": nothing it covers is made, started or resumed until it is")]
-        #[doc = "released. What is under way goes on. Holding again replaces the reason."]
+    ($route:literal, $of:literal, $hold:ident as $hold_id:literal,
+     $release:ident as $release_id:literal, $path:ty, $scope:expr, [$($param:tt)*]) => {
+        #[doc = concat!("Holds ", $of, ".")]
         #[utoipa::path(
             operation_id = $hold_id, tag = "holds",
+            summary = concat!("Holds ", $of),
+            description = "Until the release, no sandbox that it covers is created, started or \
+                           resumed. Steps under way continue. Another hold replaces the reason.",
             params($($param)*),
             request_body = Option<HoldRequest>,
             responses(
@@ -135,13 +137,14 @@ macro_rules! routes {
             hold(&shared, &caller, &request, scope, body.0).await
         }
 
-        #[doc = concat!("Releases the hold on ", $of, ", where there is one. What waited for that")]
-        #[doc = "is made now."]
+        #[doc = concat!("Releases the hold on ", $of, ".")]
         #[utoipa::path(
             operation_id = $release_id, tag = "holds",
+            summary = concat!("Releases the hold on ", $of, ", if there is one"),
+            description = "Pending starts that it covered continue.",
             params($($param)*),
             responses(
-                (status = 200, body = Success<ReleasedBody>, description = "it is not held"),
+                (status = 200, body = Success<ReleasedBody>, description = "the hold is released"),
                 answers::StoreWriteErrors,
             )
         )]
@@ -158,7 +161,15 @@ macro_rules! routes {
     };
 }
 
-routes!("/v1/holds/server", "the whole server", hold_server as "holdServer", release_server as "releaseServer", (), server, []);
+routes!(
+    "/v1/holds/server",
+    "the whole server",
+    hold_server as "holdServer",
+    release_server as "releaseServer",
+    (),
+    server,
+    []
+);
 routes!(
     "/v1/holds/accounts/{account}",
     "an account",
@@ -215,10 +226,10 @@ async fn release(
     Ok(HttpResponse::Ok().json(Success::of(ReleasedBody { id: id_of(scope), released })))
 }
 
-/// What is to be held, by its kind and name.
+/// Parses the scope of a hold.
 ///
 /// # Errors
-/// 400 where there is no such kind, or the name does not have its form.
+/// 400 if the kind is unknown or the name is invalid.
 pub fn parse_scope(kind: &str, name: &str) -> Result<HoldScope, ApiError> {
     match kind {
         "server" => Ok(HoldScope::Server),
@@ -233,10 +244,10 @@ fn server((): ()) -> Result<HoldScope, ApiError> {
     Ok(HoldScope::Server)
 }
 
-/// An account's name has no form of its own yet; as an issue id it stays readable everywhere.
+/// Account names have no form of their own yet, so they must look like issue ids.
 fn account(name: String) -> Result<HoldScope, ApiError> {
     let wrong = |_| {
-        let form = "must be letters, digits, '.', '_' and '-', at most 64";
+        let form = "must consist of at most 64 letters, digits, '.', '_' and '-'";
         ApiError::field("account", form)
     };
     crate::types::IssueId::parse(&name).map_err(wrong)?;

@@ -1,7 +1,7 @@
-//! Issues: which sandbox has it, and what happened to it.
+//! Issues: the sandbox and the timeline of an issue.
 //!
-//! An issue without a sandbox, an unknown one and one of another account are all the same to a
-//! look-up: there is no sandbox, which is an answer and not an error.
+//! A look-up answers an issue without a sandbox, an unknown issue and an issue of another account
+//! in the same way: there is no sandbox, which is no error.
 
 use actix_web::{HttpRequest, HttpResponse, get, web};
 use bytes::Bytes;
@@ -18,7 +18,7 @@ use crate::http::query::Query;
 use crate::http::wire::{self, LookupAnswer, TimelineBody};
 use crate::types::{Alias, IssueNumber, Repository};
 
-/// The sandbox of an issue; `data` is null where it has none.
+/// Gets the sandbox of an issue. `data` is null if it has none.
 #[utoipa::path(
     operation_id = "getIssueSandbox", tag = "issues",
     params(params::OneIssue),
@@ -42,7 +42,7 @@ pub async fn sandbox(
     by_alias(&shared, &caller, &Alias::Issue(issue)).await
 }
 
-/// The same, found by repository and number.
+/// Gets the sandbox of an issue by repository and number.
 #[utoipa::path(
     operation_id = "getNumberedIssueSandbox", tag = "issues",
     params(params::NumberedIssue),
@@ -80,7 +80,7 @@ fn parse_numbered(
     Ok((repository, number))
 }
 
-/// By an alias that the live map does not know: it may be an older one of a live home.
+/// Looks up an alias that the live map does not have: it can be an old alias of a live home.
 async fn by_alias(
     shared: &Shared,
     caller: &Caller,
@@ -96,7 +96,7 @@ async fn by_alias(
     }
 }
 
-/// What happened to an issue, newest first: why, and which delivery or caller did it.
+/// Lists the timeline of an issue, newest first, with the reason and cause of each entry.
 #[utoipa::path(
     operation_id = "listIssueEvents", tag = "issues",
     params(params::OneIssue, params::PageOf),
@@ -116,7 +116,7 @@ pub async fn timeline(
     timeline_of(&shared, &caller, &request, &alias).await
 }
 
-/// The same, found by repository and number: also of an issue that only waits for its sandbox.
+/// Lists the timeline of an issue by repository and number, also of an issue with a pending start.
 #[utoipa::path(
     operation_id = "listNumberedIssueEvents", tag = "issues",
     params(params::NumberedIssue, params::PageOf),
@@ -143,13 +143,13 @@ pub async fn numbered_timeline(
 pub struct Timeline {
     /// Always true.
     success: bool,
-    /// The issue's id; null where no such issue is known.
+    /// The issue's id; null if the issue is unknown.
     issue_id: Option<String>,
-    /// What is on this page.
+    /// The entries of this page.
     data: Vec<TimelineBody>,
     /// The `cursor` of the next page; null on the last.
     next_cursor: Option<String>,
-    /// How many there are on all pages.
+    /// The number of entries on all pages.
     total: u64,
 }
 

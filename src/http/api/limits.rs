@@ -1,4 +1,4 @@
-//! What is allowed to a sandbox, and how each of its limits holds.
+//! The limits of a sandbox, and how each is enforced.
 
 use actix_web::{HttpRequest, HttpResponse, get, web};
 use serde::Serialize;
@@ -23,12 +23,12 @@ use crate::sandbox::{Enforcement, LimitKind};
 pub struct LimitBody {
     /// `cpu`, `memory`, `processes`, `disk`, `openFiles` or `fileSize`.
     pub name: &'static str,
-    /// How much is allowed; null where that is not for its template to say, or not known any more.
+    /// The limit; null if the template does not set it or is no longer known.
     pub allowed: Option<f64>,
-    /// What it is counted in: `CPU` or `MiB`; null for a number of things.
+    /// Its unit, `CPU` or `MiB`; null for a count.
     pub unit: Option<&'static str>,
-    /// `enforced` for the sandbox as a whole, `per process`, `watched` (what runs in it is killed
-    /// when it is seen to exceed it) or `none`.
+    /// `enforced` for the whole sandbox, `per process`, `watched` (its processes are killed after
+    /// they exceed the limit) or `none`.
     pub holds: &'static str,
 }
 
@@ -40,7 +40,7 @@ impl From<(LimitKind, Option<Allowed>, Enforcement)> for LimitBody {
     }
 }
 
-/// The limits of one sandbox as they are in force, which may not be what its template says now.
+/// Lists the limits of a sandbox as in force, which can differ from those of its template.
 #[utoipa::path(
     operation_id = "listLimits", tag = "sandboxes",
     params(params::OneSandbox),

@@ -1,4 +1,4 @@
-//! Links that log a person in once: `POST /v1/login-links`.
+//! One-time log-in links: `POST /v1/login-links`.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, post, web};
@@ -12,19 +12,19 @@ use crate::http::login_links::path_of;
 use crate::http::query::Query;
 use crate::http::wire::Success;
 
-/// A link that logs a person in once.
+/// A one-time log-in link.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = LoginLink)]
 pub struct LoginLinkBody {
-    /// Where to go with a browser.
+    /// The address to open in a browser.
     pub url: String,
-    /// Until when it is good.
+    /// When it expires.
     #[schema(format = DateTime)]
     pub expires_at: String,
 }
 
-/// Makes a link that logs whoever opens it in to the dashboard, once.
+/// Creates a one-time link that logs into the dashboard.
 #[utoipa::path(
     operation_id = "createLoginLink", tag = "server",
     responses(
@@ -40,8 +40,8 @@ pub async fn make(
 ) -> Result<HttpResponse, ApiError> {
     Query::parse(request.query_string()).finish()?;
     if caller.session.is_some() {
-        // Or a session would begin the next one, and never end.
-        return Err(ApiError::new(Code::Forbidden, "a session cannot make a log-in link")
+        // Otherwise a session could create the next one, and never end.
+        return Err(ApiError::new(Code::Forbidden, "a session cannot create a log-in link")
             .hint("send the admin token, as issuebox login does"));
     }
     let edge = &shared.edge;

@@ -1,7 +1,6 @@
-//! What commands in a sandbox wrote: `GET /v1/sandboxes/{id}/logs`.
+//! The log of a sandbox: `GET /v1/sandboxes/{id}/logs`.
 //!
-//! A follower reads the log from the disk at the pace at which its connection takes bytes; nothing
-//! is queued for it.
+//! A follower reads the log from disk at the speed of its connection, without a queue.
 
 use std::convert::Infallible;
 use std::io;
@@ -25,56 +24,55 @@ use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
 use crate::http::sse;
 use crate::http::wire::{self, Success};
-use crate::logs::{Entry, Follower};
+use crate::logs::{Follower, LogEntry};
 use crate::store::StoreError;
 
-/// Lines, where `?tail=` does not say.
+/// Default of `?tail=`.
 const TAIL_DEFAULT: u64 = 1_000;
-/// Most lines that are answered at once.
+/// Most lines of one answer.
 const TAIL_MAX: u64 = 10_000;
 
-/// A line of a sandbox's log.
+/// An entry of a sandbox's log.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = LogEntry)]
 pub struct LogBody {
-    /// Its number within the log; later lines have greater ones.
+    /// Its number in the log; later entries have greater ones.
     pub n: u64,
     /// When it was written.
     #[schema(format = DateTime)]
     pub at: String,
-    /// The id of the request that ran the command; empty where it is of none.
+    /// The id of the request that ran the command; empty for other entries.
     pub exec: String,
-    /// `command`: one began; `stdout`, `stderr`: a line that it wrote; `exit`: it ended, with this
-    /// code; `note`: of the log itself, or of the sandbox, as a connection that was refused.
+    /// What the entry is.
     #[schema(value_type = StreamWord)]
     pub stream: &'static str,
-    /// The line without its end; bytes that are not UTF-8 are U+FFFD.
+    /// The line without its line break; bytes that are not UTF-8 become U+FFFD.
     pub text: String,
-    /// Whether the line goes on in the next entry of its stream.
+    /// Whether the next entry of its stream continues the line.
     pub partial: bool,
 }
 
-impl From<Entry> for LogBody {
-    fn from(entry: Entry) -> Self {
-        let Entry { n, at, exec, stream, text, is_partial } = entry;
+impl From<LogEntry> for LogBody {
+    fn from(entry: LogEntry) -> Self {
+        let LogEntry { n, at, exec, stream, text, is_partial } = entry;
         let (at, stream) = (at.to_string(), stream.as_str());
         Self { n, at, exec, stream, text, partial: is_partial }
     }
 }
 
-/// What commands in a sandbox wrote, oldest first, also of a deleted one. With `follow=true` as
-/// server-sent events: `event: log`, `id:` the entry's number, which `Last-Event-ID` resumes from.
+/// Reads the log of a sandbox, live or deleted, oldest entry first. With `follow=true` the entries
+/// are server-sent events `log` with their number as `id:`, from which `Last-Event-ID` resumes.
 #[utoipa::path(
     operation_id = "readLogs", tag = "work",
     params(
         params::OneSandbox,
         ("tail" = Option<u64>, Query,
-         description = "How many lines at most, 0 to 10000; 1000 where left out"),
+         description = "Most lines, 0 to 10000; default 1000"),
         ("follow" = Option<bool>, Query,
-         description = "Go on with what is written from now on, as events"),
+         description = "Stream new lines as events"),
         ("Last-Event-ID" = Option<String>, Header,
-         description = "With `follow`: go on after this entry; wins over `tail`"),
+         description = "With `follow`: resume after this entry; overrides `tail`"),
     ),
     responses(
         (status = 200, description = "the lines, or a stream of them", content(
@@ -102,7 +100,7 @@ pub async fn logs(
     let (logs, id) = (shared.edge.logs.clone(), sandbox.id.clone());
     let mut tail = match resumed {
         Some(_) => Vec::new(),
-        // The last one in any case: following goes on behind it.
+        // At least the last entry: following continues after it.
         None => read(move || logs.tail(&id, lines.max(1))).await?,
     };
     let last = resumed.or(tail.last().map(|entry| entry.n)).unwrap_or(0);
@@ -115,20 +113,20 @@ pub async fn logs(
     Ok(HttpResponse::Ok().json(Success::about(&sandbox, entries)))
 }
 
-/// Reads from the disk beside the worker, which has other requests to answer.
+/// Reads from disk on a blocking thread.
 ///
 /// # Errors
-/// 503 where a sandbox's log cannot be read.
+/// 503 if the log cannot be read.
 pub async fn read<T: Send + 'static>(
     reading: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T, ApiError> {
     let read = web::block(reading).await.map_err(io::Error::other).flatten();
-    read.map_err(|error| StoreError::Failed(format!("a sandbox's log: {error}")).into())
+    read.map_err(|error| StoreError::Failed(format!("cannot read a sandbox's log: {error}")).into())
 }
 
-/// What there is, then what comes, until the server or the session ends.
+/// The existing entries, then new ones, until the end of the server or the session.
 fn follow(
-    tail: Vec<Entry>,
+    tail: Vec<LogEntry>,
     follower: Follower,
     ending: Ending,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> {
@@ -140,7 +138,7 @@ fn follow(
     stream::iter(begun.map(Ok)).chain(rest)
 }
 
-/// What is written next; nothing once the end comes, or the log cannot be read.
+/// The next bytes; `None` at the end, or if the log cannot be read.
 async fn next(mut follower: Follower, ending: &mut Ending) -> Option<(Bytes, Follower)> {
     let silent_until = Instant::now() + sse::HEARTBEAT;
     loop {
@@ -161,8 +159,8 @@ async fn next(mut follower: Follower, ending: &mut Ending) -> Option<(Bytes, Fol
     }
 }
 
-fn events(entries: Vec<Entry>) -> Bytes {
-    let one = |entry: Entry| {
+fn events(entries: Vec<LogEntry>) -> Bytes {
+    let one = |entry: LogEntry| {
         let n = entry.n.to_string();
         sse::event("log", Some(&n), &wire::to_json(&LogBody::from(entry)))
     };

@@ -1,16 +1,16 @@
-//! Servers in a sandbox: everything under `/v1/sandboxes/{id}/ports/{port}/`.
+//! Servers in a sandbox: all paths below `/v1/sandboxes/{id}/ports/{port}/`.
 //!
-//! What comes there goes to the server that listens on that port of the sandbox's own loopback, if
-//! the sandbox's template lists it: any method, bodies both ways as they come, and WebSockets.
-//! Without the slash at its end the path is a tunnel that carries bytes and knows nothing of HTTP.
+//! A request there is forwarded to the server on that port of the sandbox's loopback, if the
+//! sandbox's template lists the port: all methods, streaming bodies, and WebSockets. Without the
+//! final slash the path is a tunnel for raw bytes.
 //!
-//! # What a hostile answer can do
-//! It is from our address, so a browser must not take it for ours. Every answer has a
-//! Content-Security-Policy of our own, `sandbox`, without `allow-same-origin`: whatever the document
-//! is, its origin is none, it is nobody's session, and it can't read or call this API. Cookies don't
-//! pass a session's requests in either direction. What needs more than to be looked at, such as
-//! pages that load parts of themselves with a session, is reached by `issuebox port-forward`, under
-//! a name of its own: a browser sends cookies to every port of a host.
+//! # Hostile answers
+//! An answer comes from our address, so a browser must not treat it as ours. Every answer has our
+//! own Content-Security-Policy `sandbox` without `allow-same-origin`: a document has an opaque
+//! origin and no session, and cannot read or call this API. For requests of a session, cookies are
+//! removed in both directions. Pages that need a session of their own are reached by `issuebox
+//! port-forward` under a host name of their own, since browsers send cookies to all ports of a
+//! host.
 
 mod forward;
 mod headers;
@@ -47,27 +47,28 @@ use http_way::HttpWay;
 /// The sub-protocol of a tunnel: the meaning of the messages, and its version.
 pub const TUNNEL: &str = "issuebox.tunnel.v1";
 
-/// How long it may take to find out whether somebody listens, for all ports of a sandbox.
+/// Timeout of the check which ports have a listening server.
 const LOOK_WAIT: Duration = Duration::from_secs(2);
 
-/// A server in a sandbox, and whether it is there.
+/// A listed port, and whether a server listens there.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = EndpointState)]
 pub struct EndpointState {
-    /// Which one, and where it is reached.
+    /// The port and its path.
     #[serde(flatten)]
     pub endpoint: EndpointBody,
-    /// `listening` or `closed`; null where that could not be told.
+    /// Whether a server listens; null if unknown.
     #[schema(value_type = Option<EndpointWord>)]
     pub state: Option<&'static str>,
 }
 
-/// The ports that the sandbox's template lists, and whether somebody listens there now.
+/// Lists the ports of the sandbox's template, and whether a server listens on each.
 #[utoipa::path(
     operation_id = "listPorts", tag = "work",
     params(params::OneSandbox),
     responses(
-        (status = 200, description = "the listed ports and whether a server listens there", body = Success<Vec<EndpointState>>),
+        (status = 200, description = "the listed ports and whether a server listens there",
+         body = Success<Vec<EndpointState>>),
         answers::SandboxReadErrors,
     )
 )]
@@ -84,7 +85,7 @@ pub async fn list(
     Ok(HttpResponse::Ok().json(Success::about(&sandbox, states)))
 }
 
-/// The same, to be shown. A look is no work: it keeps no sandbox up.
+/// Checks the listed ports. This does not count as activity of the sandbox.
 pub async fn states(shared: &Shared, sandbox: &Sandbox) -> Vec<EndpointState> {
     let look = async |endpoint: EndpointBody| {
         let state = is_listening(shared, sandbox, endpoint.port).await.map(|is| match is {
@@ -115,19 +116,19 @@ async fn is_listening(shared: &Shared, sandbox: &Sandbox, port: u16) -> Option<b
     }
 }
 
-/// A server in the sandbox, through its port: whatever comes under this path is sent there with the
-/// rest of the path, also with other methods and as a WebSocket. The port must be listed in the
-/// sandbox's template. `Host` is `localhost` with the port; how it was asked is in
-/// `X-Forwarded-For`, `-Host`, `-Proto` and `-Prefix`. The token does not go along.
+/// Forwards a request to a server in the sandbox, with the rest of the path. All methods and
+/// WebSockets are forwarded. The sandbox's template must list the port. `Host` is `localhost` with
+/// the port; the original request is described in `X-Forwarded-For`, `-Host`, `-Proto` and
+/// `-Prefix`. The token is not forwarded.
 #[utoipa::path(
     operation_id = "requestPort", tag = "work",
     params(
         params::OnePort,
-        ("tail" = String, Path, description = "What the server there is asked for"),
+        ("tail" = String, Path, description = "The path on that server"),
     ),
     responses(
-        (status = 101, description = "where the server there agrees to an upgrade"),
-        (status = 200, description = "what the server there answers, with its status",
+        (status = 101, description = "that server accepts the upgrade"),
+        (status = 200, description = "the answer of that server, with its status",
          body = AnyBytes, content_type = "application/octet-stream"),
         answers::PortErrors,
     )
@@ -143,7 +144,7 @@ pub async fn get(
     any(shared, caller, request, place, payload).await
 }
 
-/// The same, for every method.
+/// Forwards a request with any method.
 pub async fn any(
     shared: web::Data<Shared>,
     caller: Caller,
@@ -169,15 +170,15 @@ pub async fn any(
     forward::forward(head, payload, stream, AnswerLifetime { at_work: work.at_work, ending }).await
 }
 
-/// Bytes to and from a port, as a WebSocket with the sub-protocol `issuebox.tunnel.v1`; what
-/// `issuebox port-forward` uses. Binary messages, of at most 64 KiB, are what is sent there and what
-/// comes back, cut anywhere; an empty one ends its direction. It closes once both have ended. The
-/// server pings every 15 seconds and hangs up on a client that it heard nothing of for 60.
+/// Opens a tunnel to a port, as a WebSocket with the sub-protocol `issuebox.tunnel.v1`. It is used
+/// by `issuebox port-forward`. Binary messages of at most 64 KiB carry the bytes of both
+/// directions; an empty message ends its direction. The tunnel closes when both have ended. The
+/// server pings every 15 seconds and disconnects a client that is silent for 60.
 #[utoipa::path(
     operation_id = "openTunnel", tag = "work",
     params(params::OnePort),
     responses(
-        (status = 101, description = "It goes on as a WebSocket"),
+        (status = 101, description = "the connection becomes a WebSocket"),
         answers::PortErrors, only::UpgradeRequired,
     )
 )]
@@ -204,8 +205,7 @@ pub async fn open(
     Ok(answer)
 }
 
-/// The way to a port that is listed. A sandbox is not started for it: nothing would listen in it
-/// yet.
+/// The access to a listed port. The sandbox is not started, since no server would listen in it yet.
 async fn reach(
     shared: &Shared,
     caller: &Caller,
@@ -217,14 +217,14 @@ async fn reach(
     let port = port.parse().ok().filter(|port| work.sandbox.ports.contains(port));
     let port = port.ok_or_else(|| {
         ApiError::new(Code::PortNotListed, "the sandbox's template does not list that port")
-            .hint("add it to `ports` of the template; sandboxes that are made then have it")
+            .hint("add it to `ports` of the template; new sandboxes have it then")
     })?;
     let access = work.provider.processes.port(work.target.clone(), port).await?;
     Ok((access, port, work))
 }
 
-/// A browser sends a session's cookie along with a WebSocket whichever page opens it, as long as its
-/// site is the same, and lets that page read what comes.
+/// Browsers send a session's cookie with WebSockets that any page of the same site opens, and let
+/// that page read the messages.
 fn check_origin(shared: &Shared, caller: &Caller, request: &HttpRequest) -> Result<(), ApiError> {
     match caller.session {
         Some(_) => auth::check_origin(shared, request),
@@ -232,7 +232,7 @@ fn check_origin(shared: &Shared, caller: &Caller, request: &HttpRequest) -> Resu
     }
 }
 
-/// Registers the methods that are not described one by one.
+/// Registers the methods that the description leaves out.
 pub fn other_methods(app: &mut web::ServiceConfig) {
     let mut resource = web::resource("/v1/sandboxes/{id}/ports/{port}/{tail:.*}");
     for method in

@@ -25,7 +25,7 @@ use crate::types::{
 /// Longest accepted title, template and search text, in bytes.
 const TEXT_LEN_MAX: usize = 1_024;
 
-/// A sandbox that was waited for.
+/// A sandbox after a wait.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxAnswer<'a> {
@@ -35,13 +35,13 @@ pub struct SandboxAnswer<'a> {
     pub data: SandboxBody<'a>,
     /// Its id.
     pub sandbox_id: &'a str,
-    /// Whether what was waited for came before `wait` ran out; left out where nobody waited.
+    /// Whether the awaited state came before `wait` timed out; absent without `wait`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settled: Option<bool>,
 }
 
 impl<'a> SandboxAnswer<'a> {
-    /// A sandbox, and how waiting for it ended.
+    /// A sandbox, and the result of the wait.
     pub fn new(sandbox: &'a Sandbox, settled: Option<bool>) -> Self {
         let sandbox_id = sandbox.id.as_str();
         Self { success: true, data: SandboxBody::from(sandbox), sandbox_id, settled }
@@ -58,29 +58,29 @@ pub fn bounded(field: &str, text: Option<String>) -> Result<Option<String>, ApiE
     }
 }
 
-/// Reads an issue id out of a path or field.
+/// Parses an issue id of a path or field.
 pub fn parse_issue_id(text: &str) -> Result<IssueId, ApiError> {
     IssueId::parse(text).map_err(|wrong| ApiError::invalid_id("issueId", &wrong))
 }
 
-/// Reads a repository out of a field.
+/// Parses a repository of a field.
 pub fn parse_repository(text: &str) -> Result<Repository, ApiError> {
     Repository::parse(text).map_err(|wrong| ApiError::invalid_id("repository", &wrong))
 }
 
-/// Lists sandboxes, newest first; without `deleted=true` only live ones.
+/// Lists sandboxes, newest first. Deleted ones are listed only with `deleted=true`.
 #[utoipa::path(
     operation_id = "listSandboxes", tag = "sandboxes",
     params(
-        ("phase" = Option<PhaseWord>, Query, description = "In this phase"),
-        ("provider" = Option<String>, Query, description = "Of this provider"),
-        ("repository" = Option<String>, Query, description = "Of this repository, `owner/name`"),
-        ("issueId" = Option<String>, Query, description = "Of this issue"),
-        ("template" = Option<String>, Query, description = "Made from this template"),
-        ("externalId" = Option<String>, Query, description = "With this id at its provider"),
+        ("phase" = Option<PhaseWord>, Query, description = "Filter by phase"),
+        ("provider" = Option<String>, Query, description = "Filter by provider"),
+        ("repository" = Option<String>, Query, description = "Filter by repository, `owner/name`"),
+        ("issueId" = Option<String>, Query, description = "Filter by issue"),
+        ("template" = Option<String>, Query, description = "Filter by template"),
+        ("externalId" = Option<String>, Query, description = "Filter by the id at the provider"),
         ("q" = Option<String>, Query,
-         description = "Whose name, issue title, repository or id contains this"),
-        ("deleted" = Option<bool>, Query, description = "Deleted ones too"),
+         description = "Text in the name, issue title, repository or id"),
+        ("deleted" = Option<bool>, Query, description = "Whether to list deleted sandboxes, too"),
         params::PageOf,
     ),
     responses(
@@ -99,7 +99,7 @@ pub async fn list(
     let issue = query.text("issueId")?.as_deref().map(parse_issue_id).transpose()?;
     let mut filter = read_filter(&mut query)?;
     query.finish()?;
-    // Before the list is read: a change in between is in both, never in neither.
+    // Taken before the list is read: a change in between is in both, and none is missed.
     let events = &shared.edge.feed.events;
     let event_cursor = Some(events.cursor(events.now()));
     if let Some(issue) = issue {
@@ -124,7 +124,7 @@ pub async fn list(
     }))
 }
 
-/// Reads the filters that need no look-up.
+/// Reads the filters that need no look-up in the store.
 pub fn read_filter(query: &mut Query) -> Result<SandboxFilter, ApiError> {
     let phase = match query.text("phase")? {
         Some(word) => Some(parse_phase("phase", &word)?),
@@ -150,14 +150,14 @@ fn parse_phase(field: &str, word: &str) -> Result<Phase, ApiError> {
     })
 }
 
-/// One sandbox by its id, also a deleted one, or by its name: the newest of its issue.
+/// Gets a sandbox by its id, live or deleted, or by its name, which means the newest of its issue.
 #[utoipa::path(
     operation_id = "getSandbox", tag = "sandboxes",
     params(
         params::OneSandbox,
-        ("wait" = Option<u64>, Query, description = "Seconds to wait, up to 300"),
+        params::ResultWait,
         ("until" = Option<UntilWord>, Query,
-         description = "What to wait for: a phase, `settled` (the default) or `deleted`"),
+         description = "What to wait for; default `settled`"),
     ),
     responses(
         (status = 200, description = "the sandbox", body = SandboxAnswer),
@@ -181,7 +181,7 @@ pub async fn get(
     query.finish()?;
     let of = sandbox_ref(&path);
     if let Some(waited) = shared.wait(&caller, &of, until, at_most).await? {
-        // Waiting follows the issue; who waits for the end of an id means that very sandbox.
+        // Waiting follows the issue, but a wait for the deletion of an id means that sandbox.
         let seen = if let (SandboxRef::Id(id), WaitFor::Absent) = (&of, until) {
             shared.edge.store.sandbox(&caller.account, id).await?
         } else {
@@ -194,7 +194,7 @@ pub async fn get(
     found.map(super::ready).ok_or_else(ApiError::sandbox_not_found)
 }
 
-/// A sandbox's answer: from the live map, else from the store.
+/// The answer about a sandbox, from the live map or the store.
 async fn find(
     shared: &Shared,
     caller: &Caller,
@@ -214,10 +214,10 @@ async fn find(
     Ok(stored.map(|sandbox| Bytes::from(wire::answer_json(&sandbox))))
 }
 
-/// The sandbox that is meant.
+/// Reads a sandbox from the store.
 ///
 /// # Errors
-/// 404 where there is none, 503 where the store cannot be read.
+/// 404 if there is none, 503 if the store cannot be read.
 pub async fn load(
     shared: &Shared,
     account: &AccountName,
@@ -226,10 +226,10 @@ pub async fn load(
     stored(shared, account, of).await?.ok_or_else(ApiError::sandbox_not_found)
 }
 
-/// A sandbox as it is stored, also a deleted one.
+/// Reads a sandbox from the store, live or deleted.
 ///
 /// # Errors
-/// 503 where the store cannot be read.
+/// 503 if the store cannot be read.
 async fn stored(
     shared: &Shared,
     account: &AccountName,

@@ -1,4 +1,4 @@
-//! The server about itself: `GET /v1/system`.
+//! The state of the server: `GET /v1/system`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::sandbox::{Capacity, Health, Provider};
 use crate::store::Store;
 use crate::types::{AccountName, Phase, ProviderName, Timestamp};
 
-/// The server about itself.
+/// The state of the server.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SystemBody {
@@ -28,51 +28,51 @@ pub struct SystemBody {
     /// When it started.
     #[schema(format = DateTime)]
     pub started_at: String,
-    /// How long ago that is.
+    /// How long it has been running.
     pub uptime_seconds: u64,
     /// The configured providers.
     pub providers: Vec<ProviderBody>,
-    /// What does not work or needs a person, each in words.
+    /// The problems that need a person, each in words.
     pub degraded: Vec<String>,
-    /// How many live sandboxes of the account are in each phase.
+    /// The account's live sandboxes in each phase.
     pub sandboxes: BTreeMap<&'static str, u64>,
 }
 
-/// A provider, how it is, and what it enforces.
+/// A provider: its health, capacity and isolation.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Provider)]
 pub struct ProviderBody {
     /// Its name in the configuration.
     pub name: String,
-    /// Whether it can work now.
+    /// Whether it can work.
     pub healthy: bool,
-    /// Why it cannot, and what to do.
+    /// Why it cannot work, and what to do.
     pub trouble: Option<String>,
-    /// Whether calls go to it.
+    /// Its circuit breaker.
     pub breaker: BreakerBody,
-    /// How it keeps two objects of one name apart: `enforced_names` or `none`.
+    /// How it prevents two objects with one name.
     #[schema(value_type = UniquenessWord)]
     pub uniqueness: &'static str,
     /// What it can do beside what every provider can: `terminal`, `ports`, `tunnels`, `archives`,
     /// `detached_processes`, `snapshots`.
     pub capabilities: Vec<&'static str>,
-    /// How sandboxes are kept apart from the host.
+    /// How sandboxes are isolated from the host.
     pub isolation: IsolationBody,
-    /// The room that it has for sandboxes.
+    /// Its capacity for sandboxes.
     pub capacity: CapacityBody,
 }
 
-/// The room that a provider has for sandboxes, as of a moment ago.
+/// The capacity of a provider, measured recently.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Capacity)]
 pub struct CapacityBody {
-    /// What is free on the disk that its sandboxes are on, in MiB; null where it does not say.
+    /// Free space on the disk of its sandboxes, in MiB; null if unknown.
     pub disk_free_mb: Option<u64>,
-    /// With less than this free no sandbox is made or started, in MiB; null where it does not say.
+    /// Free space below which no sandbox is created or started, in MiB; null if unknown.
     pub disk_needed_mb: Option<u64>,
-    /// Why no sandbox is made or started now, and what to do; null where there is room.
+    /// Why no sandbox can be created or started, and what to do; null if there is capacity.
     pub shortage: Option<String>,
 }
 
@@ -86,19 +86,18 @@ impl From<Capacity> for CapacityBody {
     }
 }
 
-/// Whether calls go to a provider, or are held back because it cannot be reached.
+/// The circuit breaker of a provider: it stops calls while the provider cannot be reached.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Breaker)]
 pub struct BreakerBody {
-    /// `closed` where calls go through, `open` where nothing is asked of it, `half_open` while it
-    /// is being asked how it is.
+    /// Its state.
     #[schema(value_type = BreakerWord)]
     pub state: &'static str,
-    /// Since when it has not been closed.
+    /// When it opened.
     #[schema(format = DateTime)]
     pub since: Option<String>,
-    /// When it is asked next how it is.
+    /// When the provider is tried next.
     #[schema(format = DateTime)]
     pub next_try_at: Option<String>,
     /// Why it is not closed.
@@ -116,23 +115,23 @@ impl From<&BreakerView> for BreakerBody {
     }
 }
 
-/// How sandboxes are kept apart from the host and from each other.
+/// How sandboxes are isolated from the host and from each other.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Isolation)]
 pub struct IsolationBody {
     /// `namespaces`, `simulated`, `none`, …
     pub kind: &'static str,
-    /// Each limit and how it holds: `enforced`, `per process`, `watched` or `none`.
+    /// How each limit is enforced: `enforced`, `per process`, `watched` or `none`.
     pub limits: BTreeMap<&'static str, &'static str>,
-    /// `enforced` where a filter of system calls is in force, else `none`.
+    /// `enforced` if system calls are filtered, otherwise `none`.
     pub seccomp: &'static str,
-    /// The most of the network that a sandbox of this provider's templates reaches: `none`, `allow`,
-    /// `full` or `host`. Each sandbox says what it has.
+    /// The widest network access of this provider's templates: `none`, `allow`, `full` or `host`.
+    /// Each sandbox has its own.
     pub network: &'static str,
 }
 
-/// Version, uptime, providers with their health and isolation, and counts by phase.
+/// Gets the version, uptime, providers and counts by phase.
 #[utoipa::path(
     operation_id = "getSystem", tag = "server",
     responses(
@@ -150,10 +149,10 @@ pub async fn system(
     Ok(HttpResponse::Ok().json(Success::of(look(&shared, &caller.account).await?)))
 }
 
-/// Looks how the server is.
+/// Collects the state of the server.
 ///
 /// # Errors
-/// 503 where the store cannot be read.
+/// 503 if the store cannot be read.
 pub async fn look(shared: &Shared, account: &AccountName) -> Result<SystemBody, ApiError> {
     let edge = &shared.edge;
     let health = shared.provider_health().await;

@@ -1,12 +1,11 @@
 //! Terminals in a sandbox: `GET /v1/sandboxes/{id}/terminal`, upgraded to a WebSocket.
 //!
-//! What can be said before the upgrade is an answer like any other: who calls, which sandbox, and
-//! whether it runs. A session of the page must come from the page itself: a browser sends the
-//! cookie along whoever wrote the script that opens the socket. So must one that only has the page
-//! look, since this starts a stopped sandbox.
+//! Errors before the upgrade are ordinary answers: authentication, the sandbox, and its phase. A
+//! session must come from our own page, since browsers send its cookie with sockets that scripts of
+//! foreign pages open, and opening a terminal starts a stopped sandbox.
 //!
-//! After it, binary messages are bytes of the terminal, both ways, cut anywhere; text messages are
-//! JSON (`terminal/frames.rs`). The client begins with `start`.
+//! After the upgrade, binary messages carry the bytes of the terminal in both directions, and text
+//! messages are JSON (`terminal/frames.rs`). The client begins with `start`.
 
 mod bridge;
 mod frames;
@@ -27,27 +26,27 @@ use crate::sandbox::Capability;
 
 use bridge::{Bridge, TerminalLog};
 
-/// The sub-protocol that a client must offer: the meaning of the messages, and its version.
+/// The sub-protocol that a client must offer.
 pub const PROTOCOL: &str = "issuebox.terminal.v1";
 
 /// Opens a terminal in a sandbox, as a WebSocket with the sub-protocol `issuebox.terminal.v1`. A
-/// stopped sandbox is started, as by exec.
+/// stopped sandbox is started.
 ///
-/// Binary messages are what is typed and what is shown. Text messages are JSON. The client begins
+/// Binary messages carry input and output. Text messages are JSON. The client begins
 /// with `{"type":"start","command":["bash"],"cwd":"src","env":{"TERM":"xterm"},"columns":80,
-/// "rows":24}`, all but `type` optional: without a command it is the login shell. Later it may send
-/// `{"type":"resize","columns":120,"rows":40}` and `{"type":"signal","signal":"INT"}` (`INT`,
-/// `QUIT`: to whoever is in front; `KILL`: to all of the session). The server sends
-/// `{"type":"started"}` once the command runs, and in the end `{"type":"exit","exitCode":0}` or
+/// "rows":24}`. All but `type` are optional; the default command is the login shell. Later it may
+/// send `{"type":"resize","columns":120,"rows":40}` and `{"type":"signal","signal":"INT"}` (`INT`,
+/// `QUIT`: to the foreground process group; `KILL`: to the whole session). The server sends
+/// `{"type":"started"}` when the command runs, and at the end `{"type":"exit","exitCode":0}` or
 /// `{"type":"error","code":"…","message":"…"}`, then closes. Messages have at most 64 KiB. The
-/// server pings every 15 seconds and hangs up on a client that it heard nothing of for 60. Who
-/// closes the connection hangs up: the command's session gets SIGHUP, then SIGKILL. What is shown is
-/// kept in the sandbox's log.
+/// server pings every 15 seconds and disconnects a client that is silent for 60. Closing the
+/// connection hangs up: the command's session gets SIGHUP, then SIGKILL. The output is recorded in
+/// the sandbox's log.
 #[utoipa::path(
     operation_id = "openTerminal", tag = "work",
     params(params::OneSandbox, params::StartupWait),
     responses(
-        (status = 101, description = "It goes on as a WebSocket"),
+        (status = 101, description = "the connection becomes a WebSocket"),
         answers::StartupErrors, only::Forbidden, only::UpgradeRequired,
     )
 )]

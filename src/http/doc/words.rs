@@ -12,7 +12,7 @@ use crate::engine::{BreakerState, DriftKind, Remedy};
 use crate::http::api::deliveries::Status;
 use crate::http::api::exec::Encoding;
 use crate::http::error::Code;
-use crate::logs::Stream;
+use crate::logs::LogStream;
 use crate::sandbox::Uniqueness;
 use crate::types::{
     FailureCode, Mode, NetworkKind, ObjectState, Outcome, Phase, ProviderStep, Wanted,
@@ -50,7 +50,7 @@ words! {
     PhaseWord as "Phase" = Phase::ALL;
     /// The state that an issue's sandbox is to reach.
     WantedWord as "Wanted" = Wanted::ALL;
-    /// Why a call to *ensure* answered as it did.
+    /// The result of an ensure.
     OutcomeWord as "Outcome" = Outcome::ALL;
     /// How a create is recorded: `strong` before the provider is asked, `fast` at the same time.
     ModeWord as "Mode" = Mode::ALL;
@@ -79,7 +79,8 @@ words! {
     ];
     /// Whether calls go to a provider. `closed`: they do. `open`: none does. `half_open`: one call
     /// tests whether it can be reached again.
-    BreakerWord as "BreakerState" = [BreakerState::Closed, BreakerState::Open, BreakerState::HalfOpen];
+    BreakerWord as "BreakerState" =
+        [BreakerState::Closed, BreakerState::Open, BreakerState::HalfOpen];
     /// How a provider keeps two objects of one name apart.
     UniquenessWord as "Uniqueness" = [Uniqueness::EnforcedNames, Uniqueness::None];
     /// What is at a path of a workspace.
@@ -87,9 +88,9 @@ words! {
     /// What a hold covers.
     ScopeWord as "HoldScope" =
         [Plain("server"), Plain("account"), Plain("repository"), Plain("issue")];
-    /// What a log entry is. `command`: a command began. `stdout` and `stderr`: a line of its output.
-    /// `exit`: it ended. `note`: a message about the log or the sandbox.
-    StreamWord as "LogStream" = Stream::ALL;
+    /// What a log entry is. `command`: a command began. `stdout` and `stderr`: a line of its
+    /// output. `exit`: it ended. `note`: a message about the log or the sandbox.
+    StreamWord as "LogStream" = LogStream::ALL;
     /// How bytes are written as text.
     EncodingWord as "Encoding" = [Encoding::Utf8, Encoding::Base64];
     /// What to wait for: a phase, `settled` (no step is under way) or `deleted`.

@@ -70,7 +70,7 @@ impl TestSession {
 
 /// Of an answer that nothing ends before the server does.
 pub const fn until_closed(closing: watch::Receiver<bool>) -> Ending {
-    Ending { closing, asked_by: AskedBy::Nobody }
+    Ending { closing, asked_by: AskedBy::Unbound }
 }
 
 #[tokio::test(start_paused = true)]
@@ -105,7 +105,7 @@ async fn it_comes_with_the_token_however_often_it_is_asked() {
 }
 
 #[test]
-fn nobody_waits_for_a_server_that_cannot_say_any_more_that_it_ends() {
+fn a_lost_shutdown_signal_ends_answers() {
     // On a thread of its own: what never yields holds up every timer of its runtime.
     let (tx, rx) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -119,7 +119,7 @@ fn nobody_waits_for_a_server_that_cannot_say_any_more_that_it_ends() {
                     true => session.ending(closing),
                 };
                 drop(gone);
-                tx.send(ending.come().await).expect("somebody listens");
+                tx.send(ending.come().await).expect("the receiver is there");
             }
         });
     });

@@ -1,13 +1,13 @@
-//! What programs in a sandbox write, made safe to show: colours and weight are kept, everything else
-//! that a terminal would obey is dropped.
+//! Turns the output of programs into safe HTML: colours and weight are kept, all other terminal
+//! control is dropped.
 //!
 //! Only SGR (`ESC [ … m`) is understood, and becomes classes of our own style sheet. Moving the
 //! cursor, titles, links (OSC 8), the clipboard (OSC 52), device control and all other sequences
-//! vanish, whether they end or not. Text is escaped for HTML; marks that turn the direction of
-//! writing are written out. A line, however long, takes bounded room.
+//! are dropped, complete or not. Text is escaped for HTML; bidirectional control characters are
+//! written out. A line takes bounded space.
 //!
-//! Output comes in pieces cut anywhere, also inside a sequence or a character: [`Painter`] goes on
-//! where it was. Each piece it gives is whole HTML.
+//! Output arrives in pieces that can be cut inside a sequence or a character: [`Painter`] keeps its
+//! state between them. Each piece that it returns is complete HTML.
 
 use std::fmt::Write as _;
 
@@ -15,7 +15,7 @@ use crate::types::inert;
 
 /// Characters of one line that are shown; the rest is counted.
 pub const LINE_LEN_MAX: usize = 4_000;
-/// Bytes of one sequence that are looked at; what is longer is dropped whole.
+/// Longest sequence that is parsed, in bytes; longer ones are dropped.
 const SEQUENCE_LEN_MAX: usize = 64;
 
 /// Turns output into HTML.
@@ -23,7 +23,7 @@ const SEQUENCE_LEN_MAX: usize = 64;
 pub struct Painter {
     state: ParserState,
     style: Style,
-    /// The beginning of a character whose rest has not come.
+    /// The beginning of an incomplete character.
     cut: Vec<u8>,
     /// Characters of this line that were shown, and that were left out.
     shown: usize,
@@ -31,7 +31,7 @@ pub struct Painter {
     after_return: bool,
 }
 
-/// Where in a sequence it is.
+/// The position in a control sequence.
 #[derive(Debug, Default)]
 enum ParserState {
     #[default]
@@ -60,7 +60,7 @@ struct Style {
 }
 
 impl Painter {
-    /// The next piece, as HTML.
+    /// Returns the next piece as HTML.
     pub fn paint(&mut self, bytes: &[u8]) -> String {
         let mut all = std::mem::take(&mut self.cut);
         all.extend_from_slice(bytes);
@@ -74,20 +74,20 @@ impl Painter {
         html.close()
     }
 
-    /// What is left at the end.
+    /// Returns the rest at the end of the output.
     pub fn end(&mut self) -> String {
         let cut = std::mem::take(&mut self.cut);
         let mut html = Html::open(self.style);
         if !cut.is_empty() {
             self.show('\u{fffd}', &mut html);
         }
-        self.tell_left_out(&mut html);
+        self.note_left_out(&mut html);
         html.close()
     }
 
     fn take(&mut self, c: char, html: &mut Html) {
         self.state = match (std::mem::take(&mut self.state), c) {
-            // Wherever it stands an ESC begins a sequence; `ESC \` is the end of a string.
+            // ESC always begins a sequence; `ESC \` ends a string.
             (_, '\u{1b}') => ParserState::Escape,
             (ParserState::Quoted, '\u{7}' | '\u{9c}' | '\u{18}' | '\u{1a}') => ParserState::Text,
             (ParserState::Quoted, _) => ParserState::Quoted,
@@ -112,7 +112,7 @@ impl Painter {
                 ParserState::Text
             }
             (ParserState::Control(_), '@'..='~') => ParserState::Text,
-            // A control character within a sequence acts at once in a terminal; here it ends it.
+            // A terminal executes a control character inside a sequence; here it ends the sequence.
             (ParserState::Control(_) | ParserState::Text, c) => {
                 self.show(c, html);
                 ParserState::Text
@@ -121,8 +121,8 @@ impl Painter {
     }
 
     fn show(&mut self, c: char, html: &mut Html) {
-        // A lone carriage return begins a line again, such as a progress bar's; with a line feed it
-        // is the end of one.
+        // A lone carriage return restarts the line, as progress bars do; with a line feed it ends
+        // the line.
         let returned = std::mem::replace(&mut self.after_return, c == '\r');
         if returned && c != '\n' && c != '\r' {
             self.new_line(html);
@@ -155,12 +155,12 @@ impl Painter {
     }
 
     fn new_line(&mut self, html: &mut Html) {
-        self.tell_left_out(html);
+        self.note_left_out(html);
         self.shown = 0;
         html.push("\n");
     }
 
-    fn tell_left_out(&mut self, html: &mut Html) {
+    fn note_left_out(&mut self, html: &mut Html) {
         let left_out = std::mem::take(&mut self.left_out);
         if left_out > 0 {
             html.restyle(Style::default());
@@ -213,7 +213,7 @@ impl Html {
 }
 
 impl Style {
-    /// Takes the parameters of an SGR sequence over; what is not known is skipped.
+    /// Applies the parameters of an SGR sequence; unknown ones are skipped.
     fn change(&mut self, parameters: &str) {
         let mut numbers = parameters.split([';', ':']).map(|part| match part {
             "" => Some(0),
@@ -275,7 +275,7 @@ impl Style {
     }
 }
 
-/// A colour of 256 or of 16 million, as the nearest of the 16.
+/// Maps an extended colour to the nearest of the 16 colours.
 fn extended(numbers: &mut impl Iterator<Item = Option<u16>>) -> Option<u8> {
     match numbers.next().flatten()? {
         5 => {
@@ -307,7 +307,7 @@ fn nearest(red: u8, green: u8, blue: u8) -> u8 {
     }
     let bit = |part: u8, value: u8| if part >= most / 2 + most / 6 { value } else { 0 };
     let colour = bit(red, 1) | bit(green, 2) | bit(blue, 4);
-    // Of the grey ones there are two more: a dark one and white.
+    // There are two more greys: dark grey and white.
     match (colour, most) {
         (7, 64..128) => 8,
         (colour, 192..) => colour + 8,

@@ -1,5 +1,5 @@
-//! The page's own files, built in, under names that hold a hash of their content: a browser may
-//! keep them for ever, and a new version is asked for by its new name.
+//! The dashboard's own files, compiled in. Their names contain a hash of their content, so browsers
+//! can cache them without a limit.
 
 use std::sync::LazyLock;
 
@@ -9,9 +9,9 @@ use sha2::{Digest, Sha256};
 pub struct Asset {
     /// Its name under `/assets/`.
     pub name: String,
-    /// What it is.
+    /// Its media type.
     pub content_type: &'static str,
-    /// What is in it.
+    /// Its content.
     pub content: &'static str,
 }
 
@@ -19,7 +19,7 @@ pub struct Asset {
 pub static STYLE: LazyLock<Asset> = LazyLock::new(|| {
     Asset::new("style", "css", "text/css; charset=utf-8", include_str!("style.css"))
 });
-/// What keeps the list current.
+/// The script that keeps pages current.
 pub static SCRIPT: LazyLock<Asset> = LazyLock::new(|| {
     Asset::new("live", "js", "text/javascript; charset=utf-8", include_str!("live.js"))
 });
@@ -33,7 +33,7 @@ impl Asset {
         Self { name: format!("{stem}-{hash}.{suffix}"), content_type, content }
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn url(&self) -> String {
         format!("/assets/{}", self.name)
     }

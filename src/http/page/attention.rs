@@ -1,5 +1,5 @@
-//! What needs a person, before anything else: failed and stuck sandboxes, providers that cannot
-//! work, what records and providers disagree on, and what is held.
+//! Problems that need a person: failed and stuck sandboxes, providers that cannot work, drift, and
+//! holds.
 
 use std::sync::Arc;
 
@@ -13,27 +13,27 @@ use crate::types::{Hold, Phase, ProviderName, Sandbox};
 use super::text::shown;
 use super::time::ago;
 
-/// How many lines of one kind are shown; more are counted.
+/// Lines of one kind that are shown; the rest is counted.
 const LINES_MAX: usize = 3;
 
-/// What needs a person.
+/// The problems that need a person.
 pub struct Attention {
-    /// What the live sandboxes are.
+    /// A survey of the live sandboxes.
     pub survey: Arc<Survey>,
-    /// Providers that cannot work, with that in words.
+    /// Providers that cannot work, each with the reason.
     pub providers: Vec<(ProviderName, String)>,
-    /// What records and providers disagree on and nothing that is done by itself makes right.
+    /// Drift that needs a decision.
     pub alarms: Vec<DriftItem>,
-    /// How much they disagree on in all.
+    /// The number of drift items.
     pub drift_count: u64,
-    /// What is held.
+    /// The holds in force.
     pub holds: Vec<Hold>,
-    /// As of when.
+    /// The time of this view.
     now: crate::types::Timestamp,
 }
 
 impl Attention {
-    /// Looks what there is.
+    /// Collects the problems.
     pub async fn look(shared: &Shared) -> Self {
         let engine = &shared.edge.engine;
         Self {
@@ -53,7 +53,7 @@ impl Attention {
     }
 }
 
-/// One line for the pages that are about something else; empty where nothing needs attention.
+/// One line for pages other than the list; empty if there are no problems.
 pub fn hint(attention: &Attention) -> Markup {
     let Attention { survey, providers, alarms, .. } = attention;
     let bad = providers.len() as u64 + alarms.len() as u64 + survey.failed.count;
@@ -61,14 +61,14 @@ pub fn hint(attention: &Attention) -> Markup {
         section #attention .attention data-live aria-label="Needs attention" {
             @if bad > 0 {
                 (line("all", "", "bad", "/", html! {
-                    (bad) @if bad == 1 { " thing needs" } @else { " things need" } " attention"
+                    (bad) @if bad == 1 { " problem needs" } @else { " problems need" } " attention"
                 }))
             }
         }
     }
 }
 
-/// The strip at the top of the list; empty where nothing needs attention.
+/// The strip at the top of the list; empty if there are no problems.
 pub fn strip(attention: &Attention) -> Markup {
     let Attention { survey, providers, alarms, drift_count, holds, now } = attention;
     html! {
@@ -85,8 +85,8 @@ pub fn strip(attention: &Attention) -> Markup {
             }
             @if alarms.is_empty() && *drift_count > 0 {
                 (line("drift", "", "mild", "/drift", html! {
-                    @if *drift_count == 1 { "One thing differs" } @else { (drift_count) " things differ" }
-                    " between our records and the providers"
+                    (drift_count) @if *drift_count == 1 { " drift item" } @else { " drift items" }
+                    " between records and providers"
                 }))
             }
             (group("failed", &survey.failed, "bad", "/?phase=failed", |sandbox| html! {
@@ -113,7 +113,7 @@ pub fn strip(attention: &Attention) -> Markup {
     }
 }
 
-/// Up to some of a group by name, the others counted.
+/// The first sandboxes of a group by name, and the number of the others.
 fn group(
     kind: &str,
     group: &SandboxGroup,

@@ -1,53 +1,52 @@
-//! Charts, drawn here as SVG: shapes and classes only, so that the policy needs no exception and the
-//! style sheet decides how they look in light and dark.
+//! Charts as SVG. They use only shapes and classes, so the policy needs no exception, and the style
+//! sheet sets their colours.
 
 use std::fmt::Write as _;
 
 use maud::{Markup, html};
 
-/// Width and height of the drawing, in its own units: it is stretched to its place, so all that is
-/// written stands beside it.
+/// Width and height of the drawing in its own units. It is stretched, so texts are outside of it.
 const SIZE: f64 = 100.0;
 
 /// One series of a chart.
 pub struct Series {
-    /// What it is, in a word or two.
+    /// Its name.
     pub name: String,
-    /// How it looks: a class of the style sheet.
+    /// Its class in the style sheet.
     pub class: &'static str,
-    /// Its value in each span of time; `None` where there is none.
+    /// Its value in each span of time, if there is one.
     pub values: Vec<Option<f64>>,
 }
 
 /// How series are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Areas on top of each other.
+    /// Stacked areas.
     Areas,
-    /// Bars on top of each other.
+    /// Stacked bars.
     Bars,
-    /// A line each.
+    /// One line for each series.
     Lines,
 }
 
-/// What a chart is.
+/// A chart.
 pub struct Chart<'a> {
-    /// How it is drawn.
+    /// Its kind.
     pub kind: Kind,
-    /// What it says, in a sentence, for whoever does not see it.
+    /// A sentence for people who cannot see it.
     pub says: String,
     /// Its series, the lowest first.
     pub series: &'a [Series],
     /// The time at its left end, such as `24 h ago`.
     pub begins: &'a str,
-    /// Writes a number at the left.
+    /// Formats the numbers of the axis.
     pub number: fn(f64) -> String,
 }
 
-/// Draws a chart, with the names of its series.
+/// Draws a chart with its legend.
 pub fn draw(chart: &Chart<'_>) -> Markup {
     let top = match chart.kind {
-        // Half of it is a whole number, too.
+        // So that half of it is a whole number.
         Kind::Areas | Kind::Bars => nice(highest(chart)).max(2.0),
         Kind::Lines => nice(highest(chart)),
     };
@@ -82,7 +81,7 @@ pub fn draw(chart: &Chart<'_>) -> Markup {
     }
 }
 
-/// Series on top of each other.
+/// Stacked series.
 fn stacked(chart: &Chart<'_>, count: usize, top: f64) -> Markup {
     let mut below = vec![0.0; count];
     let mut shapes = Vec::new();
@@ -134,7 +133,7 @@ fn bars(below: &[f64], above: &[f64], top: f64) -> String {
     path
 }
 
-/// A line that is broken where there is no value; a single value is a short stroke.
+/// A line with gaps at missing values; a single value is a short stroke.
 fn curve(values: &[Option<f64>], count: usize, top: f64) -> String {
     let mut path = String::new();
     let mut is_open = false;
@@ -163,7 +162,7 @@ fn y(value: f64, top: f64) -> f64 {
     SIZE - SIZE * (value / top).clamp(0.0, 1.0)
 }
 
-/// The highest value: of the sums where series are on top of each other.
+/// The highest value, or the highest sum of stacked series.
 fn highest(chart: &Chart<'_>) -> f64 {
     let count = chart.series.iter().map(|one| one.values.len()).max().unwrap_or(0);
     let at = |index: usize| {
@@ -176,7 +175,7 @@ fn highest(chart: &Chart<'_>) -> f64 {
     (0..count).map(at).fold(0.0, f64::max)
 }
 
-/// The next number that is easily read: 1, 2 or 4 times a power of ten.
+/// The next round number: 1, 2 or 4 times a power of ten.
 fn nice(value: f64) -> f64 {
     if value <= 0.0 {
         return 2.0;

@@ -1,5 +1,5 @@
-//! The first run: what to paste into GitHub, and a checklist that ticks itself off from what really
-//! came, until there is a sandbox. A sample delivery goes the whole way a real one goes.
+//! First steps: the values to paste into GitHub, and a checklist that follows the deliveries until
+//! there is a sandbox. A sample delivery takes the same path as a real one.
 
 mod sample;
 
@@ -20,39 +20,39 @@ use crate::types::{AccountName, Timestamp, inert};
 use super::deliveries;
 use super::error::PageError;
 use super::form;
-use super::shell::{Frame, Section};
+use super::shell::{Frame, PageSection};
 use super::visitor::Visitor;
 
-/// Deliveries that are shown beside the checklist.
+/// Deliveries that are shown below the checklist.
 const LATEST_MAX: usize = 5;
-/// A ping causes no event, so the page looks by itself, in seconds.
+/// Seconds between updates of the page: a ping causes no event.
 pub const POLL_SECS: u32 = 2;
 
-/// How far the first run is.
+/// The progress of the first steps.
 pub struct Progress {
-    /// How the server is reached.
+    /// The server's public address.
     base_url: String,
-    /// Whether deliveries can be checked at all.
+    /// Whether there is a webhook secret.
     has_secret: bool,
-    /// GitHub's first word has come, well signed.
+    /// A ping with a valid signature arrived.
     pinged: bool,
     /// A delivery had an effect.
     triggered: bool,
     /// There is or was a sandbox.
     has_sandbox: bool,
-    /// Why the newest delivery was refused, where it was.
+    /// Why the newest delivery was refused, if it was.
     refused: Option<String>,
-    /// What triggers, in words.
+    /// The configured triggers, in a sentence.
     trigger: String,
     latest: Vec<DeliveryBody>,
     now: Timestamp,
 }
 
 impl Progress {
-    /// Looks how far it is.
+    /// Reads the progress from the store.
     ///
     /// # Errors
-    /// 503 where the store cannot be read.
+    /// 503 if the store cannot be read.
     pub async fn look(
         shared: &Shared,
         request: &HttpRequest,
@@ -78,7 +78,7 @@ impl Progress {
             [Status::BadlySigned, Status::Refused].iter().any(|bad| bad.as_str() == one.status)
         };
         let triggered = any(None, Some(Status::Accepted)).await?;
-        // Pings are ignored, as far as issues go.
+        // A ping has no effect, so it is stored as ignored.
         let pinged = triggered || any(Some("ping"), Some(Status::Ignored)).await?;
         Ok(Self {
             base_url: base_url(shared, request),
@@ -99,7 +99,7 @@ impl Progress {
     }
 }
 
-/// The checklist on a page of its own.
+/// Shows the checklist on its own page.
 #[get("/connect")]
 pub async fn show(
     shared: web::Data<Shared>,
@@ -110,7 +110,7 @@ pub async fn show(
     page(&shared, &visitor, &request, None).await
 }
 
-/// The checklist with the secret, for whoever asks for it.
+/// Shows the checklist with the webhook secret.
 #[post("/connect/secret")]
 pub async fn reveal(
     shared: web::Data<Shared>,
@@ -120,14 +120,14 @@ pub async fn reveal(
 ) -> Result<HttpResponse, PageError> {
     form::read_change(&shared, &request, &visitor, payload).await?.finish()?;
     let request_id = &visitor.caller.request_id;
-    tracing::info!(request.id = %request_id, "the webhook secret was shown on the page");
-    // The newest stands first; the others are on their way out.
+    tracing::info!(request.id = %request_id, "webhook secret shown on the page");
+    // The newest is first; the others are being replaced.
     let secret =
         shared.edge.webhook_secrets.in_force().first().map(|secret| secret.expose().to_owned());
     page(&shared, &visitor, &request, secret).await
 }
 
-/// Sends a signed sample delivery to this very server.
+/// Sends a signed sample delivery to this server.
 #[post("/connect/sample")]
 pub async fn send_sample(
     shared: web::Data<Shared>,
@@ -137,8 +137,11 @@ pub async fn send_sample(
 ) -> Result<HttpResponse, PageError> {
     form::read_change(&shared, &request, &visitor, payload).await?.finish()?;
     sample::send(&shared, request.app_config().local_addr()).await.map_err(|why| {
-        tracing::warn!(error = %why, "the sample delivery was not sent");
-        ApiError::new(Code::Overloaded, format!("the sample did not reach the server: {why}"))
+        tracing::warn!(error = %why, "failed to send the sample delivery");
+        ApiError::new(
+            Code::Overloaded,
+            format!("cannot send the sample delivery to this server: {why}"),
+        )
     })?;
     Ok(super::see("/connect"))
 }
@@ -149,8 +152,8 @@ async fn page(
     request: &HttpRequest,
     secret: Option<String>,
 ) -> Result<HttpResponse, PageError> {
-    let frame = Frame::begin(shared, visitor, Section::Deliveries, "Connect GitHub").await;
-    // Looked at again it would hide the secret.
+    let frame = Frame::begin(shared, visitor, PageSection::Deliveries, "Connect GitHub").await;
+    // An update would hide the secret.
     let frame = if secret.is_none() { frame.polled(POLL_SECS) } else { frame.still() };
     let progress = Progress::look(shared, request, &visitor.caller.account).await?;
     Ok(super::html(&frame.render(&html! {
@@ -161,7 +164,7 @@ async fn page(
     })))
 }
 
-/// The checklist: each step ticked once it is done, the next one marked.
+/// The checklist: completed steps are ticked, the next one is marked.
 pub fn checklist(progress: &Progress, token: &Markup, secret: Option<&str>) -> Markup {
     let done = [progress.has_secret, progress.pinged, progress.triggered, progress.has_sandbox];
     let next = done.iter().position(|done| !done);
@@ -180,36 +183,36 @@ pub fn checklist(progress: &Progress, token: &Markup, secret: Option<&str>) -> M
         div .card .empty data-key="checklist" {
             @if progress.is_over() {
                 h2 { "Connected" }
-                p { "Every issue that triggers gets exactly one sandbox. " a href="/" { "See them" } "." }
+                p { "Every issue with a trigger gets exactly one sandbox. " a href="/" { "See the sandboxes" } "." }
             } @else {
                 h2 { "No sandboxes yet" }
-                p { "Each GitHub issue gets exactly one, once somebody asks for it. Four steps to the first:" }
+                p { "Each GitHub issue with a trigger gets exactly one. Four steps to the first:" }
             }
             ol .steps {
                 li .(class(0)) {
                     (tick(0))
                     h3 { "The server has a webhook secret" }
-                    p { @if done[0] { "Deliveries are believed only when they are signed with it." }
-                        @else { "Set ISSUEBOX_WEBHOOK_SECRET, or remove the empty one: the server then makes its own." } }
+                    p { @if done[0] { "Only deliveries that are signed with it are accepted." }
+                        @else { "Set ISSUEBOX_WEBHOOK_SECRET, or unset the empty one: the server then creates a secret." } }
                 }
                 li .(class(1)) {
                     (tick(1))
-                    h3 { "GitHub reaches it" }
+                    h3 { "GitHub reaches the server" }
                     p { "In the repository: Settings, Webhooks, Add webhook. Paste:" }
                     (values(progress, token, secret))
                     @if let Some(why) = progress.refused.as_ref().filter(|_| !progress.pinged) {
-                        p .notice .bad { "A delivery came and was refused: " bdi { (inert(why)) } "." }
+                        p .notice .bad { "A delivery was refused: " bdi { (inert(why)) } "." }
                     }
                 }
                 li .(class(2)) {
                     (tick(2))
-                    h3 { "Something triggers" }
+                    h3 { "An issue triggers" }
                     p { (inert(&progress.trigger)) }
                 }
                 li .(class(3)) {
                     (tick(3))
                     h3 { "The first sandbox" }
-                    p { "It is shown here as soon as it is recorded. Or ask for one yourself:" }
+                    p { "It appears here when it is recorded. You can also create one by the API:" }
                     pre tabindex="0" { code {
                         "curl -X PUT -H \"Authorization: Bearer $ISSUEBOX_TOKEN\" \\\n"
                         "  " (inert(&progress.base_url)) "/v1/issues/test-123/sandbox"
@@ -219,12 +222,12 @@ pub fn checklist(progress: &Progress, token: &Markup, secret: Option<&str>) -> M
             form method="post" action="/connect/sample" {
                 (token)
                 p { button type="submit" { "Send a sample delivery" }
-                    " A signed ping and a signed trigger for the made-up issue " code { (sample::REPOSITORY) "#" (sample::NUMBER) }
-                    ", sent to this server the way GitHub would." }
+                    " It sends a signed ping and a signed trigger for the sample issue " code { (sample::REPOSITORY) "#" (sample::NUMBER) }
+                    " to this server, as GitHub would." }
             }
         }
         @if !progress.latest.is_empty() {
-            h2 .latest { "What came last" }
+            h2 .latest { "Latest deliveries" }
             ul .rows role="list" {
                 @for one in &progress.latest { (deliveries::row(one, progress.now)) }
             }
@@ -232,7 +235,7 @@ pub fn checklist(progress: &Progress, token: &Markup, secret: Option<&str>) -> M
     }
 }
 
-/// What to paste into GitHub's form, in its order.
+/// The values for GitHub's form, in its order.
 fn values(progress: &Progress, token: &Markup, secret: Option<&str>) -> Markup {
     let url = format!("{}/webhooks/github", progress.base_url);
     let is_here_only = ["http://127.", "http://localhost", "http://[::1]"]
@@ -247,7 +250,7 @@ fn values(progress: &Progress, token: &Markup, secret: Option<&str>) -> Markup {
                 @match secret {
                     Some(secret) => { dd { code #paste-secret { (secret) } } dd { (copy("paste-secret")) } }
                     None => {
-                        dd .soft { "kept in the server" }
+                        dd .soft { "stored in the server" }
                         dd { form method="post" action="/connect/secret" {
                             (token) button .quiet type="submit" { "Show" span .hidden { " the secret" } }
                         } }
@@ -257,8 +260,8 @@ fn values(progress: &Progress, token: &Markup, secret: Option<&str>) -> Markup {
             div { dt { "Events" } dd { "Issues, Issue comments, Labels, Repositories" } }
         }
         @if is_here_only {
-            p .soft { "GitHub cannot reach this address, which is this machine's own: forward it with a tunnel, or set "
-                code { "public_url" } " to the address that GitHub can reach." }
+            p .soft { "GitHub cannot reach this local address. Forward it with a tunnel, or set "
+                code { "public_url" } " to a public address." }
         }
     }
 }
@@ -267,7 +270,7 @@ fn copy(of: &str) -> Markup {
     html! { button .quiet type="button" data-copy=(of) aria-label={ "Copy " (of.trim_start_matches("paste-")) } { "Copy" } }
 }
 
-/// What triggers, in a sentence.
+/// The configured triggers, in a sentence.
 fn trigger(policy: &TriggerPolicy) -> String {
     let mut ways = Vec::new();
     if !policy.label.is_empty() {
@@ -283,7 +286,7 @@ fn trigger(policy: &TriggerPolicy) -> String {
         ways.push("assign the bot".into());
     }
     match ways.split_last() {
-        None => "Nothing triggers: turn one of [triggers] on in the configuration.".into(),
+        None => "No trigger is configured: enable one under [triggers].".into(),
         Some((last, [])) => format!("To trigger, {last}."),
         Some((last, others)) => format!("To trigger, {} or {last}.", others.join(", ")),
     }
@@ -322,7 +325,7 @@ mod tests {
     fn what_is_to_be_pasted_is_exact_and_the_secret_only_on_request() {
         let page = checklist(&progress(false, false, false), &html! {}, None).0;
         assert!(page.contains("https://box.example/webhooks/github</code>"), "{page}");
-        assert!(page.contains("the signature does not match"), "what was refused is told");
+        assert!(page.contains("the signature does not match"), "the refusal is shown");
         assert!(page.contains("action=\"/connect/secret\"") && !page.contains("s3cret"));
         let page = checklist(&progress(false, false, false), &html! {}, Some("s3cret")).0;
         assert!(page.contains("s3cret"));

@@ -1,7 +1,7 @@
-//! The page that output is shown on: a page of its own in a frame of ours, sent piece by piece.
+//! The page that shows output: it lives in a frame and is sent piece by piece.
 //!
-//! It needs no script: the browser shows it while it comes, and it is scrolled to its end as it
-//! grows by layout alone. What a program wrote is never in a page that can change something.
+//! It needs no script: the browser renders it as it arrives, and the layout keeps its end in view.
+//! Output of programs is never part of a page that can change something.
 
 use std::convert::Infallible;
 
@@ -13,14 +13,14 @@ use maud::{DOCTYPE, html};
 
 use super::assets::STYLE;
 
-/// Output that is shown, in bytes of HTML: a tab must not become as large as a program likes.
+/// Longest output that is shown, in bytes of HTML: a program must not fill the browser's memory.
 pub const OUTPUT_LEN_MAX: usize = 2 * 1024 * 1024;
-/// Something invisible, so that a page that was closed is noticed; an empty piece would end it.
+/// An invisible piece: writing it detects a closed page. An empty piece would end the page.
 pub const NOTHING: &str = "<!-- -->";
 /// The end of the page.
 pub const END: &str = "</div></body></html>";
 
-/// No script, no form, no picture; framed by our own pages only.
+/// No scripts, forms or pictures; only our own pages may frame it.
 const POLICY: &str = "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; \
     frame-ancestors 'self'";
 
@@ -36,17 +36,17 @@ pub fn head() -> String {
     format!("{}<html lang=\"en\">{}<body class=\"output\"><div>", DOCTYPE.into_string(), head.0)
 }
 
-/// A whole page that only says something.
+/// A complete page with one sentence.
 pub fn saying(text: &str) -> String {
     format!("{}{}{END}", head(), html! { p { (text) } }.0)
 }
 
-/// What was written to standard error, marked as that.
+/// Marks output to standard error.
 pub fn mark_error(painted: String) -> String {
     if painted.is_empty() { painted } else { format!("<span class=\"err\">{painted}</span>") }
 }
 
-/// The page as it comes.
+/// Streams the page.
 pub fn answer<S>(pieces: S) -> HttpResponse
 where
     S: Stream<Item = Result<Bytes, Infallible>> + 'static,
@@ -55,7 +55,7 @@ where
         .insert_header((header::CONTENT_TYPE, "text/html; charset=utf-8"))
         .insert_header((header::CONTENT_SECURITY_POLICY, POLICY))
         .insert_header((header::X_FRAME_OPTIONS, "SAMEORIGIN"))
-        // nginx would gather pieces into blocks.
+        // Without this nginx buffers the pieces.
         .insert_header(("x-accel-buffering", "no"))
         .streaming(pieces)
 }

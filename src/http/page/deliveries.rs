@@ -1,5 +1,5 @@
-//! Deliveries: what came in, what it was answered, why, and which issue it led to. Badly signed ones
-//! too, so that nobody has to guess why a webhook does nothing.
+//! Deliveries: each with its status, reason and issue. Rejected ones are listed too, to explain a
+//! webhook that has no effect.
 
 use actix_web::{HttpRequest, HttpResponse, get, web};
 use maud::{Markup, html};
@@ -12,17 +12,17 @@ use crate::store::PageAsk;
 use crate::types::Timestamp;
 
 use super::error::PageError;
-use super::shell::{Frame, Section};
+use super::shell::{Frame, PageSection};
 use super::text::shown;
 use super::time::since;
 use super::visitor::Visitor;
 
 /// Deliveries on one page.
 const ROWS_MAX: usize = 50;
-/// Refused ones cause no event, so the page looks by itself, in seconds.
+/// Seconds between updates of the page: refused deliveries cause no event.
 const POLL_SECS: u32 = 5;
 
-/// The deliveries, newest first.
+/// Shows the deliveries, newest first.
 #[get("/deliveries")]
 pub async fn show(
     shared: web::Data<Shared>,
@@ -33,7 +33,7 @@ pub async fn show(
     let page = PageAsk { limit: ROWS_MAX, cursor: query.text("cursor")? };
     let ask = DeliveryAsk::read(&mut query, page)?;
     query.finish()?;
-    let frame = Frame::begin(&shared, &visitor, Section::Deliveries, "Deliveries").await;
+    let frame = Frame::begin(&shared, &visitor, PageSection::Deliveries, "Deliveries").await;
     let frame = frame.polled(POLL_SECS);
     let found = find(&shared, &visitor.caller.account, ask.clone()).await?;
     let now = shared.edge.clock.now();
@@ -55,7 +55,7 @@ fn render(ask: &DeliveryAsk, found: &ListAnswer<DeliveryBody>, now: Timestamp) -
                         p { "No delivery matches." }
                         p { a href="/deliveries" { "Show all" } }
                     } @else {
-                        p { "Nothing has come from GitHub yet. "
+                        p { "GitHub has sent no delivery yet. "
                             a href="/connect" { "Connect a repository" } "." }
                     }
                 }
@@ -74,9 +74,9 @@ fn filters(ask: &DeliveryAsk) -> Markup {
                 input type="hidden" name="status" value=(status.as_str());
             }
             input #search type="search" name="issueId" value=[ask.issue.as_ref().map(ToString::to_string)]
-                maxlength="64" placeholder="Issue id" aria-label="That led to this issue" aria-keyshortcuts="/";
+                maxlength="64" placeholder="Issue id" aria-label="Filter by issue" aria-keyshortcuts="/";
             input type="search" name="event" value=[ask.event.as_deref()] maxlength="64" list="events"
-                placeholder="Event" aria-label="Of this event";
+                placeholder="Event" aria-label="Filter by event";
             datalist #events {
                 @for event in ["issues", "issue_comment", "ping", "repository", "installation"] {
                     option value=(event) {}
@@ -101,12 +101,12 @@ fn tabs(ask: &DeliveryAsk) -> Markup {
     }
 }
 
-/// A stable word as it is read.
+/// A stable word for people.
 fn words(word: &str) -> String {
     word.replace('_', " ")
 }
 
-/// How a status looks.
+/// The colour of a status.
 fn tone(status: &str) -> &'static str {
     match Status::ALL.into_iter().find(|one| one.as_str() == status) {
         Some(Status::Accepted) => "good",
@@ -152,7 +152,7 @@ fn foot(ask: &DeliveryAsk, found: &ListAnswer<DeliveryBody>) -> Markup {
     html! {
         footer .foot data-key="foot" {
             p { (found.data.len()) " of " (found.total)
-                ". Repeated deliveries are not listed again; refused ones are forgotten at a restart." }
+                ". Duplicates are not listed; a restart forgets refused deliveries." }
             @if older.is_some() || !is_first_page {
                 nav .pages aria-label="Pages" {
                     @if !is_first_page { a href=(address(ask, None)) { "Newest" } }
@@ -188,6 +188,7 @@ mod tests {
             issue_id: Some("5".into()),
             sandbox_name: Some("claude-issue-5".into()),
             received_at: "2026-01-31T12:00:00.000Z".into(),
+            instruction: None,
         }
     }
 

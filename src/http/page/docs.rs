@@ -1,5 +1,5 @@
-//! The API for people to read: the served description as a page. It is rendered here and needs no
-//! script, so the page's policy holds for it as for all others.
+//! The API documentation: the served description as a page. It is rendered by the server and needs
+//! no script, so the dashboard's policy holds.
 
 use actix_web::{HttpResponse, get, web};
 use maud::{Markup, html};
@@ -13,7 +13,7 @@ use super::shell;
 /// The methods of a path, in the order in which they are shown.
 const METHODS: [&str; 4] = ["get", "post", "put", "delete"];
 
-/// This description as a page.
+/// Shows the API documentation.
 #[utoipa::path(
     operation_id = "showDocs", tag = "page",
     responses(
@@ -95,7 +95,7 @@ fn operation_card(method: &str, path: &str, operation: &Value) -> Markup {
     }
 }
 
-/// A table that can be scrolled sideways where it is wider than the page.
+/// A table that scrolls sideways if it is wider than the page.
 fn table(title: &str, head: [&str; 3], rows: Markup) -> Markup {
     html! {
         h3 { (title) }

@@ -1,4 +1,4 @@
-//! Drift: what our records and the providers disagree on, what each side says, and the two remedies.
+//! Drift between records and providers: each item with both sides and its remedies.
 
 use actix_web::{HttpRequest, HttpResponse, get, post, web};
 use maud::{Markup, html};
@@ -12,17 +12,17 @@ use crate::types::Timestamp;
 
 use super::error::PageError;
 use super::form;
-use super::shell::{Frame, Section};
+use super::shell::{Frame, PageSection};
 use super::text::shown;
 use super::time::{ago, since};
 use super::visitor::Visitor;
 
 /// Items on the page; more are counted.
 const ITEMS_MAX: usize = 100;
-/// Sweeps cause no event, so the page looks by itself, in seconds.
+/// Seconds between updates of the page: sweeps cause no event.
 const POLL_SECS: u32 = 5;
 
-/// What disagrees, as of each provider's last sweep.
+/// Shows the drift that each provider's last sweep found.
 #[get("/drift")]
 pub async fn show(
     shared: web::Data<Shared>,
@@ -32,13 +32,14 @@ pub async fn show(
     let mut query = Query::parse(request.query_string());
     let done = query.text("done")?.as_deref().and_then(parse);
     query.finish()?;
-    let frame = Frame::begin(&shared, &visitor, Section::Drift, "Drift").await.polled(POLL_SECS);
+    let frame =
+        Frame::begin(&shared, &visitor, PageSection::Drift, "Drift").await.polled(POLL_SECS);
     let view = shared.edge.engine.drift();
     let now = shared.edge.clock.now();
     Ok(super::html(&frame.render(&render(&view, done, &frame.token(), now))))
 }
 
-/// Carries a remedy out and shows the list again.
+/// Carries out a remedy and shows the list again.
 #[post("/drift/{id}/{remedy}")]
 pub async fn carry_out(
     shared: web::Data<Shared>,
@@ -61,20 +62,20 @@ fn parse(word: &str) -> Option<Remedy> {
 
 fn render(view: &DriftView, done: Option<Remedy>, token: &Markup, now: Timestamp) -> Markup {
     html! {
-        div .head { h1 { "Drift" } p .soft { "What our records and the providers disagree on." } }
+        div .head { h1 { "Drift" } p .soft { "Differences between records and providers." } }
         section #live data-live aria-label="Drift" {
             @if let Some(done) = done {
                 p .notice .good role="status" data-key="done" {
                     @match done {
-                        Remedy::Adopt => "Adopted. What it led to is in the sandbox's history; the next sweep looks again.",
-                        Remedy::Remove => "The removal is under way; the next sweep looks again.",
+                        Remedy::Adopt => "Adopted. The sandbox's timeline records the result; the next sweep checks it.",
+                        Remedy::Remove => "Removal requested; the next sweep checks it.",
                     }
                 }
             }
             div .stack {
                 @if view.items.is_empty() {
                     div .empty .card data-key="none" {
-                        h2 { "Nothing differs" }
+                        h2 { "No drift" }
                         p { "Every record has its object, and every object its record." }
                     }
                 }
@@ -93,7 +94,7 @@ fn card(item: &DriftItem, token: &Markup, now: Timestamp) -> Markup {
         article .card .item data-key={ "drift-" (shown(&item.id)) } {
             div .between {
                 h2 .first-up { (item.kind.as_str().replace('_', " ")) " at " (shown(item.provider.as_str())) }
-                @if item.kind.is_alarm() { span .tag .bad { "needs you" } } @else { span .tag .mild { "heals by itself" } }
+                @if item.kind.is_alarm() { span .tag .bad { "needs a decision" } } @else { span .tag .mild { "repaired automatically" } }
             }
             p { bdi { (shown(&item.reason)) } }
             div .sides {
@@ -106,7 +107,7 @@ fn card(item: &DriftItem, token: &Markup, now: Timestamp) -> Markup {
                 "."
             }
             @if !item.remedies.is_empty() {
-                div .actions role="group" aria-label="What can be done" {
+                div .actions role="group" aria-label="Remedies" {
                     @for remedy in &item.remedies { (form(item, *remedy, token)) }
                 }
             }
@@ -117,10 +118,10 @@ fn card(item: &DriftItem, token: &Markup, now: Timestamp) -> Markup {
 fn form(item: &DriftItem, remedy: Remedy, token: &Markup) -> Markup {
     let id = utf8_percent_encode(&item.id, NON_ALPHANUMERIC);
     let (label, consequence) = match remedy {
-        Remedy::Adopt => ("Adopt", "What the provider says is taken for right."),
+        Remedy::Adopt => ("Adopt", "Accepts the provider's state."),
         Remedy::Remove => (
             "Remove",
-            "What is there is removed for good; where nothing is there, the record says that it is lost.",
+            "Deletes the object permanently. If there is none, the record becomes failed (object lost).",
         ),
     };
     let is_dangerous = remedy == Remedy::Remove;
@@ -140,9 +141,9 @@ fn form(item: &DriftItem, remedy: Remedy, token: &Markup) -> Markup {
 fn record(side: Option<&RecordSide>) -> Markup {
     html! {
         div {
-            h3 { "Our record" }
+            h3 { "Record" }
             @match side {
-                None => p .soft { "There is none." },
+                None => p .soft { "No record." },
                 Some(side) => {
                     p { (side.phase) ", generation " (side.generation) }
                     p { a .name href={ "/sandboxes/" (side.sandbox) } { (shown(side.sandbox.as_str())) } }
@@ -156,9 +157,9 @@ fn record(side: Option<&RecordSide>) -> Markup {
 fn object(side: Option<&ObjectSide>) -> Markup {
     html! {
         div {
-            h3 { "The provider" }
+            h3 { "Provider" }
             @match side {
-                None => p .soft { "It has no object." },
+                None => p .soft { "No object." },
                 Some(side) => {
                     p { (side.state) ", generation " (side.generation) ", " (side.mode) }
                     p .name { (shown(side.name.as_str())) }
@@ -175,8 +176,8 @@ fn sweeps(view: &DriftView, now: Timestamp) -> Markup {
             table .table {
                 caption .hidden { "Sweeps of each provider" }
                 thead { tr {
-                    th { "Provider" } th { "Last sweep" } th .num { "On record" } th .num { "There" }
-                    th .num { "Sweeps" } th .num { "Held back" } th .num { "Could not look" }
+                    th { "Provider" } th { "Last sweep" } th .num { "Records" } th .num { "Objects" }
+                    th .num { "Sweeps" } th .num { "Held back" } th .num { "Failed" }
                 } }
                 tbody {
                     @for one in &view.sweeps {

@@ -1,4 +1,4 @@
-//! What a page says where something goes wrong: the same errors as under `/v1`, for people.
+//! Error pages: the errors of the API, for people.
 
 use actix_web::http::StatusCode;
 use actix_web::http::header;
@@ -16,12 +16,12 @@ use super::{respond, session, shell};
 /// Why a page is not shown.
 #[derive(Debug, thiserror::Error)]
 pub enum PageError {
-    /// There is no session; after the log-in this place is shown.
+    /// There is no session; after the log-in the page at `next` is shown.
     #[error("there is no session")]
     LogIn {
         /// Path and query.
         next: String,
-        /// Nothing is wrong: somebody came to the front page.
+        /// The front page was requested, which is no error.
         is_welcome: bool,
     },
     /// As for programs.
@@ -72,13 +72,13 @@ impl ResponseError for PageError {
                         p { a .button href="/" { "All sandboxes" } }
                     }
                 };
-                respond(begin(error), &shell::bare("Not done", &main))
+                respond(begin(error), &shell::bare("Action failed", &main))
             }
         }
     }
 }
 
-/// The answer to an error before what it shows: its status, and when to come again.
+/// Begins the answer to an error: its status, and when to retry.
 pub fn begin(error: &ApiError) -> HttpResponseBuilder {
     let mut answer = HttpResponse::build(error.status_code());
     if let Some(secs) = error.retry_after_secs() {
@@ -90,10 +90,10 @@ pub fn begin(error: &ApiError) -> HttpResponseBuilder {
 /// What happened, in a few words.
 const fn headline(code: Code) -> &'static str {
     match code.status() {
-        StatusCode::NOT_FOUND => "There is nothing here",
-        StatusCode::SERVICE_UNAVAILABLE => "Not now",
-        StatusCode::BAD_REQUEST => "That is not understood",
-        _ => "That was not done",
+        StatusCode::NOT_FOUND => "Not found",
+        StatusCode::SERVICE_UNAVAILABLE => "Service unavailable",
+        StatusCode::BAD_REQUEST => "Invalid request",
+        _ => "Action failed",
     }
 }
 
@@ -101,25 +101,25 @@ const fn headline(code: Code) -> &'static str {
 pub const fn advice(code: Code) -> Option<&'static str> {
     match code {
         Code::Forbidden => Some("Load the page again and repeat what you did."),
-        Code::SandboxNotFound => Some("It may never have existed, or its history is gone."),
-        Code::SandboxDeleted => Some("Ask for the issue's next sandbox on this one's page."),
-        Code::Deleting => Some("Wait until it is gone; what was asked for follows then."),
+        Code::SandboxNotFound => Some("It never existed, or its history was pruned."),
+        Code::SandboxDeleted => Some("Create the issue's next sandbox on the page of this one."),
+        Code::Deleting => Some("Wait until it is deleted; the request is carried out after that."),
         Code::SandboxFailed => Some("Retry it, or delete it."),
-        Code::NotFailed => Some("There is nothing to retry: look at its phase."),
+        Code::NotFailed => Some("Only failed sandboxes can be retried: check its phase."),
         Code::Stopped | Code::NotRunning => Some("Start it first."),
-        Code::DriftOver => Some("Look at the list again: the last sweep found something else."),
+        Code::DriftOver => Some("List the drift again: the last sweep changed it."),
         Code::ProviderUnknown => Some("Configure its provider again and restart the server."),
         Code::Held => Some("Release the hold on the page “Holds and quotas”."),
         Code::QuotaExceeded => Some("Delete a sandbox that is not needed, or raise the quota."),
-        Code::NoRoom => {
-            Some("It goes on by itself once there is room; deleting sandboxes makes some.")
-        }
+        Code::NoRoom => Some(
+            "It continues automatically when there is capacity. Deleting sandboxes frees some.",
+        ),
         Code::NotSupported => Some("Its provider cannot do this."),
-        Code::ProviderFailed => Some("The page “Providers” says how it is."),
+        Code::ProviderFailed => Some("The page “Providers” shows its health."),
         Code::Overloaded | Code::ShuttingDown => Some("Nothing was changed. Try again shortly."),
         Code::StoreFailed => Some("Nothing was changed. The server's log says what is wrong."),
-        Code::FileExists => Some("Choose another place, or say that it may be replaced."),
-        Code::PortClosed => Some("Start the server there first."),
+        Code::FileExists => Some("Choose another path, or allow replacing it."),
+        Code::PortClosed => Some("Start a server on that port first."),
         Code::PortNotListed => Some("List the port in the sandbox's template."),
         Code::FileNotFound => Some("It may have been removed meanwhile."),
         Code::InvalidRequest

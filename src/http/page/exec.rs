@@ -1,6 +1,6 @@
-//! Commands in a sandbox, from the page: a line for its shell, and its output as it comes.
+//! Runs a command line in a sandbox and shows its output as it arrives.
 //!
-//! The output is a page of its own in a frame (`console`). Whoever leaves ends the command.
+//! The output is a page of its own in a frame (`console`). Leaving the page ends the command.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -30,10 +30,10 @@ use super::visitor::Visitor;
 
 /// How long a command waits for its sandbox to run.
 const WAIT_MAX: Duration = Duration::from_secs(30);
-/// The name of the frame that output is shown in.
+/// The name of the frame that shows the output.
 const FRAME: &str = "output";
 
-/// Runs a line in a sandbox's shell.
+/// Runs a command line in a sandbox's shell.
 #[post("/sandboxes/{id}/exec")]
 pub async fn run(
     shared: web::Data<Shared>,
@@ -47,7 +47,7 @@ pub async fn run(
             let ending = Ending::new(&shared, &visitor.caller);
             Ok(console::answer(output(work, execution, ending)))
         }
-        // Told in the frame, where a page of ours is not shown.
+        // The error is shown in the frame, which cannot show an error page.
         Err(error) => {
             let text = html! {
                 p .bad { (inert(error.message())) }
@@ -70,25 +70,25 @@ async fn begin(
     let line = bounded("line", form.text("line")?)?.unwrap_or_default();
     form.finish()?;
     if line.trim().is_empty() || line.contains('\0') {
-        return Err(ApiError::field("line", "write a command first, such as: ls -l"));
+        return Err(ApiError::field("line", "enter a command, such as: ls -l"));
     }
     let work = work(shared, &visitor.caller, id, WAIT_MAX).await?;
     let call = ExecRequest {
         command: vec!["sh".into(), "-c".into(), line],
         cwd: None,
         env: vec![("TERM".into(), "xterm-256color".into())],
-        stdin: Bytes::new(),
+        stdin: Bytes::new().into(),
         timeout: None,
     };
     let execution = start(shared, &visitor.caller, &work, call).await?;
     Ok((work, execution))
 }
 
-/// A command whose output is being shown.
+/// A running command whose output is shown.
 struct ShownExec {
     execution: Execution,
     ending: Ending,
-    /// Kept until the command has ended: the sandbox is at work meanwhile.
+    /// Held until the command ends, so that the sandbox counts as active.
     _work: OpenSandbox,
     began: Instant,
     stdout: Painter,
@@ -121,13 +121,13 @@ fn output(
 }
 
 impl ShownExec {
-    /// What is sent next, and whether there is more.
+    /// The next piece of the page, and whether there is more.
     async fn next(&mut self) -> (String, bool) {
         let heartbeat = Instant::now() + HEARTBEAT;
         let event = tokio::select! {
             biased;
             ended = self.ending.come() => {
-                return (self.close(&html! { p .bad { (ended.told()) } }), false);
+                return (self.close(&html! { p .bad { (ended.message()) } }), false);
             }
             event = self.execution.events.recv() => event,
             () = sleep_until(heartbeat) => return (NOTHING.into(), true),
@@ -143,7 +143,7 @@ impl ShownExec {
                 return (self.close(&end), false);
             }
             None => {
-                let end = html! { p .bad { "The sandbox went away under the command." } };
+                let end = html! { p .bad { "The sandbox stopped while the command ran." } };
                 return (self.close(&end), false);
             }
         };
@@ -158,13 +158,13 @@ impl ShownExec {
     fn close(&mut self, end: &Markup) -> String {
         let rest = self.stdout.end() + &mark_error(self.stderr.end());
         let left_out = html! {
-            @if self.left_out > 0 { p .cut { (self.left_out) " bytes more are not shown." } }
+            @if self.left_out > 0 { p .cut { (self.left_out) " more bytes are not shown." } }
         };
         format!("{rest}</pre>{}{}{END}", left_out.into_string(), end.0)
     }
 }
 
-/// The line to write commands in, and the frame for what they say.
+/// The form for a command line, and the frame for its output.
 pub fn card(sandbox: &Sandbox, frame: &Frame) -> Markup {
     let id = &sandbox.id;
     let waiting = console::saying("Output appears here.");
@@ -180,11 +180,11 @@ pub fn card(sandbox: &Sandbox, frame: &Frame) -> Markup {
             form .command method="post" action={ "/sandboxes/" (id) "/exec" } target=(FRAME) {
                 (frame.token())
                 input type="text" name="line" required maxlength="1000" autocomplete="off" autocapitalize="off"
-                    spellcheck="false" placeholder="ls -l" aria-label="Command for its shell";
+                    spellcheck="false" placeholder="ls -l" aria-label="Shell command";
                 button .primary type="submit" { "Run" }
             }
             iframe .console name=(FRAME) title="Output of the command" srcdoc=(waiting) {}
-            p .soft { "Runs in " code { "sh" } " in the workspace. Leaving the page ends it." }
+            p .soft { "Runs in " code { "sh" } " in the workspace. Leaving the page ends the command." }
         }
     }
 }

@@ -1,7 +1,7 @@
-//! The files of a sandbox's workspace: a directory to look through, a file to look at or to keep.
+//! The files of a sandbox's workspace: directories, previews and downloads.
 //!
-//! What is in a file is data of whoever wrote it: text is escaped, pictures are sent only where
-//! their first bytes say that they are one, under a policy that lets nothing in them run.
+//! Files are untrusted: text is escaped, and a picture is sent only if its first bytes identify
+//! one, under a policy that runs no code.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::types::{Phase, Sandbox, Timestamp, inert};
 
 use super::ansi::Painter;
 use super::error::{PageError, advice};
-use super::shell::{Frame, Section};
+use super::shell::{Frame, PageSection};
 use super::time::since;
 use super::visitor::Visitor;
 
@@ -32,10 +32,10 @@ const TEXT_LEN_MAX: usize = 256 * 1024;
 const PICTURE_LEN_MAX: u64 = 8 * 1024 * 1024;
 /// Entries of a directory that are shown.
 const ENTRIES_MAX: usize = 1_000;
-/// It is running already, so it is not waited for.
+/// How long to wait for the sandbox: it already runs.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// A directory or a file of the workspace.
+/// Shows a directory or a file of the workspace.
 #[get("/sandboxes/{id}/files")]
 pub async fn show(
     shared: web::Data<Shared>,
@@ -46,7 +46,7 @@ pub async fn show(
     let path = read_path(&request)?;
     let sandbox = load(&shared, &visitor.caller.account, &sandbox_ref(&id)).await?;
     let title = format!("Files of {}", sandbox.name);
-    let frame = Frame::begin(&shared, &visitor, Section::Sandboxes, title).await;
+    let frame = Frame::begin(&shared, &visitor, PageSection::Sandboxes, title).await;
     let now = shared.edge.clock.now();
     let found = look(&shared, &visitor, &sandbox, &path).await;
     let base = format!("/sandboxes/{}", sandbox.id);
@@ -72,7 +72,7 @@ pub async fn show(
     Ok(super::respond(answer, &frame.render(&main)))
 }
 
-/// A picture of the workspace.
+/// Sends a picture of the workspace.
 #[get("/sandboxes/{id}/picture")]
 pub async fn picture(
     shared: web::Data<Shared>,
@@ -85,7 +85,7 @@ pub async fn picture(
     let work = running(&shared, &visitor, &sandbox).await?;
     let bytes = read_up_to(&work, path, PICTURE_LEN_MAX as usize).await?;
     let kind = picture_type(&bytes)
-        .ok_or_else(|| ApiError::new(Code::WrongKind, "that is not a picture"))?;
+        .ok_or_else(|| ApiError::new(Code::WrongKind, "the file is not a picture"))?;
     Ok(HttpResponse::Ok()
         .insert_header((header::CONTENT_TYPE, kind))
         .insert_header((header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'"))
@@ -100,15 +100,15 @@ fn read_path(request: &HttpRequest) -> Result<WorkspacePath, ApiError> {
         .map_err(|why| ApiError::new(Code::PathNotAllowed, format!("the path {why}")).about("path"))
 }
 
-/// What is at a path.
+/// A directory or a file.
 enum FoundPath {
     Directory(FileListing),
     File(FileEntry, Preview),
 }
 
-/// What can be shown of a file.
+/// The preview of a file.
 enum Preview {
-    /// Its text as HTML, and whether that is all of it.
+    /// Its text as HTML, and whether it is complete.
     Text(String, bool),
     Picture,
     Nothing(&'static str),
@@ -145,7 +145,7 @@ async fn running(
 ) -> Result<OpenSandbox, ApiError> {
     if sandbox.phase != Some(Phase::Running) {
         let phase = sandbox.phase.map_or("deleted", Phase::as_str);
-        let message = format!("Its files can be seen while it runs; it is {phase}");
+        let message = format!("cannot show files: the sandbox is {phase}, not running");
         return Err(ApiError::new(Code::NotRunning, message));
     }
     work_to_read(shared, &visitor.caller, sandbox.id.as_str(), WAIT_MAX).await
@@ -155,17 +155,21 @@ async fn preview(work: &OpenSandbox, path: WorkspacePath, size: u64) -> Result<P
     let begin = read_up_to(work, path, TEXT_LEN_MAX).await?;
     if picture_type(&begin).is_some() {
         let is_small = size <= PICTURE_LEN_MAX;
-        return Ok(if is_small { Preview::Picture } else { Preview::Nothing("A large picture.") });
+        return Ok(if is_small {
+            Preview::Picture
+        } else {
+            Preview::Nothing("The picture is too large to show; download it.")
+        });
     }
     if begin.contains(&0) {
-        return Ok(Preview::Nothing("Not text; download it to look at it."));
+        return Ok(Preview::Nothing("This is not text; download it."));
     }
     let mut painter = Painter::default();
     let text = painter.paint(&begin) + &painter.end();
     Ok(Preview::Text(text, begin.len() as u64 >= size))
 }
 
-/// The beginning of a file, at most so many bytes.
+/// Reads the beginning of a file, at most `max` bytes.
 async fn read_up_to(
     work: &OpenSandbox,
     path: WorkspacePath,
@@ -178,8 +182,8 @@ async fn read_up_to(
         match content.chunks.recv().await {
             Some(Ok(chunk)) => bytes.extend_from_slice(&chunk),
             Some(Err(why)) => {
-                tracing::debug!(error = %why, "a file broke off while it was read");
-                return Err(ApiError::new(Code::ProviderFailed, "the file broke off"));
+                tracing::debug!(error = %why, "failed to read a file to its end");
+                return Err(ApiError::new(Code::ProviderFailed, "cannot read the file to its end"));
             }
             None => break,
         }
@@ -188,7 +192,7 @@ async fn read_up_to(
     Ok(bytes)
 }
 
-/// The type of a picture by its first bytes. SVG is not among them: it can hold more than a picture.
+/// The type of a picture by its first bytes. SVG is left out: it can contain scripts.
 fn picture_type(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => Some("image/png"),
@@ -216,7 +220,7 @@ fn directory(base: &str, listing: &FileListing, now: Timestamp) -> Markup {
     let entries = &listing.entries;
     html! {
         @if entries.is_empty() {
-            p .card .soft { "There is nothing in it." }
+            p .card .soft { "The directory is empty." }
         } @else {
             div .scroll tabindex="0" role="region" aria-label="Files" {
                 table .table {
@@ -239,7 +243,7 @@ fn directory(base: &str, listing: &FileListing, now: Timestamp) -> Markup {
                 }
             }
             @if listing.truncated || entries.len() > ENTRIES_MAX {
-                p .note { "There is more than is shown here." }
+                p .note { "The list is truncated." }
             }
         }
     }
@@ -264,7 +268,7 @@ fn file(
             @match preview {
                 Preview::Text(text, is_whole) => {
                     pre .preview tabindex="0" aria-label="Content" { (maud::PreEscaped(text)) }
-                    @if !is_whole { p .soft { "Only the beginning is shown; download it for the rest." } }
+                    @if !is_whole { p .soft { "Only the beginning is shown; download the file for the rest." } }
                 }
                 Preview::Picture => {
                     img .preview src={ (base) "/picture?path=" (query) } alt=(shown(name));

@@ -1,4 +1,4 @@
-//! Forms of the page, read by name: bounded, in time, and only from our own pages.
+//! Reads forms of the dashboard: bounded in size and time, and only from our own pages.
 
 use actix_web::{HttpRequest, web};
 
@@ -18,7 +18,7 @@ pub const FORM_TOKEN: &str = "formToken";
 /// Reads a form.
 ///
 /// # Errors
-/// As for [`body::read`]; 400 where it is not UTF-8.
+/// As for [`body::read`]; 400 if it is not UTF-8.
 pub async fn read(
     shared: &Shared,
     request: &HttpRequest,
@@ -31,10 +31,10 @@ pub async fn read(
     Ok(Query::parse(form))
 }
 
-/// Reads a form that changes something: it must come from a page of this session.
+/// Reads a form that changes something. It must come from a page of this session.
 ///
 /// # Errors
-/// As for [`read`]; 403 where it comes from elsewhere or without the session's form token.
+/// As for [`read`]; 403 if it comes from elsewhere or without the session's form token.
 pub async fn read_change(
     shared: &Shared,
     request: &HttpRequest,
@@ -47,14 +47,14 @@ pub async fn read_change(
     Ok(form)
 }
 
-/// Whether it is a place on this server, and not one that looks like it.
+/// Whether a redirect target is a path on this server, not another host in disguise.
 pub fn is_local_path(path: &str) -> bool {
     path.starts_with('/')
         && !path.starts_with("//")
         && path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\')
 }
 
-/// The path and query of a request, to come back to.
+/// The path and query of a request, for a redirect back to it.
 pub fn place_of(request: &HttpRequest) -> String {
     request.uri().path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string)
 }

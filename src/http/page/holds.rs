@@ -1,4 +1,4 @@
-//! Holds and quotas: the brakes that are on, how many sandboxes there may be, and who waits.
+//! Holds and quotas: the holds in force, the quotas, and the issues that wait for a sandbox.
 
 use actix_web::{HttpRequest, HttpResponse, get, post, web};
 use maud::{Markup, html};
@@ -14,19 +14,19 @@ use crate::types::{Hold, HoldScope, Timestamp};
 
 use super::error::PageError;
 use super::form;
-use super::shell::{Frame, Section};
+use super::shell::{Frame, PageSection};
 use super::text::shown;
 use super::time::since;
 use super::visitor::Visitor;
 
-/// PendingStarts that are shown; more are counted up to [`WISHES_COUNTED_MAX`].
-const WISHES_MAX: usize = 20;
-/// PendingStarts that are looked at.
-const WISHES_COUNTED_MAX: usize = 1_000;
-/// PendingStarts cause no event, so the page looks by itself, in seconds.
+/// Pending starts that are shown; more are counted up to [`PENDING_COUNTED_MAX`].
+const PENDING_MAX: usize = 20;
+/// Pending starts that are counted.
+const PENDING_COUNTED_MAX: usize = 1_000;
+/// Seconds between updates of the page: pending starts cause no event.
 const POLL_SECS: u32 = 5;
 
-/// What is held, what is allowed and who waits.
+/// Shows holds, quotas and pending starts.
 #[get("/holds")]
 pub async fn show(
     shared: web::Data<Shared>,
@@ -36,7 +36,7 @@ pub async fn show(
     let mut query = Query::parse(request.query_string());
     let done = query.text("done")?;
     query.finish()?;
-    let frame = Frame::begin(&shared, &visitor, Section::Holds, "Holds and quotas").await;
+    let frame = Frame::begin(&shared, &visitor, PageSection::Holds, "Holds and quotas").await;
     let frame = frame.polled(POLL_SECS);
     let now = shared.edge.clock.now();
     let waiting = waiting(&shared).await?;
@@ -47,9 +47,9 @@ pub async fn show(
         div .stack {
             section #live data-live aria-label="Holds" {
                 @match done.as_deref() {
-                    Some("hold") => p .notice .good role="status" data-key="done" { "The hold is on." },
+                    Some("hold") => p .notice .good role="status" data-key="done" { "The hold is in force." },
                     Some("release") => {
-                        p .notice .good role="status" data-key="done" { "Released. What waited for it goes on now." }
+                        p .notice .good role="status" data-key="done" { "The hold is released. Pending starts continue now." }
                     }
                     Some(_) | None => {}
                 }
@@ -65,7 +65,7 @@ pub async fn show(
     Ok(super::html(&frame.render(&main)))
 }
 
-/// Puts a hold on.
+/// Creates a hold.
 #[post("/holds")]
 pub async fn put_on(
     shared: web::Data<Shared>,
@@ -103,7 +103,7 @@ fn scope(form: &mut Query) -> Result<HoldScope, ApiError> {
     parse_scope(&kind, name.trim())
 }
 
-/// An issue that waits for a sandbox.
+/// An issue whose start is pending.
 struct PendingIssue {
     issue: String,
     place: String,
@@ -111,12 +111,12 @@ struct PendingIssue {
     since: Timestamp,
 }
 
-/// Who waits, and how many in all.
+/// The first pending starts, and the number of all.
 async fn waiting(shared: &Shared) -> Result<(Vec<PendingIssue>, usize), ApiError> {
     let store = &shared.edge.store;
-    let rows = store.pending_starts(WISHES_COUNTED_MAX).await?;
+    let rows = store.pending_starts(PENDING_COUNTED_MAX).await?;
     let mut named = Vec::new();
-    for row in rows.iter().take(WISHES_MAX) {
+    for row in rows.iter().take(PENDING_MAX) {
         let Some(issue) = store.load(row.home).await? else { continue };
         let facts = issue.facts;
         let repository = facts.repository.map(|one| one.to_string()).unwrap_or_default();
@@ -134,7 +134,7 @@ async fn waiting(shared: &Shared) -> Result<(Vec<PendingIssue>, usize), ApiError
 fn list(holds: &[Hold], token: &Markup, now: Timestamp) -> Markup {
     html! {
         @if holds.is_empty() {
-            div .empty .card data-key="none" { h2 { "Nothing is held" } p { "Whatever may begin begins." } }
+            div .empty .card data-key="none" { h2 { "No holds" } p { "Sandboxes are created and started as usual." } }
         } @else {
             ul .rows role="list" {
                 @for hold in holds {
@@ -153,7 +153,7 @@ fn list(holds: &[Hold], token: &Markup, now: Timestamp) -> Markup {
                                 input type="hidden" name="kind" value=(hold.scope.kind());
                                 input type="hidden" name="name" value=(hold.scope.name());
                                 p { strong { "Release " (shown(&name)) "?" } }
-                                p .lead { "What waited for it goes on." }
+                                p .lead { "Pending starts that it covers continue." }
                                 button .primary type="submit" { "Release " (shown(&name)) }
                             }
                         }
@@ -169,10 +169,10 @@ fn hold_form(token: &Markup) -> Markup {
     html! {
         form .card method="post" action="/holds" {
             (token)
-            h2 { "Put a hold on" }
-            p .lead { "Nothing it covers is made, started or resumed until it is released. What is under way goes on, and deliveries are taken in as always." }
+            h2 { "Create a hold" }
+            p .lead { "Until it is released, no sandbox that it covers is created, started or resumed. Steps under way continue, and deliveries are accepted." }
             div .fields {
-                label { "What"
+                label { "Scope"
                     select name="kind" {
                         option value="repository" { "a repository" }
                         option value="issue" { "an issue" }
@@ -180,10 +180,10 @@ fn hold_form(token: &Markup) -> Markup {
                         option value="server" { "the whole server" }
                     }
                 }
-                label .wide { "Which"
+                label .wide { "Name"
                     input type="text" name="name" maxlength="200" placeholder="owner/name, or an issue's id";
                 }
-                label .wide { "Why" input type="text" name="reason" maxlength="500"; }
+                label .wide { "Reason" input type="text" name="reason" maxlength="500"; }
                 button .primary type="submit" { "Hold" }
             }
         }
@@ -204,7 +204,7 @@ fn usage(quotas: Quotas, survey: &Survey) -> Markup {
         div .scroll data-key="usage" tabindex="0" role="region" aria-label="Quotas" {
             table .table {
                 caption .hidden { "Quotas of live sandboxes" }
-                thead { tr { th { "Live sandboxes" } th { "Key" } th .num { "Taken" } th .num { "Allowed" } } }
+                thead { tr { th { "Live sandboxes" } th { "Key" } th .num { "Used" } th .num { "Limit" } } }
                 tbody {
                     (row("of the account", "quota.live", survey.total.to_string(), quotas.account))
                     (row("of the busiest repository", "quota.live_per_repository",
@@ -221,9 +221,9 @@ fn pending_starts((named, count): &(Vec<PendingIssue>, usize), now: Timestamp) -
     html! {
         @if *count > 0 {
             div .card data-key="wishes" {
-                h2 { (count) @if *count >= WISHES_COUNTED_MAX { " or more" }
-                    @if *count == 1 { " issue waits" } @else { " issues wait" } }
-                p .lead { "They get their sandbox once there is a place and nothing holds them." }
+                h2 { (count) @if *count >= PENDING_COUNTED_MAX { " or more" }
+                    @if *count == 1 { " pending start" } @else { " pending starts" } }
+                p .lead { "These issues get their sandbox when a quota has room and no hold covers them." }
                 ul .timeline role="list" {
                     @for one in named {
                         li .step {

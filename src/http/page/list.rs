@@ -1,4 +1,4 @@
-//! The list of sandboxes: counts by phase, filters, rows, and what to do where there is none.
+//! The list of sandboxes: counts by phase, filters, rows, and first steps if there are none.
 //!
 //! Each part that the script may replace alone carries a `data-key`; none lies within another.
 
@@ -17,7 +17,7 @@ use crate::types::{Phase, ProviderName, Sandbox, Timestamp};
 
 use super::connect::{self, Progress};
 use super::error::PageError;
-use super::shell::{Frame, Section};
+use super::shell::{Frame, PageSection};
 use super::text::shown;
 use super::time::since;
 use super::visitor::Visitor;
@@ -25,13 +25,16 @@ use super::visitor::Visitor;
 /// Sandboxes on one page.
 const ROWS_MAX: usize = 50;
 
-/// The list of sandboxes, or the log-in where there is no session.
+/// Shows the list of sandboxes, or the log-in form without a session.
 #[utoipa::path(
     operation_id = "showSandboxes", tag = "page",
     responses(
-        (status = 200, description = "the page, or the log-in page", body = String, content_type = "text/html"),
-        (status = 400, description = "a filter has a wrong form", body = String, content_type = "text/html"),
-        (status = 503, description = "the store cannot be read", body = String, content_type = "text/html"),
+        (status = 200, description = "the page, or the log-in page",
+         body = String, content_type = "text/html"),
+        (status = 400, description = "a filter has a wrong form",
+         body = String, content_type = "text/html"),
+        (status = 503, description = "the store cannot be read",
+         body = String, content_type = "text/html"),
     )
 )]
 #[get("/")]
@@ -45,7 +48,7 @@ pub async fn home(
     let is_first_page = cursor.is_none();
     let filter = read_filter(&mut query)?;
     query.finish()?;
-    let frame = Frame::begin(&shared, &visitor, Section::Sandboxes, "Sandboxes").await.first();
+    let frame = Frame::begin(&shared, &visitor, PageSection::Sandboxes, "Sandboxes").await.first();
     let ask = PageAsk { limit: ROWS_MAX, cursor };
     let (account, of) = (visitor.caller.account.clone(), filter.clone());
     let list = async move |store: Arc<dyn Store>| store.sandboxes(&account, &of, &ask).await;
@@ -73,21 +76,21 @@ pub async fn home(
 
 /// What the list shows.
 struct ListView {
-    /// As of when.
+    /// The time of this view.
     now: Timestamp,
-    /// What it is narrowed to.
+    /// The filters in force.
     filter: SandboxFilter,
-    /// Whether the newest are shown.
+    /// Whether this is the first page.
     is_first_page: bool,
     /// All live sandboxes, whatever the filter.
     survey: Arc<Survey>,
-    /// What is on this page.
+    /// The sandboxes of this page.
     found: Page<Sandbox>,
-    /// How the providers are.
+    /// The health of the providers.
     health: Arc<Vec<(ProviderName, Health)>>,
     /// The names of the templates.
     templates: Vec<String>,
-    /// How far the first run is, where there has never been a sandbox.
+    /// The progress of the first steps, as long as there was never a sandbox.
     progress: Option<Progress>,
 }
 
@@ -111,9 +114,9 @@ fn render(view: &ListView, token: &Markup) -> Markup {
                 } @else {
                     div .empty .card data-key="empty" {
                         h2 { "No live sandboxes" }
-                        p { "Those that were deleted are "
-                            a href="/?deleted=true" { "still to be seen" } ". "
-                            a href="/connect" { "How to get one" } "." }
+                        p { "List the "
+                            a href="/?deleted=true" { "deleted sandboxes" } ", or see "
+                            a href="/connect" { "how to get one" } "." }
                     }
                 }
             } @else {
@@ -152,13 +155,13 @@ fn filters(view: &ListView) -> Markup {
     }
 }
 
-/// A choice that is asked for at once where the script runs.
+/// A select box; the script submits it when it changes.
 fn choice(name: &str, all: &str, offered: impl Iterator<Item = String>, chosen: &str) -> Markup {
     let mut offered: Vec<String> = offered.collect();
     if !chosen.is_empty() && !offered.iter().any(|one| one.eq_ignore_ascii_case(chosen)) {
         offered.push(chosen.to_owned());
     }
-    // With one to choose from there is nothing to choose.
+    // One option is no choice.
     let is_needed = offered.len() > 1 || !chosen.is_empty();
     html! {
         @if is_needed {
@@ -227,9 +230,9 @@ fn row(sandbox: &Sandbox, now: Timestamp) -> Markup {
     }
 }
 
-/// Where the issue is, as a link to GitHub where there is one.
+/// The issue's repository and number, as a link to GitHub if its address is known.
 pub fn issue_link(sandbox: &Sandbox) -> Markup {
-    // What is not https is not linked: an address may be of a scheme that runs something.
+    // Only https is linked: other schemes, such as javascript, could run code.
     let url = sandbox.issue_url.as_deref().filter(|url| url.starts_with("https://"));
     let Some(repository) = &sandbox.repository else { return html! {} };
     let place = html! {

@@ -1,5 +1,5 @@
-// Keeps the page current: when the event stream tells of a change, the same page is asked for again
-// and only the parts that differ are exchanged. Nothing here makes HTML out of data.
+// Keeps the page current: after a change in the event stream it loads the same page again and
+// replaces the parts that differ. It never builds HTML from data.
 "use strict";
 
 (() => {
@@ -14,7 +14,7 @@
     if (at.textContent !== word) at.textContent = word;
   };
 
-  // As the server says it: one unit, rounded down.
+  // As on the server: one unit, rounded down.
   const ago = (ms) => {
     const secs = Math.max(0, Math.floor(ms / 1000));
     if (secs < 5) return "now";
@@ -33,8 +33,8 @@
     }
   };
 
-  // Two parts are the same when they differ in nothing but how long ago something was, and in what
-  // a person opened or chose.
+  // Two parts are equal if they differ only in relative times and in what a person opened or
+  // selected.
   const shape = (part) => {
     const copy = part.cloneNode(true);
     copy.classList.remove("changed");
@@ -49,7 +49,7 @@
 
   const FOCUSABLE = "a[href], button, input:not([type=hidden]), select, textarea, summary";
 
-  // Where the focus is: which part, and which of its things.
+  // The focused part, and the focused element in it.
   const focusIn = (region) => {
     const active = document.activeElement;
     const part = region.contains(active) ? active.closest("[data-key]") : null;
@@ -66,7 +66,7 @@
     (all[was.index] || all[0])?.focus({ preventScroll: true });
   };
 
-  // What a person opened stays open where it is exchanged.
+  // Details that a person opened stay open in a replaced part.
   const keepOpen = (before, part) => {
     const all = (of) => [...(of.matches("details") ? [of] : []), ...of.querySelectorAll("details")];
     const now = all(part);
@@ -82,7 +82,7 @@
     for (const part of fresh.querySelectorAll("[data-key]")) {
       const before = kept.get(part.dataset.key);
       if (before && shape(before) === shape(part)) {
-        // Moved elements begin their animation again.
+        // Moved elements would restart their animation.
         before.classList.remove("changed");
         part.replaceWith(before);
       } else {
@@ -128,7 +128,7 @@
       failing = true;
     } finally {
       asking = false;
-      // A page that takes long to exchange is exchanged less often: the tab stays responsive.
+      // A page that is slow to replace is updated less often, so that the tab stays responsive.
       pause = Math.max(250, 4 * (performance.now() - began));
       show();
       if (again) {
@@ -138,19 +138,18 @@
     }
   };
 
-  // Many changes at once are one look.
+  // Changes in quick succession cause one update.
   let due = 0;
   const soon = () => {
     if (!due) due = setTimeout(() => { due = 0; refresh(); }, pause);
   };
 
-  // The stream. While nobody looks at the tab it is given up, since a browser has only a few
-  // connections for one server.
+  // The stream. A hidden tab closes it, since browsers have few connections to one server.
   let events = null;
   let connected = false;
   let cursor = main.dataset.cursor;
   const show = () => {
-    const since = "Last looked " + new Date(lastGood).toLocaleTimeString();
+    const since = "Last updated " + new Date(lastGood).toLocaleTimeString();
     if (connected && !failing) say("on", "Live", "Changes are shown as they happen");
     else if (failing) say("off", "Not live", since + "; trying again");
     else say("off", "Reconnecting", since);
@@ -187,7 +186,7 @@
       connected = false;
       show();
       if (stream.readyState === EventSource.CLOSED) {
-        // Refused for good, perhaps because the session ended: the page says so.
+        // Refused permanently, perhaps because the session ended: the page shows that.
         events = null;
         cursor = "";
         setTimeout(() => { if (!events && !document.hidden) { refresh(); follow(); } }, 2000);
@@ -207,7 +206,7 @@
   });
   if (!document.hidden) follow();
 
-  // What no event tells of, and a stream that died without a word: look now and then.
+  // Some content causes no events, and a stream can die silently: update now and then.
   const every = 1000 * Number(main.dataset.poll || 30);
   setInterval(() => { if (!document.hidden) soon(); }, every);
   setInterval(() => { if (failing && !document.hidden) soon(); }, 2000);
@@ -215,12 +214,12 @@
   tick();
   setInterval(tick, 5000);
 
-  // A choice is a question at once.
+  // A selection submits its form.
   document.addEventListener("change", (event) => {
     if (event.target.matches("select[data-submit]")) event.target.form.requestSubmit();
   });
 
-  // Empty fields do not belong into an address.
+  // Empty fields are left out of the address.
   document.addEventListener("submit", (event) => {
     if (event.target.method === "get") {
       for (const field of event.target.elements) if (!field.value) field.disabled = true;
@@ -230,7 +229,7 @@
     for (const field of document.querySelectorAll("form[method=get] :disabled")) field.disabled = false;
   });
 
-  // Copies what stands beside the button.
+  // Copies the value beside the button.
   document.addEventListener("click", async (event) => {
     const button = event.target.closest("[data-copy]");
     if (!button) return;

@@ -1,4 +1,4 @@
-//! What commands in a sandbox wrote earlier, and what they write now; also of a deleted one.
+//! The log of a sandbox, live or deleted: the output of its commands, followed as it grows.
 
 use actix_web::{HttpResponse, get, web};
 use bytes::Bytes;
@@ -12,19 +12,19 @@ use crate::http::api::sandboxes::load;
 use crate::http::ending::Ending;
 use crate::http::shared::sandbox_ref;
 use crate::http::sse::HEARTBEAT;
-use crate::logs::{Entry, Follower, Stream};
+use crate::logs::{Follower, LogEntry, LogStream};
 
 use super::ansi::Painter;
 use super::console::{self, END, NOTHING, OUTPUT_LEN_MAX, mark_error};
 use super::error::PageError;
-use super::shell::{Frame, Section};
+use super::shell::{Frame, PageSection};
 use super::text::shown;
 use super::visitor::Visitor;
 
-/// Lines from earlier that are shown.
+/// Older lines that are shown first.
 const TAIL_LEN: usize = 2_000;
 
-/// The log of a sandbox, in a frame that follows it.
+/// Shows the log of a sandbox in a frame.
 #[get("/sandboxes/{id}/logs")]
 pub async fn show(
     shared: web::Data<Shared>,
@@ -33,16 +33,16 @@ pub async fn show(
 ) -> Result<HttpResponse, PageError> {
     let sandbox = load(&shared, &visitor.caller.account, &sandbox_ref(&id)).await?;
     let title = format!("Logs of {}", sandbox.name);
-    let frame = Frame::begin(&shared, &visitor, Section::Sandboxes, title).await;
+    let frame = Frame::begin(&shared, &visitor, PageSection::Sandboxes, title).await;
     let base = format!("/sandboxes/{}", sandbox.id);
     Ok(super::html(&frame.render(&html! {
         p .back { a href=(base) { "← " (shown(&sandbox.name)) } }
-        div .head { h1 { "Logs" } p .soft { "What commands wrote, the newest last; it goes on by itself." } }
-        iframe .console .tall src={ (base) "/logs/output" } title="What commands wrote" {}
+        div .head { h1 { "Logs" } p .soft { "The output of commands, newest last. New lines appear automatically." } }
+        iframe .console .tall src={ (base) "/logs/output" } title="Output of commands" {}
     })))
 }
 
-/// What the frame shows.
+/// Streams the page inside the frame.
 #[get("/sandboxes/{id}/logs/output")]
 pub async fn stream_output(
     shared: web::Data<Shared>,
@@ -68,17 +68,17 @@ pub async fn stream_output(
     Ok(console::answer(stream::once(async { Ok(Bytes::from(begun)) }).chain(rest)))
 }
 
-/// How many of the last lines are shown at first: as much as leaves room for what comes.
-fn newest(tail: &[Entry]) -> usize {
+/// How many of the newest lines are shown first, so that there is room for new ones.
+fn newest(tail: &[LogEntry]) -> usize {
     let mut len = 0;
-    let fits = |entry: &&Entry| {
+    let fits = |entry: &&LogEntry| {
         len += entry.text.len();
         len <= OUTPUT_LEN_MAX / 4
     };
     tail.iter().rev().take_while(fits).count()
 }
 
-/// A log that is being shown.
+/// A log that is followed.
 struct FollowedLog {
     follower: Follower,
     shown: PaintedLog,
@@ -86,20 +86,20 @@ struct FollowedLog {
 }
 
 impl FollowedLog {
-    /// What is sent next, and what follows, where something does.
+    /// The next piece of the page; without a log the page ends.
     async fn next(mut self) -> (String, Option<Self>) {
         let end = |why: &str| (format!("</pre>{}{END}", html! { p .cut { (why) } }.0), None);
         let silent_until = Instant::now() + HEARTBEAT;
         loop {
             if let Some(ended) = self.ending.has_come().await {
-                return end(ended.told());
+                return end(ended.message());
             }
             if self.shown.len > OUTPUT_LEN_MAX {
-                return end("That is a lot; load the page again for what is newest.");
+                return end("The page is full; load it again to see the newest lines.");
             }
             let mut follower = self.follower;
             let Ok((entries, back)) = read(move || Ok((follower.read()?, follower))).await else {
-                return end("The log cannot be read now.");
+                return end("Cannot read the log; load the page again.");
             };
             self.follower = back;
             if !entries.is_empty() {
@@ -107,8 +107,8 @@ impl FollowedLog {
             }
             tokio::select! {
                 biased;
-                ended = self.ending.come() => return end(ended.told()),
-                goes_on = self.follower.changed() => if !goes_on { return end("That is all.") },
+                ended = self.ending.come() => return end(ended.message()),
+                goes_on = self.follower.changed() => if !goes_on { return end("End of the log.") },
                 () = sleep_until(silent_until) => return (NOTHING.to_owned(), Some(self)),
             }
         }
@@ -120,14 +120,13 @@ impl FollowedLog {
 struct PaintedLog {
     stdout: Painter,
     stderr: Painter,
-    /// How much of what came was shown, in bytes.
+    /// Bytes that were shown after the first lines.
     len: usize,
 }
 
 impl PaintedLog {
-    /// What is shown at first. Painted it may be many times as long, and counts for nothing, so that
-    /// what comes has the same room behind every log.
-    fn begin(tail: &[Entry]) -> (String, Self) {
+    /// The first lines. They do not count towards the limit, since their HTML can be much longer.
+    fn begin(tail: &[LogEntry]) -> (String, Self) {
         let mut shown = Self::default();
         let begun = match tail {
             [] => "<span class=\"cut\">No command has run yet.</span>\n".to_owned(),
@@ -136,8 +135,8 @@ impl PaintedLog {
         (begun, Self { len: 0, ..shown })
     }
 
-    /// Never empty, which would end the page.
-    fn paint(&mut self, entries: &[Entry]) -> String {
+    /// Never returns an empty text, which would end the page.
+    fn paint(&mut self, entries: &[LogEntry]) -> String {
         let mut text: String = entries.iter().map(|entry| self.line(entry)).collect();
         if text.is_empty() {
             text.push_str(NOTHING);
@@ -146,19 +145,19 @@ impl PaintedLog {
         text
     }
 
-    fn line(&mut self, entry: &Entry) -> String {
+    fn line(&mut self, entry: &LogEntry) -> String {
         let end = if entry.is_partial { "" } else { "\n" };
         let line = format!("{}{end}", entry.text);
-        let told = shown(&entry.text);
+        let text = shown(&entry.text);
         match entry.stream {
-            Stream::Stdout => self.stdout.paint(line.as_bytes()),
-            Stream::Stderr => mark_error(self.stderr.paint(line.as_bytes())),
-            Stream::Command => {
-                // Colours that a command left behind are not the next one's.
+            LogStream::Stdout => self.stdout.paint(line.as_bytes()),
+            LogStream::Stderr => mark_error(self.stderr.paint(line.as_bytes())),
+            LogStream::Command => {
+                // The colours of one command must not reach the next one.
                 (self.stdout, self.stderr) = (Painter::default(), Painter::default());
-                html! { span .cut { (entry.at) } " " span .bo { "$ " (told) } "\n" }.0
+                html! { span .cut { (entry.at) } " " span .bo { "$ " (text) } "\n" }.0
             }
-            Stream::Exit | Stream::Note => html! { span .cut { (told) } "\n" }.0,
+            LogStream::Exit | LogStream::Note => html! { span .cut { (text) } "\n" }.0,
         }
     }
 }
@@ -168,8 +167,8 @@ mod tests {
     use super::*;
     use crate::types::Timestamp;
 
-    fn entry(stream: Stream, text: &str) -> Entry {
-        Entry {
+    fn entry(stream: LogStream, text: &str) -> LogEntry {
+        LogEntry {
             n: 1,
             at: Timestamp::from_unix_ms(0),
             exec: "r".into(),
@@ -182,10 +181,10 @@ mod tests {
     #[test]
     fn a_long_log_is_shown_from_where_it_leaves_room_for_what_comes() {
         let line = "x".repeat(OUTPUT_LEN_MAX / 10);
-        let log = vec![entry(Stream::Stdout, &line); 10];
+        let log = vec![entry(LogStream::Stdout, &line); 10];
         assert_eq!((newest(&log), newest(&log[..1]), newest(&[])), (2, 1, 0));
         let painted_long = "<".repeat(1_000);
-        let (begun, shown) = PaintedLog::begin(&[entry(Stream::Stdout, &painted_long)]);
+        let (begun, shown) = PaintedLog::begin(&[entry(LogStream::Stdout, &painted_long)]);
         assert!(begun.len() > 2_000 && shown.len == 0, "{}", begun.len());
     }
 
@@ -193,12 +192,12 @@ mod tests {
     fn what_commands_wrote_is_shown_in_its_colours_and_does_nothing() {
         let mut log = PaintedLog::default();
         let html = log.paint(&[
-            entry(Stream::Command, "sh -c <b>"),
-            entry(Stream::Stdout, "\u{1b}[31mred<img src=x>"),
-            entry(Stream::Stderr, "\u{1b}]52;c;x\u{7}err"),
-            entry(Stream::Exit, "exit code 0"),
-            entry(Stream::Command, "next"),
-            entry(Stream::Stdout, "plain"),
+            entry(LogStream::Command, "sh -c <b>"),
+            entry(LogStream::Stdout, "\u{1b}[31mred<img src=x>"),
+            entry(LogStream::Stderr, "\u{1b}]52;c;x\u{7}err"),
+            entry(LogStream::Exit, "exit code 0"),
+            entry(LogStream::Command, "next"),
+            entry(LogStream::Stdout, "plain"),
         ]);
         assert!(html.contains("$ sh -c &lt;b&gt;</span>\n<span class=\"f1\">red&lt;img src=x&gt;"));
         assert!(

@@ -1,5 +1,5 @@
-//! The overview: how many sandboxes there were, how long creates took, what came of deliveries; counted
-//! from the store, so that a restart changes nothing.
+//! The overview: sandboxes over time, durations of creates, results of deliveries. All is counted
+//! from the store, so a restart changes nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,13 +18,13 @@ use crate::types::{AccountName, Phase, Timestamp};
 
 use super::chart::{Chart, Kind, Series, draw};
 use super::error::PageError;
-use super::shell::{Frame, Section};
+use super::shell::{Frame, PageSection};
 use super::visitor::Visitor;
 
-/// Reading everything again is not free, so the page looks less often, in seconds.
+/// Seconds between updates of the page: counting is expensive, so they are rare.
 const POLL_SECS: u32 = 30;
 
-/// How far back it looks.
+/// The period that the charts show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Back {
     Hour,
@@ -51,7 +51,7 @@ impl Back {
         }
     }
 
-    /// How many spans, and how long each is.
+    /// The number of spans, and the length of one.
     const fn spans(self) -> (usize, Duration) {
         match self {
             Self::Hour => (60, Duration::from_secs(60)),
@@ -83,7 +83,7 @@ pub async fn show(
             .ok_or_else(|| ApiError::field("back", "must be hour, day or week"))?,
     };
     query.finish()?;
-    let frame = Frame::begin(&shared, &visitor, Section::Overview, "Overview").await;
+    let frame = Frame::begin(&shared, &visitor, PageSection::Overview, "Overview").await;
     let frame = frame.polled(POLL_SECS);
     let account = visitor.caller.account.clone();
     let server = system::look(&shared, &account).await?;
@@ -91,7 +91,7 @@ pub async fn show(
     Ok(super::html(&frame.render(&render(&server, &activity, back))))
 }
 
-/// Counts on a thread that may take its time.
+/// Counts on a blocking thread.
 async fn read(
     shared: &Shared,
     account: AccountName,
@@ -99,7 +99,8 @@ async fn read(
 ) -> Result<Activity, ApiError> {
     let (reports, here) = (Arc::clone(&shared.edge.reports), Handle::current());
     let count = move || here.block_on(reports.activity(&account, ask));
-    let ended = |_| StoreError::Failed("the report was given up: the server ends".into());
+    let ended =
+        |_| StoreError::Failed("the report was aborted: the server is shutting down".into());
     Ok(tokio::task::spawn_blocking(count).await.map_err(ended)??)
 }
 
@@ -111,13 +112,13 @@ fn render(server: &SystemBody, activity: &Activity, back: Back) -> Markup {
             p .soft { "Version " (server.version) ", up for " (if up == "now" { "a moment" } else { &up }) }
         }
         section #live data-live aria-label="Overview" {
-            nav .tabs aria-label="How far back" {
+            nav .tabs aria-label="Period" {
                 @for one in Back::ALL {
                     a href={ "/overview?back=" (one.as_str()) } data-key={ "back-" (one.as_str()) }
                         aria-current=[(one == back).then_some("page")] { (one.as_str()) }
                 }
             }
-            @if activity.is_cut { p .notice .mild data-key="cut" { "There was more than is counted here: the left ends are too low." } }
+            @if activity.is_cut { p .notice .mild data-key="cut" { "The history was too long to count completely: the left ends of the charts are too low." } }
             div .stack {
                 (sandboxes(activity, back))
                 (creates(activity, back))
@@ -185,7 +186,7 @@ fn creates(activity: &Activity, back: Back) -> Markup {
             seconds(half),
             seconds(most)
         ),
-        (_, _) => format!("No create went well since {}.", back.begins()),
+        (_, _) => format!("No create succeeded since {}.", back.begins()),
     };
     let series = [series("half within", "p50", 500), series("99 in 100 within", "p99", 990)];
     html! {
@@ -230,7 +231,7 @@ fn deliveries(activity: &Activity, back: Back) -> Markup {
     }
 }
 
-/// How many were in each phase at the end of each span: from now backward, since now is known.
+/// The number of sandboxes in each phase at the end of each span, counted back from now.
 fn phases_over_time(activity: &Activity) -> Vec<[u64; Phase::ALL.len()]> {
     let mut counts = [0_i64; Phase::ALL.len()];
     for (phase, count) in &activity.now {
@@ -238,7 +239,7 @@ fn phases_over_time(activity: &Activity) -> Vec<[u64; Phase::ALL.len()]> {
     }
     let mut over_time = Vec::with_capacity(activity.spans.len());
     for span in activity.spans.iter().rev() {
-        // What the record cannot explain (history that was pruned) is never shown as less than none.
+        // Pruned history can make counts negative; they are shown as zero.
         over_time.push(counts.map(|count| u64::try_from(count).unwrap_or(0)));
         for (count, gain) in counts.iter_mut().zip(span.gains) {
             *count -= gain;
@@ -248,7 +249,7 @@ fn phases_over_time(activity: &Activity) -> Vec<[u64; Phase::ALL.len()]> {
     over_time
 }
 
-/// The value in seconds that so many in a thousand do not exceed.
+/// The quantile in seconds of sorted durations.
 fn quantile(sorted: &[Duration], permille: usize) -> Option<f64> {
     let index = (sorted.len() * permille).div_ceil(1000).checked_sub(1)?;
     sorted.get(index).map(Duration::as_secs_f64)

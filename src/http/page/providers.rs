@@ -1,4 +1,4 @@
-//! Providers: how each is, whether calls go to it, who it says it is, and what it enforces.
+//! Providers: the health, breaker, identity and isolation of each.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use crate::sandbox::{Capability, Capacity, Descriptor, Enforcement, Health, Uniq
 use crate::types::{ProviderName, Template, Timestamp};
 
 use super::error::PageError;
-use super::shell::{Frame, Section};
+use super::shell::{Frame, PageSection};
 use super::text::shown;
 use super::time::{ago, since};
 use super::visitor::Visitor;
 
-/// Health causes no event, so the page looks by itself, in seconds.
+/// Seconds between updates of the page: changes of health cause no event.
 const POLL_SECS: u32 = 5;
 
 /// The providers.
 #[get("/providers")]
 pub async fn show(shared: web::Data<Shared>, visitor: Visitor) -> Result<HttpResponse, PageError> {
-    let frame = Frame::begin(&shared, &visitor, Section::Providers, "Providers").await;
+    let frame = Frame::begin(&shared, &visitor, PageSection::Providers, "Providers").await;
     let frame = frame.polled(POLL_SECS);
     let engine = &shared.edge.engine;
     let health = shared.provider_health().await;
@@ -63,7 +63,7 @@ pub async fn show(shared: web::Data<Shared>, visitor: Visitor) -> Result<HttpRes
     })))
 }
 
-/// What is shown of one.
+/// What the page shows of one provider.
 struct ProviderView {
     name: ProviderName,
     health: Health,
@@ -73,11 +73,11 @@ struct ProviderView {
     sweeps: Option<ProviderSweeps>,
     live: u64,
     templates: Vec<String>,
-    /// What its sandboxes reach.
+    /// What its sandboxes can reach.
     network: String,
 }
 
-/// What a provider's sandboxes reach: one word, or what each template says.
+/// What a provider's sandboxes can reach: one word, or one for each template.
 fn network<'a>(descriptor: &Descriptor, templates: impl Iterator<Item = &'a Template>) -> String {
     if let [only] = descriptor.networks.as_slice() {
         return only.to_string();
@@ -111,24 +111,24 @@ fn card(view: &ProviderView, now: Timestamp) -> Markup {
                 (fact("Breaker", breaker_words(breaker, now)))
                 (fact("Identity", match &health.identity {
                     Some(identity) => html! { code { (shown(identity)) } },
-                    None => html! { span .soft { "could not be asked" } },
+                    None => html! { span .soft { "unknown" } },
                 }))
                 (fact("Uniqueness", uniqueness_words(*uniqueness)))
-                (fact("Settles", html! { "within " (late_effect_window.as_secs()) " s of a deadline" }))
+                (fact("Late effects", html! { "end within " (late_effect_window.as_secs()) " s of a deadline" }))
                 (fact("Capacity", html! { (live) @if *live == 1 { " live sandbox" } @else { " live sandboxes" } }))
                 @if let Some(disk) = capacity.disk {
                     (fact("Disk", html! {
-                        (disk.free >> 20) " MB free; nothing is made or started below " (disk.kept_free >> 20)
+                        (disk.free >> 20) " MB free; no sandbox is created or started below " (disk.kept_free >> 20)
                     }))
                 }
                 (fact("Offers", html! { (capability_words(capabilities)) }))
                 (fact("Templates", html! {
-                    @if templates.is_empty() { span .soft { "none uses it" } }
+                    @if templates.is_empty() { span .soft { "none" } }
                     @else { (shown(&templates.join(", "))) }
                 }))
                 @if let Some(sweeps) = sweeps { (fact("Last sweep", sweep_words(sweeps, now))) }
                 @if *dies_with_server {
-                    (fact("At a restart", html! { "its sandboxes stop, and keep their workspace" }))
+                    (fact("At a restart", html! { "its sandboxes stop and keep their workspace" }))
                 }
             }
             h3 { "Isolation" }
@@ -163,13 +163,13 @@ pub(super) const fn how_it_holds(how: Enforcement) -> &'static str {
 fn breaker_words(breaker: &BreakerView, now: Timestamp) -> Markup {
     html! {
         @match breaker.state {
-            BreakerState::Closed => "closed: calls go to it",
+            BreakerState::Closed => "closed: the provider is called",
             BreakerState::Open => {
-                "open: nothing is asked of it"
+                "open: the provider is not called"
                 @if let Some(at) = breaker.since { ", since " (ago(now.since(at))) }
                 @if let Some(at) = breaker.next_try_at { ", next try in " (at.since(now).as_secs()) " s" }
             }
-            BreakerState::HalfOpen => "half open: it is being asked how it is",
+            BreakerState::HalfOpen => "half open: one call tests the provider",
         }
     }
 }
@@ -177,8 +177,8 @@ fn breaker_words(breaker: &BreakerView, now: Timestamp) -> Markup {
 fn uniqueness_words(uniqueness: Uniqueness) -> Markup {
     html! {
         @match uniqueness {
-            Uniqueness::EnforcedNames => "it refuses a second object of one name",
-            Uniqueness::None => "names are not enforced: an unanswered create is looked for, not repeated",
+            Uniqueness::EnforcedNames => "the provider refuses a second object with the same name",
+            Uniqueness::None => "names are not unique: an unanswered create is looked up, not repeated",
         }
     }
 }
@@ -186,11 +186,11 @@ fn uniqueness_words(uniqueness: Uniqueness) -> Markup {
 fn sweep_words(sweeps: &ProviderSweeps, now: Timestamp) -> Markup {
     html! {
         @match sweeps.last_at {
-            Some(at) => { (since(at, now)) ": " (sweeps.records) " on record, " (sweeps.objects) " there" }
+            Some(at) => { (since(at, now)) ": " (sweeps.records) " records, " (sweeps.objects) " objects" }
             None => span .soft { "not yet" },
         }
         @if sweeps.held_back > 0 { ", " (sweeps.held_back) " held back" }
-        @if sweeps.not_made > 0 { ", " (sweeps.not_made) " could not look" }
+        @if sweeps.not_made > 0 { ", " (sweeps.not_made) " failed" }
     }
 }
 

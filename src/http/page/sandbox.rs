@@ -1,4 +1,4 @@
-//! One sandbox: what it is and why, what happened to it, and what can be done about it.
+//! One sandbox: its facts, its timeline, and the actions on it.
 
 mod actions;
 mod facts;
@@ -22,17 +22,17 @@ use super::error::PageError;
 use super::exec;
 use super::form;
 use super::list::issue_link;
-use super::shell::{Frame, LiveScope, Section};
+use super::shell::{Frame, LiveScope, PageSection};
 use super::text::shown;
 use super::time::since;
 use super::visitor::Visitor;
 
 pub use actions::Action;
 
-/// Steps of a timeline on one page.
+/// Timeline entries on one page.
 const STEPS_MAX: usize = 50;
 
-/// One sandbox, also a deleted one.
+/// Shows one sandbox, live or deleted.
 #[get("/sandboxes/{id}")]
 pub async fn show(
     shared: web::Data<Shared>,
@@ -48,10 +48,10 @@ pub async fn show(
     let sandbox = load(&shared, account, &sandbox_ref(&id)).await?;
     let watch =
         LiveScope::One { sandbox: sandbox.id.to_string(), issue: sandbox.issue_id.to_string() };
-    let frame = Frame::begin(&shared, &visitor, Section::Sandboxes, sandbox.name.clone())
+    let frame = Frame::begin(&shared, &visitor, PageSection::Sandboxes, sandbox.name.clone())
         .await
         .watching(watch);
-    // Read again behind the frame's cursor, so that no change falls in between.
+    // Read again after the frame's cursor was taken, so that no change is missed.
     let sandbox = load(&shared, account, &SandboxRef::Id(sandbox.id)).await?;
     let store = &shared.edge.store;
     let ask = PageAsk { limit: STEPS_MAX, cursor };
@@ -72,7 +72,7 @@ pub async fn show(
     Ok(super::html(&frame.render(&render(&view, &frame))))
 }
 
-/// Does what a form asks for, and shows the sandbox again.
+/// Carries out the action of a form and shows the sandbox again.
 #[post("/sandboxes/{id}/{action}")]
 pub async fn command(
     shared: web::Data<Shared>,
@@ -109,12 +109,12 @@ fn covering(holds: &[Hold], sandbox: &Sandbox) -> Vec<Hold> {
 struct View {
     now: Timestamp,
     sandbox: Sandbox,
-    /// The newest sandbox of the same issue, where this one is not it.
+    /// The newest sandbox of the same issue, unless it is this one.
     successor: Option<Sandbox>,
     holds: Vec<Hold>,
     endpoints: Vec<EndpointState>,
     limits: SandboxLimits,
-    /// What the visitor just did.
+    /// The action that the visitor just carried out.
     done: Option<Action>,
     timeline: Page<TimelineEntry>,
     is_first_page: bool,
@@ -156,7 +156,7 @@ fn head(sandbox: &Sandbox, now: Timestamp) -> Markup {
             p .now {
                 span .mark aria-hidden="true" {}
                 strong .phase { (phase) }
-                // A failure is told below, with what to do.
+                // A failure is shown below, with what to do.
                 @if sandbox.failure.is_none() { span .why { bdi { (shown(&sandbox.reason)) } } }
                 (since(at, now))
             }
@@ -164,7 +164,7 @@ fn head(sandbox: &Sandbox, now: Timestamp) -> Markup {
     }
 }
 
-/// What a person should know before doing anything.
+/// Notices: the last action, the failure, holds, a successor.
 fn notices(view: &View) -> Markup {
     let View { sandbox, successor, holds, done, .. } = view;
     html! {
@@ -182,7 +182,7 @@ fn notices(view: &View) -> Markup {
             p .notice .mild data-key={ "hold-" (hold.scope.kind()) } {
                 (shown(&hold.scope.to_string())) " is held by " (shown(&hold.by))
                 @if !hold.reason.is_empty() { ": " bdi { (shown(&hold.reason)) } }
-                ". Nothing is made, started or resumed until it is "
+                ". No sandbox is created, started or resumed until it is "
                 a href="/holds" { "released" } "."
             }
         }
@@ -200,61 +200,57 @@ fn upper_step(step: &str) -> String {
     chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
-/// What a person does about a failure.
+/// What to do about a failure.
 const fn what_to_do(code: FailureCode, phase: Option<Phase>) -> &'static str {
     if matches!(phase, Some(Phase::Deleting)) {
-        return "It is tried again by itself until the provider confirms that it is gone. Force the \
-                delete only where the provider will never answer: what it still has is then removed \
-                by the sweeps.";
+        return "The delete is retried until the provider confirms it. Force it only if the provider \
+                will never answer: sweeps then remove the orphaned object.";
     }
     match code {
         FailureCode::ProviderUnavailable => {
-            "Look at the page “Providers”; retry once its provider can be reached."
+            "See the page “Providers”; retry when the provider can be reached."
         }
         FailureCode::ProviderRefused => {
-            "Retrying changes nothing before the cause does: its provider said no. Change the \
-             template or the provider's limits, then retry."
-        }
-        FailureCode::ProviderBroken => {
-            "Retry it. If it fails again, look into the provider's own log."
+            "The provider refused the call. Change the template or the provider's limits, then \
+             retry."
         }
         FailureCode::ProviderExhausted => {
             "Make room at the provider, or raise its quota, then retry."
         }
+        FailureCode::ProviderBroken => "Retry it. If it fails again, check the provider's log.",
         FailureCode::NameTaken => {
-            "Somebody else's object has its name at the provider. Rename or remove that one, then \
+            "A foreign object has this name at the provider. Rename or remove that object, then \
              retry."
         }
         FailureCode::ObjectLost => {
-            "Its object is gone from the provider, and its workspace with it. Retry makes a new \
-             one; delete ends it."
+            "The provider lost the object and its workspace. Retry creates a new one; delete \
+             removes the sandbox."
         }
         FailureCode::ProviderUnknown => {
-            "The configuration no longer has its provider. Configure it again and restart, or \
+            "The provider is no longer configured. Configure it again and restart the server, or \
              delete the sandbox."
         }
         FailureCode::KilledOutside => {
-            "Something outside stopped it. Retry brings it up again with its workspace."
+            "Something outside of issuebox stopped it. Retry starts it again with its workspace."
         }
         FailureCode::DuplicateObject => {
-            "The provider has two objects for this issue. The page “Drift” shows both: keep one."
+            "The provider has two objects for this issue. Remove one on the page “Drift”."
         }
         FailureCode::DeadlineExceeded => {
-            "It took longer than allowed. Retry it, or raise the step's timeout in the \
-             configuration."
+            "The step timed out. Retry it, or raise its timeout in the configuration."
         }
     }
 }
 
-/// What is done inside of it: commands and files.
+/// Commands and files.
 fn work(sandbox: &Sandbox, frame: &Frame) -> Markup {
     html! {
         @if sandbox.phase.is_some() {
             (exec::card(sandbox, frame))
         } @else {
             p .note {
-                "What was in it is gone; its history stays, and for some time "
-                a href={ "/sandboxes/" (sandbox.id) "/logs" } { "what its commands wrote" } "."
+                "Its workspace is deleted. Its timeline is kept, and for some time "
+                a href={ "/sandboxes/" (sandbox.id) "/logs" } { "the output of its commands" } "."
             }
         }
     }

@@ -17,13 +17,13 @@ use crate::http::sessions::{SESSION_COOKIE, SESSION_LIFETIME};
 use super::form::{self, FORM_TOKEN, is_local_path};
 use super::{error, respond, shell};
 
-/// The log-in, why the last one failed, and where it leads to.
+/// The log-in form; `failed` says why the last attempt failed, `next` is shown after the log-in.
 pub fn log_in_page(failed: Option<&str>, next: &str) -> Markup {
     let main = html! {
         form .login .card method="post" action="/login" {
             h1 { "Log in" }
-            p .lead { "With the server's admin token, or with a link from " code { "issuebox login" } ". The token is in the data directory, in the file "
-                code { "admin-token" } ", unless the configuration says otherwise." }
+            p .lead { "Use the server's admin token, or a link from " code { "issuebox login" } ". The token is in the file "
+                code { "admin-token" } " in the data directory, unless the configuration sets another one." }
             @if let Some(why) = failed {
                 p #why .wrong role="alert" { (why) }
             }
@@ -39,13 +39,13 @@ pub fn log_in_page(failed: Option<&str>, next: &str) -> Markup {
     shell::bare("Log in", &main)
 }
 
-/// Asks whoever follows a link whether to log in: looking at a page must not use the link up, since
-/// chats and mail programs look at what is linked.
+/// Asks to confirm a log-in link. Opening the page must not use the link up, because chats and mail
+/// programs open links for a preview.
 fn link_page(key: &str) -> Markup {
     let main = html! {
         form .login .card method="post" action="/login" {
             h1 { "Log in" }
-            p .lead { "This link logs you in, once." }
+            p .lead { "This link logs you in once." }
             input type="hidden" name="key" value=(key);
             button .primary type="submit" autofocus { "Log in" }
         }
@@ -53,7 +53,7 @@ fn link_page(key: &str) -> Markup {
     shell::bare("Log in", &main)
 }
 
-/// The log-in, or what a log-in link leads to.
+/// Shows the log-in form, or the confirmation of a log-in link.
 #[utoipa::path(
     operation_id = "showLogin", tag = "page",
     params(("key" = Option<String>, Query, description = "Of a log-in link")),
@@ -68,7 +68,7 @@ pub async fn login_page(request: HttpRequest) -> Result<HttpResponse, ApiError> 
     let key = query.text("key")?;
     query.finish()?;
     let mut page = super::html(&key.map_or_else(|| log_in_page(None, "/"), |key| link_page(&key)));
-    // Or what the page loads would tell a proxy's log the key as the address it was loaded from.
+    // Otherwise requests for assets would send the key to a proxy's log as their referrer.
     let policy = HeaderValue::from_static("strict-origin");
     page.headers_mut().insert(header::REFERRER_POLICY, policy);
     Ok(page)
@@ -80,10 +80,14 @@ pub async fn login_page(request: HttpRequest) -> Result<HttpResponse, ApiError> 
     request_body(content = String, content_type = "application/x-www-form-urlencoded"),
     responses(
         (status = 303, description = "to the page, with the session's cookie"),
-        (status = 401, description = "the token or link is wrong", body = String, content_type = "text/html"),
-        (status = 403, description = "the form was sent from another origin", body = String, content_type = "text/html"),
-        (status = 429, description = "too many wrong tokens from this address", body = String, content_type = "text/html"),
-        (status = 503, description = "the session cannot be stored", body = String, content_type = "text/html"),
+        (status = 401, description = "the token or link is wrong",
+         body = String, content_type = "text/html"),
+        (status = 403, description = "the form was sent from another origin",
+         body = String, content_type = "text/html"),
+        (status = 429, description = "too many wrong tokens from this address",
+         body = String, content_type = "text/html"),
+        (status = 503, description = "the session cannot be stored",
+         body = String, content_type = "text/html"),
         only::InvalidRequest,
     )
 )]
@@ -105,9 +109,9 @@ pub async fn login(
     if let Err(refused) = checked {
         let why = match refused.code() {
             Code::Unauthorized if key.is_some() => {
-                "The link was used already, or its time is over. Ask for another one with: issuebox login"
+                "The link was already used or has expired. Create another one with: issuebox login"
             }
-            Code::Unauthorized => "That is not the admin token.",
+            Code::Unauthorized => "This is not the admin token.",
             _ => refused.message(),
         };
         return Ok(respond(error::begin(&refused), &log_in_page(Some(why), &next)));

@@ -1,7 +1,7 @@
-//! What is around every page: the head, the bar at the top, the navigation, what needs attention.
+//! The frame of every page: head, top bar, navigation, problems.
 //!
-//! What the script keeps current are the *regions*: elements with an id and `data-live`. It asks
-//! for the same page again and exchanges them part by part (`data-key`).
+//! The script keeps *regions* current: elements with an id and `data-live`. It loads the same page
+//! again and replaces their parts (`data-key`).
 
 use maud::{DOCTYPE, Markup, html};
 
@@ -14,7 +14,7 @@ use super::visitor::Visitor;
 
 /// The sections of the page, in the order of the navigation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Section {
+pub enum PageSection {
     Sandboxes,
     Deliveries,
     Providers,
@@ -23,7 +23,7 @@ pub enum Section {
     Overview,
 }
 
-impl Section {
+impl PageSection {
     const ALL: [Self; 6] = [
         Self::Sandboxes,
         Self::Deliveries,
@@ -55,7 +55,7 @@ impl Section {
         }
     }
 
-    /// How many there are of what is on it, where that is worth a look.
+    /// The number beside its name, unless it is zero.
     fn badge(self, attention: &Attention) -> Option<u64> {
         let count = match self {
             Self::Sandboxes => attention.survey.total,
@@ -67,7 +67,7 @@ impl Section {
         (count > 0).then_some(count)
     }
 
-    /// Whether what is counted is a trouble.
+    /// Whether its number counts problems.
     const fn is_trouble(self) -> bool {
         match self {
             Self::Drift | Self::Holds | Self::Providers => true,
@@ -76,12 +76,12 @@ impl Section {
     }
 }
 
-/// What keeps a page current.
+/// The changes that update a page.
 #[derive(Clone, Debug)]
 pub enum LiveScope {
-    /// Every change of a sandbox.
+    /// Changes of all sandboxes.
     All,
-    /// The changes of one sandbox, by its id, and those of its successors, by its issue's.
+    /// Changes of one sandbox, and of its successors with the same issue.
     One {
         /// The sandbox.
         sandbox: String,
@@ -90,10 +90,10 @@ pub enum LiveScope {
     },
 }
 
-/// What is around one page.
+/// The frame of one page.
 pub struct Frame {
     title: String,
-    section: Option<Section>,
+    section: Option<PageSection>,
     form_token: String,
     event_cursor: String,
     watch: LiveScope,
@@ -104,12 +104,12 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// The frame of a page that is about to be read: everything on it is at least as new as where
-    /// its events go on.
+    /// Begins the frame. It takes the event cursor before the page is read, so that no change is
+    /// missed.
     pub async fn begin(
         shared: &Shared,
         visitor: &Visitor,
-        section: impl Into<Option<Section>>,
+        section: impl Into<Option<PageSection>>,
         title: impl Into<String>,
     ) -> Self {
         let events = &shared.edge.feed.events;
@@ -127,36 +127,36 @@ impl Frame {
         }
     }
 
-    /// Only these changes concern it.
+    /// Sets the changes that update it.
     pub fn watching(mut self, watch: LiveScope) -> Self {
         self.watch = watch;
         self
     }
 
-    /// It shows something that no event tells of, so it is looked at again this often.
+    /// Updates it this often, since some of its content causes no events.
     pub fn polled(mut self, secs: u32) -> Self {
         self.poll_secs = Some(secs);
         self
     }
 
-    /// It is left as it is until somebody loads it again.
+    /// Never updates it.
     pub fn still(mut self) -> Self {
         self.is_still = true;
         self
     }
 
-    /// It is the page that people open first: it names what needs attention.
+    /// It is the front page: it lists the problems.
     pub fn first(mut self) -> Self {
         self.is_first = true;
         self
     }
 
-    /// What needs attention.
+    /// The problems.
     pub fn attention(&self) -> &Attention {
         &self.attention
     }
 
-    /// The hidden field that every form that changes something must have.
+    /// The hidden field that every form with a change needs.
     pub fn token(&self) -> Markup {
         token_field(&self.form_token)
     }
@@ -168,7 +168,7 @@ impl Frame {
             LiveScope::One { sandbox, issue } => (Some(sandbox.as_str()), Some(issue.as_str())),
         };
         let bar = html! {
-            span #status .status role="status" title="Whether this page keeps itself current" {
+            span #status .status role="status" title="Whether this page updates itself" {
                 span .beacon aria-hidden="true" {} span .word { "Not live" }
             }
             form method="post" action="/logout" {
@@ -184,7 +184,7 @@ impl Frame {
                 @else { (attention::hint(&self.attention)) }
                 (main)
                 noscript {
-                    p .note { "Without its script this page does not update itself: load it again." }
+                    p .note { "Without JavaScript this page does not update itself: load it again." }
                 }
             }
             (help())
@@ -198,10 +198,10 @@ pub fn token_field(form_token: &str) -> Markup {
     html! { input type="hidden" name=(FORM_TOKEN) value=(form_token); }
 }
 
-fn navigation(section: Option<Section>, attention: &Attention) -> Markup {
+fn navigation(section: Option<PageSection>, attention: &Attention) -> Markup {
     html! {
         nav #nav .nav aria-label="Sections" data-live {
-            @for one in Section::ALL {
+            @for one in PageSection::ALL {
                 @let current = (section == Some(one)).then_some("page");
                 a href=(one.path()) aria-current=[current] data-key={ "nav-" (one.word()) } {
                     (one.word())
@@ -214,7 +214,7 @@ fn navigation(section: Option<Section>, attention: &Attention) -> Markup {
     }
 }
 
-/// What the keys do; opened by `?`.
+/// The keyboard help, opened by `?`.
 fn help() -> Markup {
     html! {
         dialog #help aria-labelledby="help-title" {

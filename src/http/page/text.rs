@@ -1,14 +1,14 @@
-//! Text of others on a page: what could act in it is written out, and what is too long is cut.
+//! Untrusted text on a page: control characters are written out, and long texts are cut.
 
 use std::borrow::Cow;
 
 use crate::types::inert;
 
-/// Characters of one text that are shown. GitHub's titles have 256 at most; a sender need not keep to
-/// that, and a page must not become as large as a sender likes.
+/// Longest text that is shown, in characters. GitHub's titles have at most 256, but senders can
+/// ignore that limit.
 const SHOWN_LEN_MAX: usize = 600;
 
-/// The text as it is shown.
+/// The text in its shown form.
 pub fn shown(text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(SHOWN_LEN_MAX) {
         None => inert(text),

@@ -1,4 +1,4 @@
-//! How long ago something was, in a word or two. The script says the same in the same words.
+//! How long ago something happened, in one unit. The script uses the same words.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub fn ago(span: Duration) -> String {
     }
 }
 
-/// A time as how long ago it was, with the time itself to be hovered over.
+/// How long ago a time was, with the time as a tooltip.
 pub fn since(at: Timestamp, now: Timestamp) -> Markup {
     html! { time datetime=(at) title=(at) { (ago(now.since(at))) } }
 }

@@ -1,5 +1,5 @@
-//! Who looks at a page: a person with a session. Whoever has none is shown the log-in, and comes
-//! to the page that was asked for afterwards.
+//! The visitor of a page: a person with a session. Without a session the log-in form is shown, and
+//! the requested page after the log-in.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use super::form::place_of;
 pub struct Visitor {
     /// The session.
     pub session: SessionKey,
-    /// The same person as the cause of what they change.
+    /// The visitor as the caller of the engine.
     pub caller: Caller,
 }
 
@@ -39,10 +39,10 @@ impl FromRequest for Visitor {
 
 async fn find(request: &HttpRequest) -> Result<Visitor, PageError> {
     let Some(shared) = request.app_data::<web::Data<Shared>>() else {
-        return Err(ApiError::new(Code::ShuttingDown, "the server is not up").into());
+        return Err(ApiError::new(Code::ShuttingDown, "the server is not ready").into());
     };
     let Some(session) = session(shared, request).await? else {
-        // A form that was sent without a session is lost: the page that it stands on is shown.
+        // A form that was sent without a session is lost: the front page is shown.
         let is_page = *request.method() == Method::GET;
         let next = if is_page { place_of(request) } else { "/".to_owned() };
         return Err(PageError::LogIn { is_welcome: is_page && next == "/", next });

@@ -10,7 +10,7 @@ use super::creating::is_ours;
 use super::transition::{LOOK_TIMEOUT, Transition};
 
 impl Transition<'_> {
-    /// Takes a provider's answer; one of any other attempt than the latest, or where none is in
+    /// Takes a provider's answer; one of any other attempt than the latest, or if none is in
     /// flight, changes nothing.
     pub fn answered(&mut self, answer: CallAnswer) {
         let is_current =
@@ -52,6 +52,11 @@ impl Transition<'_> {
         if let (Some(until), Some(record)) = (may_stop, state.record_mut()) {
             self.may_stop(record, until);
         }
+        self.answered_in(state, answer.result);
+    }
+
+    /// Continues in the phase whose call was answered.
+    fn answered_in(&mut self, state: IssueState, result: Result<Done, CallError>) {
         match state {
             IssueState::Creating {
                 record,
@@ -59,9 +64,9 @@ impl Transition<'_> {
                 step: Step::Asked { verb, tries_left, .. },
                 giving_up,
             } => match giving_up {
-                None => self.creating_answered(record, goal, verb, tries_left, answer.result),
+                None => self.creating_answered(record, goal, verb, tries_left, result),
                 Some(failure) => {
-                    self.giving_up_answered(record, goal, tries_left, failure, answer.result);
+                    self.giving_up_answered(record, goal, tries_left, failure, result);
                 }
             },
             IssueState::Starting {
@@ -69,7 +74,7 @@ impl Transition<'_> {
                 external_id,
                 goal,
                 step: Step::Asked { tries_left, .. },
-            } => self.starting_answered(record, external_id, goal, tries_left, answer.result),
+            } => self.starting_answered(record, external_id, goal, tries_left, result),
             IssueState::Stopping {
                 record,
                 external_id,
@@ -78,7 +83,7 @@ impl Transition<'_> {
                 step: Step::Asked { tries_left, .. },
             } => {
                 let stopping = Stopping { record, external_id, by, goal, tries_left };
-                self.stopping_answered(stopping, answer.result);
+                self.stopping_answered(stopping, result);
             }
             IssueState::Deleting {
                 record,
@@ -89,7 +94,7 @@ impl Transition<'_> {
             } => {
                 let deleting =
                     super::deleting::Deleting { record, external_id, tries_left, failure, next };
-                self.deleting_answered(deleting, verb, answer.result);
+                self.deleting_answered(deleting, verb, result);
             }
             // Nothing is in flight in these; the check above let none of them through.
             state @ (IssueState::Absent
@@ -125,7 +130,7 @@ impl Transition<'_> {
             NextTry::TryAgain(tries_left) => {
                 let step = self.wait(Verb::Start, rules, tries_left, Some(&trouble));
                 self.keep(IssueState::Starting { record, external_id, goal, step });
-                self.tell_try(ProviderStep::Start, &trouble);
+                self.record_try(ProviderStep::Start, &trouble);
             }
             NextTry::Lost(failure) => self.fail(Phase::Starting, record, None, goal, failure),
             NextTry::GiveUp(failure) => {
@@ -159,7 +164,7 @@ impl Transition<'_> {
             NextTry::TryAgain(tries_left) => {
                 let step = self.wait(Verb::Stop, rules, tries_left, Some(&trouble));
                 self.keep(IssueState::Stopping { record, external_id, by, goal, step });
-                self.tell_try(ProviderStep::Stop, &trouble);
+                self.record_try(ProviderStep::Stop, &trouble);
             }
             NextTry::Lost(failure) => self.fail(Phase::Stopping, record, None, goal, failure),
             NextTry::GiveUp(failure) => {
@@ -168,10 +173,10 @@ impl Transition<'_> {
         }
     }
 
-    /// Tells of a try that failed and is followed by another.
-    pub fn tell_try(&mut self, step: ProviderStep, trouble: &CallError) {
+    /// Records a failed try that another one follows.
+    pub fn record_try(&mut self, step: ProviderStep, trouble: &CallError) {
         let message = self.failure_of(step, trouble).message;
-        self.tell(format!("{step} is tried again: {message}"));
+        self.record_entry(format!("{step} is tried again: {message}"));
     }
 
     /// Past the phase's deadline the try that just ended was the last.
@@ -183,7 +188,7 @@ impl Transition<'_> {
     fn after_trouble(&self, step: ProviderStep, trouble: &CallError, tries_left: u32) -> NextTry {
         let tries_left = tries_left.saturating_sub(1);
         match trouble {
-            // The object with our external id is gone, or somebody else's now: ours is lost.
+            // The object with our external id is gone, or another one has its id: ours is lost.
             CallError::Absent | CallError::Present(_) => {
                 NextTry::Lost(self.failure_of(step, &CallError::Absent))
             }
@@ -218,18 +223,18 @@ enum NextTry {
 
 /// An answer that does not fit its call: the provider is not understood.
 pub(super) fn unexpected() -> CallError {
-    CallError::Broken("its answer does not fit what it was asked".to_owned())
+    CallError::Broken("its answer does not match the call".to_owned())
 }
 
 /// Why a sandbox is stopped, in words.
 pub(super) const fn stopped_reason(by: StoppedBy) -> &'static str {
     match by {
-        StoppedBy::Person => "stopped, as a caller asked",
-        StoppedBy::Issue => "stopped, as the issue asked",
+        StoppedBy::Person => "stopped by a caller",
+        StoppedBy::Issue => "stopped by an event of the issue",
         StoppedBy::Restart => "server_restarted: its provider's sandboxes end with the server",
         StoppedBy::Provider => "found stopped at the provider",
-        StoppedBy::Idle => "stopped: nothing was done in it for long",
-        StoppedBy::Limit => "stopped: it had used up what its template allows",
-        StoppedBy::Host => "stopped: its provider had ended it",
+        StoppedBy::Idle => "stopped: idle for too long",
+        StoppedBy::Limit => "stopped: it reached a limit of its template",
+        StoppedBy::Host => "stopped: its provider ended it",
     }
 }

@@ -78,10 +78,16 @@ impl Transition<'_> {
         };
         match found.state {
             ObjectState::Running => {
-                self.up(Phase::Creating, record, found.external_id, goal, "adopted: it was up");
+                self.up(
+                    Phase::Creating,
+                    record,
+                    found.external_id,
+                    goal,
+                    "adopted: the provider had it running",
+                );
             }
             ObjectState::Stopped => {
-                let reason = "adopted: it was there and stopped".to_owned();
+                let reason = "adopted: the provider had it stopped".to_owned();
                 self.start(creating, record, found.external_id, goal, reason);
             }
             ObjectState::Partial if self.provider_rules(&record).names_enforced => {
@@ -89,7 +95,7 @@ impl Transition<'_> {
                 match tries_left.checked_sub(1) {
                     Some(tries_left) => self.creating_create(record, goal, tries_left),
                     None => {
-                        let half = CallError::Broken("it stays half made".to_owned());
+                        let half = CallError::Broken("the object stays incomplete".to_owned());
                         let failure = self.failure_of(ProviderStep::Create, &half);
                         self.give_up(record, goal, failure);
                     }
@@ -156,7 +162,7 @@ impl Transition<'_> {
     }
 
     /// Asks for the removal of an object of this home; for one that is being removed already it
-    /// asks again later, since whoever began may not be there to end it.
+    /// asks again later, since the process that began it may be gone.
     fn remove_or_wait(
         &mut self,
         record: &mut Record,
@@ -189,7 +195,7 @@ impl Transition<'_> {
         let next = if on(Bug::AskAgainWithoutLook) { Verb::Create } else { Verb::Look };
         let step = self.wait(next, self.context.rules.create, tries_left, Some(&trouble));
         self.keep(IssueState::Creating { record, goal, step, giving_up: None });
-        self.tell_try(asked, &trouble);
+        self.record_try(asked, &trouble);
     }
 
     /// The tries are used up: remove what they may have left, then say *failed*.

@@ -47,7 +47,7 @@ impl Transition<'_> {
         record.deadline = self.deadline_of(phase, record);
     }
 
-    /// The deadline has passed while a call waited for its time: ask one last time, and where that
+    /// The deadline has passed while a call waited for its time: ask one last time, and if that
     /// was the last, end the phase.
     pub fn overdue(&mut self) {
         match self.take_state() {
@@ -56,7 +56,7 @@ impl Transition<'_> {
                 match giving_up {
                     // What was found out since the deadline is all there will be.
                     Some(failure) if is_last => {
-                        let message = "it was not found out in time".to_owned();
+                        let message = "its outcome was not known in time".to_owned();
                         let trouble = CallError::Unavailable { message, retry_after: None };
                         self.leftovers_unclear(record, goal, 0, failure, &trouble);
                     }
@@ -91,7 +91,7 @@ impl Transition<'_> {
                     failure.or_else(|| Some(self.too_slow(ProviderStep::Delete, &record)));
                 let message = failure.as_ref().map(|failure| failure.message.clone());
                 self.keep(IssueState::Deleting { record, external_id, step, failure, next });
-                self.tell(message.unwrap_or_default());
+                self.record_entry(message.unwrap_or_default());
             }
             state @ (IssueState::Absent
             | IssueState::Running { .. }
@@ -104,14 +104,14 @@ impl Transition<'_> {
     pub fn too_slow(&self, step: ProviderStep, record: &Record) -> Failure {
         let since = record.phase_since;
         let left = match step {
-            ProviderStep::Delete => "it is tried on; force=true gives the record up",
-            ProviderStep::Look | ProviderStep::Create => "something of it may be at the provider",
-            ProviderStep::Start | ProviderStep::Stop => "its object may still be up",
+            ProviderStep::Delete => "it is still retried; force=true deletes the record",
+            ProviderStep::Look | ProviderStep::Create => "the provider may have created something",
+            ProviderStep::Start | ProviderStep::Stop => "its object may still be running",
         };
         Failure {
             code: FailureCode::DeadlineExceeded,
             step,
-            message: format!("{step} has not come to an end since {since}; {left}"),
+            message: format!("{step} has not finished since {since}; {left}"),
             retryable: true,
         }
     }

@@ -23,7 +23,7 @@ pub(super) struct Deleting {
 }
 
 impl Transition<'_> {
-    /// Asks for the removal of what is known, or looks where nothing is.
+    /// Asks for the removal of what is known, or looks if nothing is.
     pub fn ask_removal(&mut self, record: &mut Record, external_id: Option<&ExternalId>) -> Step {
         let verb = match external_id {
             Some(id) => Verb::Delete { external_id: id.clone(), expected: record.id.clone() },
@@ -69,7 +69,7 @@ impl Transition<'_> {
                 self.deleting_look(deleting);
             }
             // Where a create's outcome was ever unknown, a second object may have landed behind this
-            // one: then only a look tells.
+            // one: then only a look can say it.
             (Verb::Delete { expected, .. }, Err(CallError::Absent | CallError::Present(_)))
                 if *expected == deleting.record.id && deleting.record.may_land_until.is_none() =>
             {
@@ -129,8 +129,8 @@ impl Transition<'_> {
         };
         self.keep(IssueState::Deleting { record, external_id, step, failure, next });
         if let Some(until) = waits_for_create {
-            self.tell(format!(
-                "the provider has nothing; a create whose outcome is unknown may still come until \
+            self.record_entry(format!(
+                "the provider has nothing yet; a create with an unknown outcome may still take effect until \
                  {until}"
             ));
         }
@@ -162,7 +162,7 @@ impl Transition<'_> {
         self.keep(IssueState::Deleting { record, external_id, step, failure, next });
         // Once for each kind of trouble: it is tried for ever.
         if is_news {
-            self.tell_try(verb.step(), trouble);
+            self.record_try(verb.step(), trouble);
         }
     }
 }

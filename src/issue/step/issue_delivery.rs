@@ -1,5 +1,5 @@
-//! What GitHub's deliveries lead to. What the payload says decides, not the order of arrival: each
-//! fact has a watermark, and older news never overwrites newer knowledge of that fact.
+//! What GitHub's deliveries lead to. The payload's times decide, not the order of arrival: each fact
+//! has a watermark, and older news never overwrites newer data of that fact.
 
 use crate::issue::commit::{DeliveryResult, Reply};
 use crate::issue::event::{Command, DeliveryEffect, IssueDelivery, News, TriggerKind};
@@ -35,15 +35,15 @@ impl Transition<'_> {
             DeliveryEffect::Trigger(kind) => self.trigger(kind, issue_delivery.news.as_of),
             DeliveryEffect::Stop(why) => self.stop_by_issue(why, &issue_delivery),
             DeliveryEffect::Delete if from_left => {
-                ignored("it was transferred away from there, and lives on")
+                ignored("the issue was transferred, not deleted; its sandbox stays")
             }
             DeliveryEffect::Delete => {
                 self.issue.facts.deleted = true;
                 self.delete("the issue was deleted on GitHub");
                 applied("the issue is deleted; its sandbox goes with it")
             }
-            DeliveryEffect::Update if learned => applied("what is known of the issue was updated"),
-            DeliveryEffect::Update => ignored("it says nothing newer than what is known"),
+            DeliveryEffect::Update if learned => applied("the issue's data was updated"),
+            DeliveryEffect::Update => ignored("it has no newer data about the issue"),
             DeliveryEffect::Activity if self.issue.state.record().is_some() => {
                 applied("counts as activity")
             }
@@ -55,6 +55,7 @@ impl Transition<'_> {
         self.follow_open(&facts_before);
         if result.applied {
             self.touch();
+            self.instruction = issue_delivery.instruction;
         }
         if place_elsewhere {
             result.reason.push_str("; its repository and number belong to another issue here");
@@ -65,7 +66,7 @@ impl Transition<'_> {
     /// A transfer: the issue has left one repository, and may be back in one that it had left.
     fn follow_transfer(&mut self, issue_delivery: &IssueDelivery) {
         let Some(formerly) = &issue_delivery.formerly else { return };
-        // It was not deleted over there, whatever was told of that: it went away.
+        // A delivery may have called it deleted over there: it was transferred.
         self.issue.facts.deleted = false;
         // It is known to be there as of later: that was an older transfer, and it came back.
         let facts = &self.issue.facts;
@@ -81,8 +82,8 @@ impl Transition<'_> {
         }
     }
 
-    /// Another home, which gives way to this one, is the same issue: what is newer of what it knows
-    /// counts here as if it had been told here. So does that it had been asked for a running sandbox.
+    /// Another home, which gives way to this one, is the same issue: its newer facts count here. If
+    /// a running sandbox was asked for there, it is asked for here.
     pub fn learned(&mut self, other: &Facts, asked_for: Option<Timestamp>, cause: &Cause) {
         self.cause = cause.to_string();
         let before = self.issue.facts.clone();
@@ -179,7 +180,7 @@ impl Transition<'_> {
         self.grant_or_wait(kind.describe())
     }
 
-    /// Wants a running sandbox; where a hold or a quota forbids it now, the wish stays.
+    /// Wants a running sandbox. If a hold or a quota forbids it now, the start is pending.
     fn grant_or_wait(&mut self, why: &str) -> DeliveryResult {
         if let Some(denial) = self.denial_to_begin() {
             let reason = format!("{why}; it waits: {}", denial.reason);
@@ -190,7 +191,7 @@ impl Transition<'_> {
         applied(format!("{why}: {reason}"))
     }
 
-    /// Counts a comment's command; false where it was counted before.
+    /// Counts a comment's command; false if it was counted before.
     fn count(&mut self, comment: u64) -> bool {
         let counted = &mut self.issue.facts.counted_comments;
         if counted.contains(&comment) {
@@ -203,7 +204,7 @@ impl Transition<'_> {
         true
     }
 
-    /// A comment commands the sandbox: the table of commands, told in words.
+    /// A comment commands the sandbox; the result is put in words.
     fn commented(&mut self, command: Command) -> DeliveryResult {
         let why = "a comment asked for it";
         let Some(phase) = self.issue.state.phase() else {
@@ -250,7 +251,7 @@ impl Transition<'_> {
         match (says(before), says(&self.issue.facts)) {
             (Some(false), Some(true)) => self.issue.delete_due = None,
             (Some(true), Some(false)) => {
-                // Also where nothing is there but a wish that waits.
+                // Also if there is only a pending start.
                 self.want_stopped(StoppedBy::Issue, "the issue was closed");
                 self.delete_after_close();
             }
@@ -271,7 +272,7 @@ impl Transition<'_> {
             _ => false,
         };
         if newer_says_otherwise {
-            return ignored("newer knowledge says otherwise");
+            return ignored("newer data about the issue contradicts it");
         }
         self.want_stopped(StoppedBy::Issue, why);
         if issue_delivery.action == "closed" {
@@ -290,7 +291,7 @@ impl Transition<'_> {
     }
 }
 
-/// Of two who know a fact, the newer counts.
+/// Of two versions of a fact, the newer counts.
 fn newer<T: Clone>(known: &mut Option<Dated<T>>, other: &Option<Dated<T>>) {
     let is_newer = |other: &Dated<T>| known.as_ref().is_none_or(|known| known.as_of < other.as_of);
     if other.as_ref().is_some_and(is_newer) {

@@ -7,7 +7,7 @@ use crate::types::{OnLimit, Phase, SandboxId, Timestamp};
 
 use super::transition::Transition;
 
-/// When something of an issue's life over time is due, by these rules; `None` where nothing is.
+/// When something of an issue's life over time is due, by these rules; `None` if nothing is.
 pub fn life_due(issue: &Issue, rules: &Rules) -> Option<Timestamp> {
     let record = issue.state.record()?;
     if issue.state.phase() == Some(Phase::Deleting) {
@@ -42,7 +42,7 @@ impl Transition<'_> {
             return;
         }
         if passed(rules.ttl.map(|ttl| created_at.after(ttl))) {
-            return self.delete("its time to live is over");
+            return self.delete("its time to live has expired");
         }
         if passed(self.issue.delete_due) {
             return self.delete("its issue was closed some time ago");
@@ -55,13 +55,14 @@ impl Transition<'_> {
                 }
                 return;
             }
-            self.want_stopped(StoppedBy::Idle, "nothing was done in it for long");
+            self.want_stopped(StoppedBy::Idle, "idle for too long");
         }
     }
 
-    /// A limit struck: it is told, and the sandbox goes on or is stopped, as its template says, unless
-    /// its provider has ended it already. It can strike before the answer is there that it runs, and
-    /// be heard of only when it does no longer; and one that is being stopped for it has had that told.
+    /// A limit was hit: it is recorded, and the sandbox goes on or is stopped, as its template says,
+    /// unless its provider has ended it already. That can happen before the answer that it runs has
+    /// come, and be known only when it no longer runs. If it is being stopped for a limit already,
+    /// that is recorded.
     pub fn limit_struck(&mut self, sandbox: &SandboxId, reason: &str, ended: bool) {
         let on_limit = match self.issue.state.record() {
             Some(record) if record.id == *sandbox => record.template.on_limit,
@@ -72,14 +73,14 @@ impl Transition<'_> {
             | IssueState::Creating { goal: Goal::Running, .. }
             | IssueState::Starting { goal: Goal::Running, .. } => match on_limit {
                 _ if ended => self.want_stopped(StoppedBy::Host, reason),
-                OnLimit::Kill => self.tell(reason.to_owned()),
+                OnLimit::Kill => self.record_entry(reason.to_owned()),
                 OnLimit::Stop => self.want_stopped(StoppedBy::Limit, reason),
             },
             IssueState::Creating { goal: Goal::Stopped(by), .. }
             | IssueState::Starting { goal: Goal::Stopped(by), .. }
             | IssueState::Stopping { by, .. }
             | IssueState::Stopped { by, .. } => {
-                let is_told = match by {
+                let is_recorded = match by {
                     StoppedBy::Limit => true,
                     StoppedBy::Host => ended,
                     StoppedBy::Person
@@ -88,19 +89,19 @@ impl Transition<'_> {
                     | StoppedBy::Provider
                     | StoppedBy::Idle => false,
                 };
-                if !is_told {
-                    self.tell(reason.to_owned());
+                if !is_recorded {
+                    self.record_entry(reason.to_owned());
                 }
             }
             IssueState::Failed { .. } | IssueState::Deleting { .. } => {
-                self.tell(reason.to_owned());
+                self.record_entry(reason.to_owned());
             }
             IssueState::Absent => {}
         }
     }
 
     /// The issue was closed: its sandbox is deleted after the grace period, unless the issue is
-    /// reopened or somebody asks for the sandbox before.
+    /// reopened or a caller asks for the sandbox before.
     pub fn delete_after_close(&mut self) {
         if self.issue.state.record().is_some() && self.issue.state.phase() != Some(Phase::Deleting)
         {

@@ -1,16 +1,16 @@
-//! What a sweep saw at the provider: it observes, this decides. And what people decide where no
-//! rule can.
+//! What a sweep observed at the provider leads to, and what people decide when no rule can.
 //!
-//! A sight counts only where nothing was asked of the provider since the sweep read the state (see
-//! [`Observation`]); while a call is under way its answer is nearer to the truth.
+//! An observation counts only if the provider was not called since the sweep read the state (see
+//! [`Observation`]). While a call is under way, its answer is newer.
 
 use std::time::Duration;
 
-use crate::issue::commit::{Cleanup, CleanupAction, CommandRefusal, Reply};
+use crate::issue::commit::{CommandRefusal, Reply};
 use crate::issue::event::{
     AdoptAsk, FAST_ORPHAN_MAX, Observation, ObservedObject, Owner, QUARANTINE, SweptObject,
 };
 use crate::issue::state::{Goal, IssueState, Record, StoppedBy};
+use crate::issue::{Cleanup, CleanupAction, Effect};
 use crate::sabotage::{Bug, on};
 use crate::types::{
     Attempt, Cause, ExternalId, Failure, FailureCode, Mode, ObjectState, Phase, ProviderName,
@@ -23,7 +23,7 @@ use super::transition::Transition;
 const SEEN_WITHIN: Duration = Duration::from_secs(300);
 
 impl Transition<'_> {
-    /// Takes a sight of this home's objects.
+    /// Takes an observation of this home's objects.
     pub fn observed(&mut self, observation: &Observation) {
         self.cause = Cause::Service("sweep").to_string();
         let now = (self.issue.generation, self.attempt(), self.issue.state.phase());
@@ -132,7 +132,7 @@ impl Transition<'_> {
         owner.mode == Mode::Fast && owner.generation == self.issue.generation.next()
     }
 
-    /// Puts away the first object that no record needs; the next sweep comes to the next one.
+    /// Cleans up the first orphan; the next sweep comes to the next one.
     fn clean_up_orphans(&mut self, observation: &Observation) {
         let own = self.issue.state.record().map(|record| &record.id);
         let now = self.now();
@@ -140,8 +140,7 @@ impl Transition<'_> {
             let owner = swept.seen.owner.as_ref().filter(|owner| Some(&owner.sandbox) != own)?;
             let seen_for = now.since(swept.first_seen_at);
             let state = &swept.seen.state;
-            // Also one that is being destroyed is removed: whoever began that may not be there to end
-            // it.
+            // Also one that is being destroyed: the process that began that may be gone.
             let action = if swept.known_deleted {
                 Some(CleanupAction::Remove)
             } else if self.is_fast_orphan(owner) {
@@ -153,7 +152,7 @@ impl Transition<'_> {
             };
             Some(cleanup(&observation.provider, &swept.seen, owner, action?))
         });
-        self.cleanup = found;
+        self.effects.extend(found);
     }
 
     /// A person decided that an object is this home's sandbox.
@@ -231,7 +230,7 @@ impl Transition<'_> {
         match object {
             Some(seen) if !is_own(&seen) => match &seen.owner {
                 Some(owner) => {
-                    self.cleanup = Some(cleanup(provider, &seen, owner, CleanupAction::Remove));
+                    self.effects.push(cleanup(provider, &seen, owner, CleanupAction::Remove));
                 }
                 None => self.reply = Reply::Refused(CommandRefusal::ObservationOutdated),
             },
@@ -245,9 +244,8 @@ impl Transition<'_> {
 
     fn lost(&mut self) {
         let message =
-            "the provider no longer has it, and it was not us who removed it; retry looks \
-                       for it once more and makes it anew where it is not there, without its \
-                       workspace"
+            "the provider no longer has the object, and issuebox did not remove it; retry looks \
+             once more and creates it again, without its workspace, if it is gone"
                 .to_owned();
         let failure = Failure {
             code: FailureCode::ObjectLost,
@@ -288,20 +286,20 @@ fn cleanup(
     seen: &ObservedObject,
     owner: &Owner,
     action: CleanupAction,
-) -> Cleanup {
-    Cleanup {
+) -> Effect {
+    Effect::CleanUp(Cleanup {
         provider: provider.clone(),
         external_id: seen.external_id.clone(),
         expected: owner.sandbox.clone(),
         action,
-    }
+    })
 }
 
 fn killed() -> Failure {
     Failure {
         code: FailureCode::KilledOutside,
         step: ProviderStep::Look,
-        message: "it is down, and it was not us who stopped it; retry brings it up again"
+        message: "the object is stopped, and issuebox did not stop it; retry starts it again"
             .to_owned(),
         retryable: true,
     }

@@ -37,7 +37,7 @@ impl Transition<'_> {
         };
         let why = "a caller asked for it";
         let (outcome, reason) = self.want_running(ask.template, ask.mode, why);
-        // Somebody wants it although its issue may be closed.
+        // A caller wants it although its issue may be closed.
         self.issue.delete_due = None;
         self.touch();
         self.reply = Reply::Ensured { outcome, reason, mismatch };
@@ -59,25 +59,25 @@ impl Transition<'_> {
         }
     }
 
-    /// What forbids to fulfil a wish for a running sandbox now, where that would make or start one.
+    /// What forbids a running sandbox now, if that would create or start one.
     pub fn denial_to_begin(&self) -> Option<&Denial> {
         let would_begin =
             matches!(self.issue.state, IssueState::Absent | IssueState::Stopped { .. });
         self.context.denial.as_ref().filter(|_| would_begin)
     }
 
-    /// Keeps a wish that something forbids now, to be granted once nothing does.
+    /// Keeps a start request that is denied now, to be granted later.
     pub fn pending_start(&mut self, why: &str, template: Option<Template>) {
         let Some(denial) = &self.context.denial else { return };
         if self.issue.pending_start.is_none() {
             let reason = format!("it waits: {}", denial.reason);
             let (since, why) = (self.now(), why.to_owned());
             self.issue.pending_start = Some(PendingStart { since, why, template });
-            self.tell(reason);
+            self.record_entry(reason);
         }
     }
 
-    /// Nothing may forbid the wish that waits any more: fulfil it.
+    /// The pending start may no longer be denied: grant it.
     pub fn granted(&mut self) {
         self.cause = Cause::Service("scheduler").to_string();
         if self.denial_to_begin().is_some() {
@@ -92,8 +92,8 @@ impl Transition<'_> {
         }
     }
 
-    /// Sets the wish to *running* by the table of *ensure*, and says what that came to. Whoever
-    /// calls this has seen to it that nothing forbids it.
+    /// Sets the desired state to *running* by the table of *ensure*, and says what that came to. The
+    /// caller has checked that nothing forbids it.
     pub fn want_running(
         &mut self,
         template: Option<Template>,
@@ -230,11 +230,11 @@ impl Transition<'_> {
             self.issue.may_land_until = self.issue.may_land_until.max(record.may_land_until);
         }
         self.issue.pending_start = None;
-        let reason = "given up by force: the provider has not confirmed that it is gone";
+        let reason = "deleted by force: the provider has not confirmed that the object is gone";
         self.end(from, record, external_id, reason.to_owned());
     }
 
-    /// Sets the wish to *stopped*.
+    /// Sets the desired state to *stopped*.
     pub fn want_stopped(&mut self, by: StoppedBy, why: &str) {
         self.issue.pending_start = None;
         let wanted = self.issue.state.wanted();
@@ -273,12 +273,12 @@ impl Transition<'_> {
         self.record_pending_start(wanted, why);
     }
 
-    /// A wish that changed without a step of its own is told all the same: the step that it leads
-    /// to comes later, and would not say whose wish it was.
+    /// A changed desired state without a step of its own is recorded, too: the step that it leads
+    /// to comes later, and would not say who asked for it.
     fn record_pending_start(&mut self, before: Wanted, why: &str) {
         let now = self.issue.state.wanted();
         if now != before {
-            self.tell(format!("wanted {now} from now on: {why}"));
+            self.record_entry(format!("desired state: {now} ({why})"));
         }
     }
 
@@ -356,7 +356,7 @@ impl Transition<'_> {
                 let next = None;
                 self.keep(IssueState::Deleting { record, external_id, step, failure, next });
                 if withdrawn {
-                    self.tell(format!("the next one is not made any more: {why}"));
+                    self.record_entry(format!("the next sandbox is no longer created: {why}"));
                 }
                 return;
             }
@@ -383,7 +383,7 @@ impl Transition<'_> {
         self.enter(from, state, reason);
     }
 
-    /// Somebody works in a certain sandbox, or is about to.
+    /// A caller works in a certain sandbox, or is about to.
     pub fn worked(&mut self, sandbox: &SandboxId, start: bool, cause: &Cause) {
         self.cause = cause.to_string();
         if self.issue.state.record().map(|record| &record.id) != Some(sandbox) {

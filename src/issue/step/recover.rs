@@ -1,4 +1,4 @@
-//! What time and restarts lead to: waits that are over, and calls whose answer nobody has.
+//! What time and restarts lead to: waits that are over, and calls whose answer was lost.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const TURN_PAUSE: Duration = Duration::from_secs(1);
 const ROOM_PAUSE: Duration = Duration::from_secs(5);
 
 impl Transition<'_> {
-    /// The due time may have come: make the call that waited, or look where an answer is overdue
+    /// The due time may have come: make the call that waited, or look if an answer is overdue
     /// and the executor no longer holds the call.
     pub fn due(&mut self, in_flight: Option<Attempt>, busy: bool) {
         self.cause = Cause::Service("scheduler").to_string();
@@ -34,7 +34,7 @@ impl Transition<'_> {
     }
 
     /// The actor was built from the store: a call that the executor does not hold has been
-    /// answered to nobody, or was never made.
+    /// answered to an actor that is gone, or was never made.
     pub fn activated(&mut self, in_flight: Option<Attempt>, after_restart: bool) {
         self.cause = Cause::Service(if after_restart { "startup" } else { "engine" }).to_string();
         if after_restart
@@ -87,7 +87,7 @@ impl Transition<'_> {
             self.extend_deadline(phase, record);
         }
         if let (NotAsked::Unreachable { message, .. }, Some(record)) = (why, state.record_mut()) {
-            // Why it is where it is; not told on the timeline each time.
+            // The reason of the state; not on the timeline each time.
             record.reason.clone_from(message);
         }
         if let Some(step) = state.step_mut()
@@ -117,7 +117,7 @@ impl Transition<'_> {
         self.keep(state);
         // Once for each cause: it may be tried many times.
         if is_news {
-            self.tell(reason);
+            self.record_entry(reason);
         }
     }
 

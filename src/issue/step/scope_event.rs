@@ -10,22 +10,22 @@ use crate::types::{Alias, Cause, DeliveryId, HomeId};
 use super::transition::Transition;
 
 impl Transition<'_> {
-    /// GitHub told something of the issue's repository or installation.
+    /// A delivery about the issue's repository or installation.
     pub fn scope_event(&mut self, news: ScopeEvent, delivery: &DeliveryId) {
         self.cause = Cause::Delivery(delivery.clone()).to_string();
         let (applied, reason) = match news {
             ScopeEvent::Renamed { repository, formerly: _, as_of } => {
                 let facts = &mut self.issue.facts;
                 if facts.placed_as_of.is_some_and(|known| known > as_of) {
-                    (false, "its place is known as of later".to_owned())
+                    (false, "newer data about its repository is known".to_owned())
                 } else {
                     facts.placed_as_of = Some(as_of);
                     facts.repository = Some(repository.clone());
-                    // GitHub's word: whoever had the name before has it no more.
+                    // GitHub says so: no other home keeps the name.
                     if let Some(number) = facts.number {
                         self.taken_over.push(Alias::Numbered(repository.clone(), number));
                     }
-                    (true, format!("its repository is {repository} now"))
+                    (true, format!("its repository is now {repository}"))
                 }
             }
             ScopeEvent::Stop(why) => {
@@ -48,7 +48,7 @@ impl Transition<'_> {
                 // As of the same time: whatever GitHub says next of the label is newer.
                 Some(Dated { value: value @ true, .. }) => {
                     *value = false;
-                    (true, "it does not carry the trigger label any more".to_owned())
+                    (true, "it no longer carries the trigger label".to_owned())
                 }
                 Some(_) | None => (false, "it did not carry the trigger label".to_owned()),
             },
@@ -66,7 +66,7 @@ impl Transition<'_> {
         self.names_go_to = Some(into);
         self.issue.pending_start = None;
         if !on(Bug::MergeKeepsBoth) {
-            self.delete("it is the same issue as one that has an older sandbox");
+            self.delete("the issue has an older sandbox, under another name");
         }
         self.reply = Reply::Merged { wanted };
     }

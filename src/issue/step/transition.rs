@@ -3,9 +3,10 @@
 use std::mem;
 use std::time::Duration;
 
-use crate::issue::commit::{Cleanup, Commit, ProviderCall, Reply};
+use crate::issue::commit::{Commit, ProviderCall, Reply};
 use crate::issue::event::{CallError, NotAsked, ProviderRules, StepContext, StepRules};
 use crate::issue::state::{Goal, Issue, IssueState, Record, Step, StoppedBy, Verb};
+use crate::issue::{Effect, Instruction};
 use crate::types::{
     Alias, Attempt, Cause, ExternalId, Failure, FailureCode, HomeId, Mode, ObjectName, Phase,
     ProviderStep, Sandbox, SandboxId, Template, TimelineEntry, Timestamp,
@@ -34,7 +35,8 @@ pub(super) struct Transition<'a> {
     pub taken_over: Vec<Alias>,
     pub names_go_to: Option<HomeId>,
     pub reply: Reply,
-    pub cleanup: Option<Cleanup>,
+    pub effects: Vec<Effect>,
+    pub instruction: Option<Instruction>,
     is_fast_create: bool,
     /// As of when an answer shows what is there: when its look was asked, not when it was answered.
     pub seen_as_of: Timestamp,
@@ -53,7 +55,8 @@ impl<'a> Transition<'a> {
             taken_over: Vec::new(),
             names_go_to: None,
             reply: Reply::Nothing,
-            cleanup: None,
+            effects: Vec::new(),
+            instruction: None,
             is_fast_create: false,
             seen_as_of: context.now,
             ended: None,
@@ -62,7 +65,7 @@ impl<'a> Transition<'a> {
         }
     }
 
-    /// Closes the draft; `before` is the issue that it began with.
+    /// Ends the transition; `before` is the issue that it began with.
     ///
     /// A home's first commit always claims the id that it is named after, so that the store can
     /// refuse a second home for one issue whatever led to it.
@@ -72,7 +75,7 @@ impl<'a> Transition<'a> {
             self.aliases.push(own);
         }
         self.issue.life_due = life_due(&self.issue, self.context.rules);
-        // What is only told must be durable too.
+        // A timeline entry alone must be durable too.
         let changed = self.issue != *before
             || !self.timeline.is_empty()
             || !self.aliases.is_empty()
@@ -87,10 +90,11 @@ impl<'a> Transition<'a> {
             aliases: self.aliases,
             ended: self.ended,
             timeline: self.timeline,
+            instruction: self.instruction,
             reply: self.reply,
             call: self.call,
             is_fast_create: self.is_fast_create,
-            cleanup: self.cleanup,
+            effects: self.effects,
             taken_over: self.taken_over,
             names_go_to: self.names_go_to,
         }
@@ -102,12 +106,12 @@ impl<'a> Transition<'a> {
         mem::replace(&mut self.issue.state, IssueState::Absent)
     }
 
-    /// Puts a state of the same phase back, with nothing to tell.
+    /// Puts a state of the same phase back, without a timeline entry.
     pub fn keep(&mut self, state: IssueState) {
         self.issue.state = state;
     }
 
-    /// Puts a state back and tells why on the timeline. A new phase begins now.
+    /// Puts a state back and records why on the timeline. A new phase begins now.
     pub fn enter(&mut self, from: Option<Phase>, mut state: IssueState, reason: String) {
         let to = state.phase();
         let now = self.context.now;
@@ -125,8 +129,8 @@ impl<'a> Transition<'a> {
         self.timeline.push(TimelineEntry { at: now, generation, from, to, reason, cause });
     }
 
-    /// Tells something on the timeline that leaves the phase as it is.
-    pub fn tell(&mut self, reason: String) {
+    /// Records something on the timeline that leaves the phase as it is.
+    pub fn record_entry(&mut self, reason: String) {
         let phase = self.issue.state.phase();
         let record = self.issue.state.record();
         let generation = record.map_or(self.issue.generation, |record| record.generation);
@@ -183,7 +187,7 @@ impl<'a> Transition<'a> {
         Step::Asked { verb, until, tries_left }
     }
 
-    /// Remembers that a create with this deadline may still come into effect, since nobody knows
+    /// Remembers that a create with this deadline may still come into effect, since it is unknown
     /// its outcome. A later create that ends well does not undo that: once its object is gone,
     /// the earlier one could land.
     pub fn may_land(&self, record: &mut Record, deadline: Timestamp) {
@@ -192,7 +196,7 @@ impl<'a> Transition<'a> {
     }
 
     /// Remembers the same of a stop: should it take effect after the sandbox was started again,
-    /// nobody killed it.
+    /// no one killed it.
     pub fn may_stop(&self, record: &mut Record, deadline: Timestamp) {
         let landed = deadline.after(self.provider_rules(record).late_effect_window);
         record.stop_may_land_until = record.stop_may_land_until.max(Some(landed));
@@ -230,7 +234,7 @@ impl<'a> Transition<'a> {
     }
 
     /// Begins the next generation: recorded first, then asked for; in fast mode asked for while
-    /// the record is being written, where the last generation is known for certain.
+    /// the record is being written, if the last generation is known for certain.
     pub fn begin(&mut self, template: Template, mode: Mode, reason: String) {
         let now = self.context.now;
         let generation = self.issue.generation.next();
@@ -263,7 +267,7 @@ impl<'a> Transition<'a> {
         self.issue.may_land_until = None;
         self.issue.pending_start = None;
         self.issue.delete_due = None;
-        // A provider that enforces names tells by itself when something has the name already; any
+        // A provider that enforces names says by itself when an object has the name already; any
         // other is looked at first.
         let verb =
             if self.provider_rules(&record).names_enforced { Verb::Create } else { Verb::Look };
@@ -274,7 +278,7 @@ impl<'a> Transition<'a> {
         self.enter(None, state, reason);
     }
 
-    /// Takes a sandbox that is up to where it is wanted.
+    /// Takes a sandbox that is up to its desired state.
     pub fn up(&mut self, from: Phase, record: Record, id: ExternalId, goal: Goal, how: &str) {
         match goal {
             Goal::Running => {
@@ -374,7 +378,7 @@ impl<'a> Transition<'a> {
     }
 
     /// Counts as activity, recorded at most every 30 seconds, or every tenth of the time after
-    /// which an idle sandbox is stopped where that is shorter.
+    /// which an idle sandbox is stopped if that is shorter.
     pub fn touch(&mut self) {
         let now = self.context.now;
         let idle = self.context.rules.idle_stop;

@@ -1,5 +1,5 @@
-//! Whole directories of a workspace, from the server's side: bytes that it passes on and does not
-//! look into. The sandbox writes and reads the archive.
+//! Whole directories of a workspace, on the server's side. The sandbox writes and reads the
+//! archive; the server only copies its bytes.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub async fn pack(link: &Arc<Link>, path: &WorkspacePath) -> Result<ChunkReceive
     let mut call = link.call(|id| Request::Files { id, work }, &ends([&writer])).await?;
     drop(writer);
     let mut reader = Receiver::from_owned_fd(reader).map_err(broken)?;
-    // What can't be archived within its first 64 KiB is said to be so before anything is sent.
+    // An error within the first 64 KiB is returned before anything is sent.
     let first = piece(&mut reader).await?;
     if first.is_empty() {
         done(&mut call).await?;
@@ -33,7 +33,7 @@ pub async fn pack(link: &Arc<Link>, path: &WorkspacePath) -> Result<ChunkReceive
         let mut next = Ok::<_, WorkError>(first);
         loop {
             let result = match next {
-                // The pipe ends too where the sandbox broke the archive off.
+                // The pipe also ends if the sandbox aborted the archive.
                 Ok(bytes) if bytes.is_empty() => match done(&mut call).await {
                     Ok(()) => return,
                     Err(error) => Err(error.to_string()),
@@ -55,12 +55,12 @@ pub async fn pack(link: &Arc<Link>, path: &WorkspacePath) -> Result<ChunkReceive
     Ok(chunks)
 }
 
-/// What can be read of a pipe at once; nothing at its end. What writes it is a process of the
-/// sandbox, which any other may have stopped.
+/// The next bytes of a pipe; empty at its end. Its writer is a process of the sandbox, which any
+/// other process there may have stopped.
 async fn piece(pipe: &mut Receiver) -> Result<Bytes, WorkError> {
     let mut piece = BytesMut::with_capacity(CHUNK_LEN_MAX);
     let read = tokio::time::timeout(TREE_WAIT, pipe.read_buf(&mut piece)).await;
-    read.map_err(|_| broken("nothing more came of the archive"))?.map_err(broken)?;
+    read.map_err(|_| broken("the sandbox stopped sending the archive"))?.map_err(broken)?;
     Ok(piece.freeze())
 }
 
@@ -81,15 +81,15 @@ pub async fn unpack(
     loop {
         let chunk = tokio::select! {
             biased;
-            // It reads no more, whatever would still come.
+            // It stops reading, whatever still arrives.
             answer = call.answer_at_last() => return is_done(answer),
             chunk = archive.recv() => chunk,
         };
         let Some(chunk) = chunk else { break };
-        let chunk = chunk.map_err(|why| broken(format!("the archive broke off: {why}")))?;
+        let chunk = chunk.map_err(|why| broken(format!("the archive was interrupted: {why}")))?;
         let written = tokio::time::timeout(TREE_WAIT, writer.write_all(&chunk)).await;
         // Its answer says why.
-        if written.map_err(|_| broken("nothing more was read of the archive"))?.is_err() {
+        if written.map_err(|_| broken("the sandbox stopped reading the archive"))?.is_err() {
             break;
         }
     }

@@ -1,20 +1,18 @@
-//! Limits on what all processes of a sandbox take together: control groups.
+//! Control groups: the limits on what all processes of a sandbox use together.
 //!
-//! Each sandbox has a group of its own below the one that the server runs in, in every hierarchy
-//! that is needed: one for each controller in version 1, a single one in version 2. The server makes
-//! the group and hands its doors to the launcher ([`Group`] says who goes through which). With the
-//! last process the group is removed, and what a server that was killed left behind is at the next
-//! start.
+//! Each sandbox has its own group below the server's group, in every hierarchy it needs: one per
+//! controller in cgroup version 1, a single one in version 2. The server makes the group and
+//! passes open handles of it to the launcher (see [`Group`]). It removes the group after the last
+//! process, and at its start the groups that a killed server left.
 //!
-//! Which controllers can be used is found out once, at the start, by making a group with limits and
-//! removing it again. What can't be used is said, with the reason, and never assumed.
+//! At its start the server probes each controller: it makes a group with limits and removes it. A
+//! controller that does not work is reported with the reason.
 //!
-//! In version 2 a group that has processes can't have limited groups below it. Where the server is
-//! alone in its group, as under systemd with `Delegate=`, it goes into a leaf of its own first;
-//! where it is not, there are no limits. And without `Delegate=` the group is systemd's, which can
-//! switch controllers off again whenever it is told to read its files: this is looked for each time
-//! that it matters, and a controller that was lost stays lost until the next start, since sandboxes
-//! that run have lost what was written into their groups.
+//! In version 2 a group with processes can't have limited groups below it. If the server is alone
+//! in its group, as under systemd with `Delegate=`, it first moves into a leaf; otherwise there
+//! are no limits. Without `Delegate=` the group belongs to systemd, which may switch controllers
+//! off whenever it reloads. So the server checks this each time it matters. A lost controller
+//! stays lost until the next start, since running sandboxes have lost the values in their groups.
 
 mod files;
 mod find;
@@ -32,17 +30,17 @@ use group::remove;
 
 pub use group::Group;
 
-/// What begins the name of every group of ours.
+/// The prefix of all group names of this program.
 const PREFIX: &str = "issuebox-";
 
-/// The pause between two looks whether a group has become empty.
+/// The pause between two checks whether a group is empty.
 const END_LOOK: Duration = Duration::from_millis(5);
 
-/// Why a controller is not in force that once was.
-pub const TAKEN_AWAY: &str = "it was taken from the server's control group, as systemd does without \
-    Delegate=yes: set that for the service, and start it again";
+/// The reason when a controller that was in force is no longer.
+pub const TAKEN_AWAY: &str = "it was removed from the server's control group, as systemd does without \
+    Delegate=yes; set that for the service, and restart it";
 
-/// The leaf that the server itself goes into where it must.
+/// The leaf that the server itself moves into when it must.
 const SERVER_LEAF: &str = "issuebox-server";
 
 /// What a controller limits.
@@ -57,10 +55,10 @@ pub enum Controller {
 }
 
 impl Controller {
-    /// Memory comes first: where it shares a group with others, that is laid out for it.
+    /// Memory comes first: in version 2 it decides the layout of a group that others share.
     const ALL: [Self; 3] = [Self::Memory, Self::Cpu, Self::Pids];
 
-    /// The kernel's name for it.
+    /// The kernel's name of the controller.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Memory => "memory",
@@ -70,7 +68,7 @@ impl Controller {
     }
 }
 
-/// The two versions that the kernel has.
+/// The two cgroup versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     /// A hierarchy for each controller.
@@ -90,17 +88,18 @@ struct Usable {
 /// The control groups that this server can make.
 #[derive(Debug)]
 pub struct Cgroups {
-    /// Begins the names of this provider's groups.
+    /// The prefix of this provider's group names.
     prefix: String,
     usable: Vec<Usable>,
-    /// Why the others can't be used.
+    /// Why the others are not usable.
     missing: Vec<(Controller, String)>,
-    /// Which of the usable have been taken away since.
+    /// Usable ones that were lost since.
     lost: Mutex<Vec<Controller>>,
 }
 
 impl Cgroups {
-    /// Finds out what can be used. `identity` is the provider's own: it begins the groups' names.
+    /// Finds out which controllers are usable. `identity` is the provider's; it is in the groups'
+    /// names.
     pub fn open(identity: &str) -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let found = find::find(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"));
@@ -115,7 +114,7 @@ impl Cgroups {
             lost: Mutex::default(),
         };
         let second = found.second.as_deref().map(base_of);
-        // Together, since the second version's controllers are switched on by one another's side.
+        // Once for all: in version 2, switching one controller on changes the list.
         let offered = second.as_deref().map(offered_by).unwrap_or_default();
         for controller in Controller::ALL {
             let first = found.first.iter().find(|(name, _)| name == controller.as_str());
@@ -125,7 +124,7 @@ impl Cgroups {
                     (Version::Second, below.clone())
                 }
                 (None, Some(_) | None) => {
-                    let why = "there is no such controller in this process's control group";
+                    let why = "this process's control group has no such controller";
                     cgroups.missing.push((controller, why.into()));
                     continue;
                 }
@@ -146,23 +145,23 @@ impl Cgroups {
         cgroups
     }
 
-    /// Makes a group as a sandbox would have it, and removes it.
+    /// Makes a group like a sandbox's, and removes it.
     fn probe(&self, usable: &Usable) -> io::Result<()> {
         let resources = Resources { cpu: 0.5, memory_mb: 64, processes: 16, disk_mb: 0 };
         let name = format!("{}trial", self.prefix);
-        // A server that was killed in this moment has left it.
+        // A server that was killed while it probed has left it.
         let _ = group::remove_now(&usable.below.join(&name));
         let group = Group::default().with(usable, &name, &resources)?;
         drop(group.doors()?);
         Ok(())
     }
 
-    /// Whether a controller is in force in every sandbox.
+    /// Whether every sandbox has this controller in force.
     pub fn has(&self, controller: Controller) -> bool {
         self.usable.iter().any(|usable| usable.controller == controller && self.keeps(usable))
     }
 
-    /// Whether a controller that could be used still can.
+    /// Whether a usable controller still is.
     fn keeps(&self, usable: &Usable) -> bool {
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         if lost.contains(&usable.controller) {
@@ -172,12 +171,12 @@ impl Cgroups {
         if !is_on {
             lost.push(usable.controller);
             let (controller, below) = (usable.controller.as_str(), usable.below.display());
-            tracing::error!(%controller, %below, "sandboxes have lost a limit: {TAKEN_AWAY}");
+            tracing::error!(%controller, %below, "running sandboxes lost the limit of a controller: {TAKEN_AWAY}");
         }
         is_on
     }
 
-    /// Why a controller is not in force; `None` where it is.
+    /// Why a controller is not in force; `None` if it is.
     pub fn why_not(&self, controller: Controller) -> Option<&str> {
         let missing = self.missing.iter().find(|(missing, _)| *missing == controller);
         match missing {
@@ -186,11 +185,11 @@ impl Cgroups {
         }
     }
 
-    /// Makes a group with these limits. A `name` is used once: where the same sandbox is started
-    /// again, its last group may not have been removed yet.
+    /// Makes a group with these limits. Use each `name` once: when a sandbox restarts, its last
+    /// group may still exist.
     ///
     /// # Errors
-    /// What the kernel answers; nothing is left then.
+    /// The kernel's error; then no group is left.
     pub fn make(&self, name: &str, resources: &Resources) -> io::Result<Group> {
         let name = format!("{}{name}", self.prefix);
         self.usable
@@ -199,19 +198,20 @@ impl Cgroups {
             .try_fold(Group::default(), |group, usable| group.with(usable, &name, resources))
     }
 
-    /// Removes what an earlier server left. Nothing of it runs any more.
+    /// Removes the groups of an earlier server. No process of it runs any more.
     pub fn clear(&self) {
         for dir in self.own() {
             remove(vec![dir]);
         }
     }
 
-    /// Removes every group of this provider, whose sandboxes have been told to end, and waits for
-    /// them as long as `at_most`. What is left then is removed at the next start.
+    /// Removes every group of this provider, waiting up to `at_most` for its sandboxes, which are
+    /// already ending. The next start removes what is left.
     pub fn clear_within(&self, at_most: Duration) {
         let begin = Instant::now();
         loop {
-            // One that is busy, or that its sandbox's own end removes meanwhile, is looked at again.
+            // A busy group is tried again, and so is one that its sandbox's own end removes
+            // meanwhile.
             let is_left = |dir: &PathBuf| group::remove_now(dir).is_err() && dir.exists();
             if self.own().iter().filter(|dir| is_left(dir)).count() == 0
                 || begin.elapsed() > at_most
@@ -241,8 +241,8 @@ impl Cgroups {
 }
 
 impl Usable {
-    /// Why memory can't be limited for a part of a sandbox: in version 1 a hierarchy that counts
-    /// more than memory would take those processes out of the other limits.
+    /// Why memory can't be limited for a part of a sandbox: in version 1 a hierarchy with further
+    /// controllers would remove those processes from the other limits.
     fn clash(&self, first: &[(String, PathBuf)]) -> Option<String> {
         match (self.controller, self.version) {
             (Controller::Memory, Version::First) => {}
@@ -253,10 +253,12 @@ impl Usable {
         }
         let others = [Controller::Cpu, Controller::Pids].map(Controller::as_str);
         let other = first.iter().find(|(name, at)| *at == self.below && others.contains(&&**name));
-        other.map(|(name, _)| format!("it is mounted together with the controller {name}"))
+        other.map(|(name, _)| {
+            format!("it is mounted together with the controller {name}; mount it alone")
+        })
     }
 
-    /// Whether groups below have this controller. Only what the kernel says counts as a no.
+    /// Whether the groups below have this controller. True unless the kernel denies it.
     fn is_on(&self) -> bool {
         match self.version {
             Version::First => true,
@@ -265,7 +267,7 @@ impl Usable {
         }
     }
 
-    /// Sees to it that groups below can have this controller.
+    /// Enables this controller for the groups below.
     fn prepare(&self) -> io::Result<()> {
         match self.version {
             Version::First => Ok(()),
@@ -274,7 +276,7 @@ impl Usable {
     }
 }
 
-/// Where groups are made in version 2: beside the server's leaf where it went into one.
+/// Where groups are made in version 2: beside the server's leaf if it has one.
 fn base_of(own: &Path) -> PathBuf {
     match (own.file_name(), own.parent()) {
         (Some(name), Some(parent)) if name == SERVER_LEAF => parent.to_owned(),
@@ -282,15 +284,15 @@ fn base_of(own: &Path) -> PathBuf {
     }
 }
 
-/// The controllers that a group of version 2 has.
+/// The controllers available to a group of version 2.
 fn offered_by(dir: &Path) -> Vec<Controller> {
     let offered = fs::read_to_string(dir.join("cgroup.controllers")).unwrap_or_default();
     let is_offered = |c: &Controller| offered.split_whitespace().any(|name| name == c.as_str());
     Controller::ALL.into_iter().filter(is_offered).collect()
 }
 
-/// Switches a controller on for the groups below `dir`, out of which the server goes where it is
-/// alone there.
+/// Enables a controller for the groups below `dir`. If necessary the server moves out of `dir`,
+/// which it can only if it is alone there.
 fn switch_on(dir: &Path, controller: Controller) -> io::Result<()> {
     let switch = dir.join("cgroup.subtree_control");
     let name = controller.as_str();
@@ -304,8 +306,8 @@ fn switch_on(dir: &Path, controller: Controller) -> io::Result<()> {
     let own = std::process::id().to_string();
     if !files::is_alone(&fs::read_to_string(dir.join("cgroup.procs"))?, &own) {
         return Err(io::Error::other(
-            "other processes are in the server's control group: start it in one of its own, as \
-             systemd does with Delegate=yes",
+            "other processes are in the server's control group; start it in its own group, as \
+             systemd does with `Delegate=yes`",
         ));
     }
     let leaf = dir.join(SERVER_LEAF);

@@ -1,8 +1,8 @@
-//! Connections to servers in a sandbox.
+//! Connects to servers in a sandbox.
 //!
-//! PID 1 connects, since only inside is there a way, and hands the socket out. It may keep the
-//! socket too, so nothing here relies on how the socket was left: no call on it may block, whatever
-//! the flag says that both share.
+//! PID 1 connects, since that is only possible inside, and hands the socket out. It may keep a
+//! copy, and both share the flags of the socket. So no call on it may block, whatever the flags
+//! are.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -25,12 +25,12 @@ use super::link::{Link, broken};
 use super::watched::watched;
 use crate::sandbox::WorkError;
 
-/// How long a server inside may take to be connected to. Over loopback that takes microseconds,
-/// unless it accepts nobody any more.
+/// How long connecting to a server inside may take. Over loopback it takes microseconds, unless
+/// the server accepts no connections.
 const CONNECT_WAIT: Duration = Duration::from_secs(5);
 
-/// Connects to a port of the sandbox's loopback: IPv4's, or IPv6's where nobody listens there, which
-/// is where some programs listen that are told to listen on `localhost`.
+/// Connects to a port on the sandbox's loopback: on IPv4's, or on IPv6's if that refuses, since
+/// some programs listen only there for `localhost`.
 ///
 /// # Errors
 /// [`WorkError`].
@@ -52,7 +52,7 @@ async fn connect_by(link: &Arc<Link>, port: u16, v6: bool) -> Result<Connection,
     let connection = Connection(watched(socket).map_err(broken)?);
     connection.never_linger();
     let connected = tokio::time::timeout(CONNECT_WAIT, connection.0.writable()).await;
-    // Not ready in time: its queue of connections is full.
+    // Not ready in time: the server's accept queue is full.
     drop(connected.map_err(|_| WorkError::NotListening)?.map_err(broken)?);
     match socket_error(&connection.0).map_err(broken)? {
         Ok(()) => Ok(connection),
@@ -60,7 +60,7 @@ async fn connect_by(link: &Arc<Link>, port: u16, v6: bool) -> Result<Connection,
     }
 }
 
-/// Whether it is a socket for one connection over TCP, as far as that can be told before it is one.
+/// Whether it is a TCP socket for one connection, possibly not connected yet.
 fn is_connection(socket: &OwnedFd) -> rustix::io::Result<bool> {
     let family = socket_domain(socket)?;
     Ok((family == AddressFamily::INET || family == AddressFamily::INET6)
@@ -73,9 +73,9 @@ fn is_connection(socket: &OwnedFd) -> rustix::io::Result<bool> {
 pub struct Connection(AsyncFd<OwnedFd>);
 
 impl Connection {
-    /// Has closing it wait for nothing: PID 1 could have asked for that, and may again.
+    /// Makes close return at once: PID 1 could have set lingering, and can again.
     fn never_linger(&self) {
-        // Fails on what is no socket any more, which closes at once.
+        // Fails if it is no socket any more; then it closes at once.
         let _ = set_socket_linger(self.0.get_ref(), None);
     }
 }
@@ -146,18 +146,18 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("bound");
         let stream = TcpStream::connect(address).expect("connected");
-        assert!(is_connection(&stream.into()).expect("told"));
+        assert!(is_connection(&stream.into()).expect("checked"));
         let datagrams = UdpSocket::bind("127.0.0.1:0").expect("a port");
         let (unix, _) = UnixStream::pair().expect("a pair");
         for other in [listener.into(), datagrams.into(), unix.into()] {
-            assert!(!is_connection(&other).expect("told"), "{other:?}");
+            assert!(!is_connection(&other).expect("checked"), "{other:?}");
         }
         let (pipe, _) = rustix::pipe::pipe().expect("a pipe");
         assert!(is_connection(&pipe).is_err());
     }
 
     #[tokio::test]
-    async fn a_socket_that_was_left_blocking_blocks_nobody() {
+    async fn a_blocking_socket_does_not_block_the_server() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let stream = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
         let (mut other, _) = listener.accept().expect("accepted");
@@ -166,11 +166,13 @@ mod tests {
         let mut got = [0; 4];
         std::io::Read::read_exact(&mut other, &mut got).expect("received");
         assert_eq!(&got, b"ping");
-        // Nothing is there: on this one thread a call that blocked would never let the time pass.
+        // There is no data: a blocking call would stop time on this one thread.
         let wait = Duration::from_millis(20);
         tokio::time::timeout(wait, connection.read(&mut got)).await.expect_err("nothing is there");
         let endless = async { while connection.write_all(&[0; 65_536]).await.is_ok() {} };
-        tokio::time::timeout(Duration::from_secs(1), endless).await.expect_err("nobody reads");
+        tokio::time::timeout(Duration::from_secs(1), endless)
+            .await
+            .expect_err("there is no reader");
         drop(other);
     }
 }

@@ -28,6 +28,7 @@
 mod layout;
 mod network;
 mod unnamed;
+mod workload;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
@@ -48,10 +49,11 @@ pub use self::layout::Workspace;
 pub use self::unnamed::{Naming, Unnamed};
 
 use self::network::NetworkRow;
+use self::workload::WorkloadRow;
 use super::image::{self, IMAGE, Images};
 use super::remove;
 use crate::sandbox::Labels;
-use crate::types::{ExternalId, Network, ObjectName, Resources, SandboxId};
+use crate::types::{ExternalId, Network, ObjectName, Resources, SandboxId, Workload};
 
 /// Longest object name, in bytes. With the incarnation it stays below a file name's 255.
 const NAME_LEN_MAX: usize = 100;
@@ -61,8 +63,8 @@ const NAME_LEN_MAX: usize = 100;
 const IN_USE_WAIT: Duration = Duration::from_millis(500);
 const IN_USE_LOOK: Duration = Duration::from_millis(5);
 
-/// Longest record that is read, in bytes. Real ones are a few hundred.
-const RECORD_LEN_MAX: u64 = 64 * 1024;
+/// Longest record that is read, in bytes. Real ones are a few hundred, and some KiB of environment.
+const RECORD_LEN_MAX: u64 = 256 * 1024;
 
 /// The content of `record.json`.
 #[derive(Serialize, Deserialize)]
@@ -79,6 +81,9 @@ struct Row {
     /// Absent means no network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     network: Option<NetworkRow>,
+    /// Absent means an empty one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    workload: Option<WorkloadRow>,
 }
 
 /// The limits of a sandbox whose record lacks them: the defaults of a template.
@@ -122,6 +127,8 @@ pub struct Owned {
     pub resources: Resources,
     /// Its network.
     pub network: Network,
+    /// Its workload, as far as this provider needs it.
+    pub workload: Workload,
 }
 
 impl Stored {
@@ -332,6 +339,18 @@ impl Disk {
         Ok(())
     }
 
+    /// An empty file without a name, which no sandbox can reach. A file of this `name` may be left only
+    /// when the server is killed at this moment; the next start removes it.
+    ///
+    /// # Errors
+    /// What the file system answers.
+    pub fn unnamed_file(&self, name: &str) -> io::Result<File> {
+        let path = self.dir.join("making").join(name);
+        let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+        fs::remove_file(path)?;
+        Ok(file)
+    }
+
     fn object_dir(&self, name: &ObjectName) -> PathBuf {
         self.dir.join("objects").join(name.as_str())
     }
@@ -419,7 +438,7 @@ fn read_row(path: &Path) -> io::Result<Option<(Row, Owned)>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    let Ok(row) = serde_json::from_slice::<Row>(&bytes) else { return Ok(None) };
+    let Ok(mut row) = serde_json::from_slice::<Row>(&bytes) else { return Ok(None) };
     let labels = Labels::from_pairs(|key| row.labels.get(key).map(String::as_str));
     let network = row.network.as_ref().map_or(Some(Network::None), NetworkRow::network);
     Ok(labels.zip(network).map(|(labels, network)| {
@@ -430,7 +449,8 @@ fn read_row(path: &Path) -> io::Result<Option<(Row, Owned)>> {
             processes: row.processes_max,
             disk_mb: row.disk_mb.unwrap_or(RESOURCES_DEFAULT.disk_mb),
         };
-        let owned = Owned { labels, host_id: row.host_id, resources, network };
+        let workload = row.workload.take().map(WorkloadRow::into_workload).unwrap_or_default();
+        let owned = Owned { labels, host_id: row.host_id, resources, network, workload };
         (row, owned)
     }))
 }

@@ -20,10 +20,11 @@ use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
 
 use super::frame::{Answer, Request};
 use super::link::{AnswerWithFd, Call, Link, broken, ends, nonsense, pipe};
-use crate::sandbox::{ExecEvent, ExecRequest, Execution, WorkError};
+use crate::sandbox::{ExecEvent, ExecInput, ExecRequest, Execution, WorkError};
 
 /// Pieces of output that wait for a listener; with [`PIECE_LEN_MAX`] that bounds what one command
 /// can make the server hold to half a MiB.
@@ -36,11 +37,21 @@ const PIECE_LEN_MAX: usize = 32 * 1024;
 /// more, and the sandbox is ended.
 pub const KILL_WAIT: Duration = Duration::from_secs(10);
 
+/// A command that runs.
+pub struct Running {
+    /// The request to PID 1 that started it.
+    pub request: u64,
+    /// Its output. Dropping it ends the command.
+    pub execution: Execution,
+    /// Cancelled when the command has ended, also while its output is not read.
+    pub over: CancellationToken,
+}
+
 /// Starts a command.
 ///
 /// # Errors
 /// [`WorkError`].
-pub async fn exec(link: &Arc<Link>, request: ExecRequest) -> Result<Execution, WorkError> {
+pub async fn start(link: &Arc<Link>, request: ExecRequest) -> Result<Running, WorkError> {
     let ExecRequest { command, cwd, env, .. } = &request;
     check(command, cwd.as_deref(), env)?;
     let ((stdin, stdin_writer), (stdout_reader, stdout), (stderr_reader, stderr)) =
@@ -50,11 +61,12 @@ pub async fn exec(link: &Arc<Link>, request: ExecRequest) -> Result<Execution, W
     for end in [&stdin, &stdout, &stderr] {
         fchmod(end, Mode::from_raw_mode(0o666)).map_err(broken)?;
     }
+    let variables = link.defaults.env(&request.env)?;
     let order = |id| Request::Exec {
         id,
-        argv: request.command.iter().map(|text| text.clone().into_bytes()).collect(),
-        cwd: request.cwd.clone().unwrap_or_default().into_bytes(),
-        env: variables(&request.env),
+        argv: request.command.iter().map(|text| text.clone().into()).collect(),
+        cwd: link.defaults.cwd(request.cwd.as_deref()),
+        env: variables,
     };
     let call = link.call(order, &ends([&stdin, &stdout, &stderr])).await?;
     // From here on dropping anything ends the command.
@@ -62,7 +74,9 @@ pub async fn exec(link: &Arc<Link>, request: ExecRequest) -> Result<Execution, W
     drop((stdin, stdout, stderr));
     command.started().await?;
     let (sender, events) = mpsc::channel(EVENTS_LEN);
+    let (request_id, over) = (command.call.id, CancellationToken::new());
     let pump = Pump {
+        over: over.clone(),
         command,
         events: sender,
         stdout: OutputPipe::new(stdout_reader, ExecEvent::Stdout)?,
@@ -71,7 +85,7 @@ pub async fn exec(link: &Arc<Link>, request: ExecRequest) -> Result<Execution, W
         time_up: request.timeout.map(|timeout| Instant::now() + timeout),
     };
     tokio::spawn(pump.run());
-    Ok(Execution { events })
+    Ok(Running { request: request_id, execution: Execution { events }, over })
 }
 
 /// Refuses what could not be told apart any more once it is a list of C strings.
@@ -92,11 +106,6 @@ pub fn check(
         return refuse("an argument contains NUL");
     }
     Ok(())
-}
-
-/// An environment as a request has it.
-pub fn variables(env: &[(String, String)]) -> Vec<Vec<u8>> {
-    env.iter().map(|(key, value)| format!("{key}={value}").into()).collect()
 }
 
 /// A command that was asked for; dropping it kills its session, unless it is over.
@@ -208,11 +217,13 @@ impl OutputPipe {
 struct Feeder(JoinHandle<()>);
 
 impl Feeder {
-    fn new(pipe: OwnedFd, input: Bytes) -> Result<Self, WorkError> {
+    fn new(pipe: OwnedFd, mut input: ExecInput) -> Result<Self, WorkError> {
         let mut pipe = Sender::from_owned_fd(pipe).map_err(broken)?;
         Ok(Self(tokio::spawn(async move {
-            // A command that does not read all of its input is its own affair.
-            let _ = pipe.write_all(&input).await;
+            // A command need not read all of its input.
+            while let Some(bytes) = input.next().await
+                && pipe.write_all(&bytes).await.is_ok()
+            {}
         })))
     }
 }
@@ -241,6 +252,7 @@ struct Pump {
     stderr: OutputPipe,
     stdin: Feeder,
     time_up: Option<Instant>,
+    over: CancellationToken,
 }
 
 impl Pump {
@@ -275,6 +287,7 @@ impl Pump {
                 event = self.stderr.next(), if pending.is_none() => pending = Some(event),
             }
         };
+        self.over.cancel();
         match end {
             CommandEnd::Unheard => self.end_unheard().await,
             CommandEnd::Lost => self.drain(pending).await,

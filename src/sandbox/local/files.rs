@@ -1,10 +1,10 @@
-//! The workspace's files, from the server's side.
+//! The workspace's files, on the server's side.
 //!
-//! PID 1 opens; the server reads and writes through what was opened. It believes nothing about it:
-//! a file must be regular and on the workspace's own device, so that a hostile PID 1 can't have
-//! the server block on a FIFO or write with its own rights into the likes of `/proc`. Since the
-//! limit on a file's length holds for the sandbox's processes only, the server keeps to it by itself.
-//! And it lets go of a file when the sandbox ends: no workspace is free while somebody has one open.
+//! PID 1 opens a file; the server reads and writes it, and trusts nothing about it. The file must
+//! be regular and on the workspace's device, so that a hostile PID 1 can't make the server block
+//! on a FIFO or write with its own rights into the likes of `/proc`. The kernel's limit on a
+//! file's length holds only for the sandbox's processes, so the server checks it too. It closes a
+//! file when the sandbox ends, because an open file keeps the workspace mounted.
 
 mod upload;
 
@@ -30,7 +30,7 @@ use crate::sandbox::{
     Written,
 };
 
-/// How long listing or deleting may take before it is given up; the sandbox may go on with it.
+/// The timeout of listing or deleting; the sandbox may go on with it.
 pub(super) const TREE_WAIT: Duration = Duration::from_secs(120);
 
 /// Most bytes of one listing.
@@ -42,7 +42,7 @@ pub(super) const CHUNKS_LEN: usize = 4;
 /// Longest piece of a file, in bytes.
 pub(super) const CHUNK_LEN_MAX: usize = 64 * 1024;
 
-/// Lists what is at a path. See [`Workspace::list_files`](crate::sandbox::Workspace::list_files).
+/// Lists a path. See [`Workspace::list_files`](crate::sandbox::Workspace::list_files).
 ///
 /// # Errors
 /// [`WorkError`].
@@ -81,7 +81,7 @@ pub(super) async fn receive(
             match parse(&buffer) {
                 Parsed::Entry(entry, len) => {
                     if !is_below(&entry.path, path) {
-                        return Err(broken("the sandbox listed what it was not asked for"));
+                        return Err(broken("the sandbox listed a path that was not asked for"));
                     }
                     listing.entries.push(entry);
                     drop(buffer.split_to(len));
@@ -103,13 +103,14 @@ pub(super) async fn receive(
     }
 }
 
-/// Whether an entry's path has the form of one and is the one asked for or below it.
-fn is_below(entry: &[u8], asked: &WorkspacePath) -> bool {
+/// Whether an entry's path is valid, and equal to or below the requested one.
+fn is_below(entry: &[u8], requested: &WorkspacePath) -> bool {
     let well_formed = entry
         .split(|b| *b == b'/')
         .all(|part| !matches!(part, b"" | b"." | b"..") && !part.contains(&0));
-    let rest = entry.strip_prefix(asked.as_bytes());
-    well_formed && (asked.is_root() || rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/'))
+    let rest = entry.strip_prefix(requested.as_bytes());
+    well_formed
+        && (requested.is_root() || rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/'))
 }
 
 /// Opens a file for reading.
@@ -129,7 +130,7 @@ pub async fn read(
     let len = range.end - range.start;
     let (sender, chunks) = mpsc::channel(CHUNKS_LEN);
     tokio::spawn(async move {
-        // No more than what was told, however fast the file grows.
+        // No more than the reported size, however fast the file grows.
         let file = tokio::fs::File::from_std(file).take(len);
         let is_ending = tokio::select! {
             biased;
@@ -137,14 +138,14 @@ pub async fn read(
             () = pass_on(file, &sender) => false,
         };
         if is_ending {
-            // Whoever reads may have gone too.
+            // The reader may have gone too.
             let _ = sender.send(Err(WorkError::NotRunning.to_string())).await;
         }
     });
     Ok(FileContent { size, range, chunks })
 }
 
-/// Reads until the end, an error, or nobody listens.
+/// Copies until the end, an error, or the receiver is gone.
 pub(super) async fn pass_on(
     mut file: impl AsyncRead + Unpin,
     reader: &mpsc::Sender<Result<Bytes, String>>,
@@ -163,7 +164,7 @@ pub(super) async fn pass_on(
     }
 }
 
-/// Writes a file whole.
+/// Writes a file as a whole.
 ///
 /// # Errors
 /// [`WorkError`].
@@ -191,7 +192,7 @@ pub async fn write(
     }
 }
 
-/// A write under way; dropping it throws the new file away.
+/// A write under way; dropping it discards the new file.
 struct Write {
     link: Arc<Link>,
     id: u64,
@@ -208,7 +209,7 @@ impl Drop for Write {
             runtime.spawn(async move {
                 let order = |id| Request::Finish { id, write, keep: false };
                 if let Ok(mut call) = link.call(order, &[]).await {
-                    // Where nothing was opened there is nothing to throw away.
+                    // Without an opened file there is nothing to discard.
                     let _ = call.answer().await;
                 }
             });
@@ -216,7 +217,7 @@ impl Drop for Write {
     }
 }
 
-/// Deletes what is at a path.
+/// Deletes a file, link or directory.
 ///
 /// # Errors
 /// [`WorkError`].
@@ -236,7 +237,7 @@ pub async fn make_directory(link: &Arc<Link>, path: &WorkspacePath) -> Result<Wr
     change(link, FileWork::MakeDirectory { path: path.as_bytes().to_vec() }).await
 }
 
-/// Moves what is at a path.
+/// Moves a file, link or directory.
 ///
 /// # Errors
 /// [`WorkError`].
@@ -259,7 +260,7 @@ pub async fn set_mode(link: &Arc<Link>, path: &WorkspacePath, mode: u32) -> Resu
     change(link, FileWork::SetMode { path, mode }).await.map(drop)
 }
 
-/// Has a change made that takes no time, and says whether there was something before.
+/// Makes a quick change; returns whether something was there before.
 async fn change(link: &Arc<Link>, work: FileWork) -> Result<Written, WorkError> {
     match link.call(|id| Request::Files { id, work }, &[]).await?.answer().await? {
         (Answer::Done { flag: true, .. }, _) => Ok(Written::Replaced),
@@ -268,7 +269,7 @@ async fn change(link: &Arc<Link>, work: FileWork) -> Result<Written, WorkError> 
     }
 }
 
-/// The file that PID 1 says it has opened, and its size.
+/// The file that PID 1 has opened, and its size.
 async fn opened(call: &mut Call) -> Result<(File, u64), WorkError> {
     let (Answer::Opened { .. }, Some(descriptor)) = call.answer().await? else {
         return Err(broken("the sandbox gave an answer that makes no sense"));

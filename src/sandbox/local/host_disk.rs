@@ -1,36 +1,34 @@
-//! The disk of the host that all workspaces are on: how much of it is left, and what is done before
-//! it is full.
+//! Watches the free room of the host's disk that holds all workspaces, and acts before it is full.
 //!
-//! Images are sparse, so that what all sandboxes are allowed together can be more than there is. A
-//! host's disk that is full is no error like a full workspace: the kernel has accepted writes that it
-//! can't carry out, what was not synced is lost, and the file systems in the images turn read-only.
-//! So there are two marks above *full*:
-//! - Below the *reserve* nothing is made or started ([`HostDisk::shortage`]). What runs goes on, and
-//!   everything else, deleting above all, works as ever.
-//! - Below half of it whoever wrote most is ended, and then the next, as long as it goes on. Several
-//!   are at once where twice what the others wrote lately would not fit, and before half of it where
-//!   all can fill what is left within three looks. Below an eighth everything that still runs is, so
-//!   that it is unmounted while that can be done whole ([`marks`]). Each is told with the room that was
-//!   left.
+//! Images are sparse, so the sum of all disk limits can exceed the disk. A full host disk is worse
+//! than a full workspace: the kernel has accepted writes that it can't carry out, unsynced data is
+//! lost, and the file systems in the images turn read-only. So there are two marks above *full*:
+//! - Below the *reserve* no sandbox is made or started ([`HostDisk::shortage`]). Running sandboxes
+//!   and all other actions, deleting above all, go on.
+//! - Below half the reserve the sandbox that wrote most is ended, then the next, while the room
+//!   shrinks. Several are ended at once if twice the recent growth of the others does not fit; and
+//!   above half the reserve if all could fill the rest within three looks. Below an eighth all are
+//!   ended, so that they can still be unmounted in order ([`marks`]). Each gets a limit event with
+//!   the room that was left.
 //!
-//! It is over by itself once there is room again. Nothing is ever deleted for it.
+//! The watch returns to normal by itself when there is room again. It never deletes anything.
 //!
 //! # What is counted
-//! What is free for users other than root, less what sandboxes have written that is not on the disk
-//! yet: that still comes, also of one that was ended. A sandbox's control group counts it; where there
-//! is none, all that the machine has written counts as theirs. What the server writes for them counts
-//! as nobody's, so it brings that to the disk as it goes on (`files/upload.rs`). What is written to a
-//! directory is taken from what the disk calls free at once.
+//! The bytes free for users other than root, minus what sandboxes have written that is not on disk
+//! yet, including ended ones. A control group counts its sandbox's unwritten bytes; without
+//! groups, all unwritten bytes of the machine count. The server's own writes for a sandbox are in
+//! no sandbox's count, so the server syncs them as it goes (`files/upload.rs`). Writes to a
+//! directory reduce the free bytes at once.
 //!
-//! Who writes is seen by the growth of both over [`WINDOW`], and between two looks of it. Of workspaces
-//! that are directories it is not known: they are ended together, at the last mark.
+//! The growth of a sandbox is the sum of both, over [`WINDOW`] and between two looks. It is
+//! unknown for workspaces that are directories: they are ended together at the last mark.
 //!
-//! # What it costs
-//! While nothing runs, a system call a second. While something runs, that and one small file of the
-//! kernel's four times a second; where room is [`NEAR`] the marks, twenty times, and as much again for
-//! each running sandbox. Where all sandboxes together write more than a quarter of the reserve between
-//! two looks (with the default, 5 GB/s on a disk of 4 to 20 GB and 20 GB/s on a large one), it is not
-//! sure that they are caught.
+//! # Cost
+//! One system call a second while nothing runs. While something runs, that and one small file of
+//! the kernel four times a second; when the room is [`NEAR`] the marks, twenty times, and once
+//! more per running sandbox. If all sandboxes together write more than a quarter of the reserve
+//! between two looks (with the default, 5 GB/s on a disk of 4 to 20 GB and 20 GB/s on a large
+//! one), the watch may be too late.
 
 mod marks;
 mod written;
@@ -55,44 +53,45 @@ use crate::sandbox::{
 };
 use crate::types::Reserve;
 
-/// The pause between two looks while nothing runs, while something does, and while room is [`NEAR`]
-/// the marks.
+/// The pause between two looks while nothing runs, while something runs, and while the room is
+/// [`NEAR`] the marks.
 const LOOK_EVERY_IDLE: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 const LOOK_EVERY_NEAR: Duration = Duration::from_millis(50);
 
-/// So much more than twice the reserve, in bytes, is near: more than memory takes up between two looks.
+/// This much above twice the reserve, in bytes, is near: more than memory buffers between two
+/// looks.
 const NEAR: u64 = 1 << 30;
 
-/// Over how long growth is counted: longer than the kernel keeps what was written to itself.
+/// The window of growth: longer than the kernel delays writes.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// A running sandbox that is watched.
+/// A running sandbox under watch.
 pub struct WatchedSandbox {
-    /// Its end.
+    /// Its link.
     pub link: Weak<Link>,
-    /// Whose it is.
+    /// Its labels.
     pub labels: Labels,
-    /// Its image; `None` where its workspace is a directory.
+    /// Its image; `None` if its workspace is a directory.
     pub image: Option<PathBuf>,
     /// Its control group.
     pub group: Weak<Group>,
 }
 
-/// The host's disk, watched for as long as this is there.
+/// The watch over the host's disk; it ends when this is dropped.
 pub struct HostDisk {
     shared: Arc<DiskShared>,
-    /// Has the watching thread look at once, and ends it when it is dropped.
+    /// Wakes the watching thread; dropping it ends the thread.
     wakes: mpsc::Sender<()>,
 }
 
 struct DiskShared {
     dir: PathBuf,
     reserve: Reserve,
-    /// What is free, in bytes.
+    /// The free bytes.
     free: AtomicU64,
-    /// The same less what is not on the disk yet, when the watch last looked; the most there can be
-    /// where that is far from the marks.
+    /// The free bytes minus those not on disk yet, at the last look; the maximum when that is far
+    /// from the marks.
     room: AtomicU64,
     kept_free: AtomicU64,
     running: Mutex<HashMap<u64, WatchedSandbox>>,
@@ -100,17 +99,17 @@ struct DiskShared {
 }
 
 impl WatchedSandbox {
-    /// Whether something of it may still run, or be written.
+    /// Whether a process of it may still run or write.
     fn is_there(&self) -> bool {
         self.link.upgrade().is_some_and(|link| !link.is_gone())
     }
 }
 
 impl HostDisk {
-    /// Begins to watch the disk that `dir` is on. Each sandbox that it ends is an event.
+    /// Starts to watch the disk of `dir`. It publishes an event for each sandbox that it ends.
     ///
     /// # Errors
-    /// Where the room can't be looked at, or there is no thread left.
+    /// Fails if the room can't be read, or no thread can start.
     pub fn open(dir: &Path, reserve: Reserve, events: EventSender) -> io::Result<Self> {
         let shared = Arc::new(DiskShared {
             dir: dir.to_owned(),
@@ -135,36 +134,36 @@ impl HostDisk {
         Ok(Self { shared, wakes })
     }
 
-    /// The room as of the last look, less what is not on the disk yet.
+    /// The room at the last look, minus what is not on disk yet.
     pub fn capacity(&self) -> Capacity {
         let disk = self.shared.last();
         Capacity { disk: Some(disk), shortage: shortage(disk, &self.shared.dir) }
     }
 
-    /// Looks now; why nothing is made or started, `None` where there is room.
+    /// Looks now; returns why no sandbox may start, `None` if there is room.
     ///
     /// # Errors
-    /// What the file system answers.
+    /// The file system's error.
     pub fn shortage(&self) -> io::Result<Option<String>> {
         self.shared.look()?;
         Ok(shortage(self.shared.last(), &self.shared.dir))
     }
 
-    /// Watches a sandbox for as long as it runs.
+    /// Watches a sandbox while it runs.
     pub fn watch(&self, watched: WatchedSandbox) {
         let key = self.shared.next_key.fetch_add(1, Ordering::Relaxed);
         self.shared.running().insert(key, watched);
-        // While nothing ran it was looked at seldom. A thread that is gone was told to end.
+        // While nothing ran, looks were rare. The thread is gone only when the watch ends.
         let _ = self.wakes.send(());
     }
 }
 
-/// Why nothing is made or started on a disk; `None` where there is room.
+/// Why no sandbox may start on a disk; `None` if there is room.
 fn shortage(DiskRoom { free, kept_free }: DiskRoom, dir: &Path) -> Option<String> {
     (free < kept_free).then(|| {
         format!(
             "the host's disk is nearly full: {} MB are free, and {} MB are needed to make or start \
-             a sandbox (providers.local.disk_reserve). Make room on the disk of {}, or delete \
+             a sandbox (providers.local.disk_reserve). Free room on the disk of {}, or delete \
              sandboxes",
             free >> 20,
             kept_free >> 20,
@@ -174,7 +173,7 @@ fn shortage(DiskRoom { free, kept_free }: DiskRoom, dir: &Path) -> Option<String
 }
 
 impl DiskShared {
-    /// What is free now, whatever is on its way.
+    /// The free bytes now, without unwritten ones.
     fn look(&self) -> io::Result<DiskRoom> {
         let stat = statvfs(&self.dir)?;
         let kept_free = self.reserve.of(stat.f_blocks.saturating_mul(stat.f_frsize));
@@ -184,13 +183,13 @@ impl DiskShared {
         Ok(DiskRoom { free, kept_free })
     }
 
-    /// What was free at the last look, less what was on its way.
+    /// The free bytes at the last look, minus unwritten ones.
     fn last(&self) -> DiskRoom {
         let of = |number: &AtomicU64| number.load(Ordering::Relaxed);
         DiskRoom { free: of(&self.free).min(of(&self.room)), kept_free: of(&self.kept_free) }
     }
 
-    /// Forgets what has ended; whether anything is left.
+    /// Removes ended sandboxes; returns whether any is left.
     fn is_any_there(&self) -> bool {
         let mut running = self.running();
         running.retain(|_, watched| watched.is_there());
@@ -203,7 +202,7 @@ impl DiskShared {
     }
 }
 
-/// How the room is, for the log.
+/// The state of the room, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum RoomLevel {
     Roomy,
@@ -223,13 +222,13 @@ impl RoomLevel {
     }
 }
 
-/// What the watching thread remembers from look to look.
+/// The state of the watching thread.
 struct DiskWatch {
     shared: Arc<DiskShared>,
     events: EventSender,
     marks: Marks,
     sizes: HashMap<u64, VecDeque<(Instant, u64)>>,
-    /// Those that were ended, for as long as something of them is there.
+    /// Ended sandboxes that are not gone yet.
     ended: HashSet<u64>,
     level: RoomLevel,
     is_blind: bool,
@@ -248,13 +247,13 @@ impl DiskWatch {
         }
     }
 
-    /// Looks, and does what is to be done; says when to look again.
+    /// Looks, acts, and returns when to look again.
     fn look(&mut self) -> Duration {
         let disk = match self.shared.look() {
             Ok(disk) => disk,
             Err(error) => {
                 if !std::mem::replace(&mut self.is_blind, true) {
-                    tracing::warn!(%error, "the room on the host's disk can't be looked at");
+                    tracing::warn!(%error, "failed to read the free room of the host's disk; retrying");
                 }
                 return LOOK_EVERY_IDLE;
             }
@@ -264,13 +263,13 @@ impl DiskWatch {
             self.note(disk, u64::MAX);
             return LOOK_EVERY_IDLE;
         }
-        // The machine's, which is at least the sandboxes' and takes one look for all of them.
+        // The machine's count covers the sandboxes' and needs one read.
         let unwritten = written::unwritten();
         let far = disk.kept_free.saturating_mul(2).saturating_add(NEAR);
         if disk.free.saturating_sub(unwritten) >= far {
             self.sizes.clear();
-            // The marks begin anew.
-            let _nobody = self.marks.pass::<u64>(disk, disk.free, &[]);
+            // Starts the marks anew.
+            let _none = self.marks.pass::<u64>(disk, disk.free, &[]);
             self.note(disk, u64::MAX);
             return LOOK_EVERY;
         }
@@ -283,14 +282,14 @@ impl DiskWatch {
         LOOK_EVERY_NEAR
     }
 
-    /// Tells the others and the log of the room.
+    /// Publishes and logs the room.
     fn note(&mut self, disk: DiskRoom, room: u64) {
         self.shared.room.store(room, Ordering::Relaxed);
         self.log(DiskRoom { free: disk.free.min(room), ..disk });
     }
 
-    /// How much each running sandbox has grown by, and what all have written that is not on the disk
-    /// yet, in bytes; `None` where that is not known of each.
+    /// The growth of each running sandbox, and the bytes of all that are not on disk yet; `None`
+    /// if that is unknown for any.
     fn measure(&mut self, now: Instant) -> (Vec<marks::Growth<u64>>, Option<u64>) {
         let running = self.shared.running();
         self.sizes.retain(|key, _| running.contains_key(key));
@@ -299,9 +298,9 @@ impl DiskWatch {
         let mut growth = Vec::with_capacity(running.len());
         for (key, watched) in running.iter() {
             let unwritten = match (&watched.image, watched.group.upgrade()) {
-                // What waits to be written to a directory is taken from what the disk calls free.
+                // Unwritten data of a directory already counts as used.
                 (None, _) => Some(0),
-                // It has been unmounted: all of it is written.
+                // It is unmounted: all is written.
                 (Some(_), None) => Some(0),
                 // Also of one that is ending: it is unmounted last.
                 (Some(_), Some(group)) => group.unwritten(),
@@ -321,7 +320,7 @@ impl DiskWatch {
         (growth, unwritten_sum)
     }
 
-    /// Ends a sandbox at once: what it is asked to end by itself it could go on to write in.
+    /// Kills a sandbox at once: during a graceful stop it could go on writing.
     fn end(&mut self, key: u64, room: u64) {
         let running = self.shared.running();
         let Some(watched) = running.get(&key) else { return };
@@ -330,7 +329,7 @@ impl DiskWatch {
         tracing::warn!(
             object.external_id = %link.target.external_id,
             left_mb,
-            "the host's disk is nearly full: a sandbox is ended"
+            "the host's disk is nearly full: ending a sandbox that writes"
         );
         link.cut();
         self.ended.insert(key);
@@ -352,18 +351,18 @@ impl DiskWatch {
             }
             RoomLevel::Short if before == RoomLevel::Roomy => tracing::warn!(
                 %dir, free_mb, needed_mb,
-                "the host's disk is nearly full: no sandbox is made or started"
+                "the host's disk is nearly full: not making or starting sandboxes"
             ),
             RoomLevel::Low if before != RoomLevel::Low => tracing::warn!(
                 %dir, free_mb, needed_mb,
-                "the host's disk is nearly full: sandboxes that write are ended"
+                "the host's disk is nearly full: ending sandboxes that write"
             ),
             RoomLevel::Roomy | RoomLevel::Short | RoomLevel::Low => {}
         }
     }
 }
 
-/// Notes a size, and says how much it has grown by over the window.
+/// Records a size, and returns the growth over the window.
 fn grown(sizes: &mut VecDeque<(Instant, u64)>, now: Instant, size: u64) -> Grown {
     while sizes.front().is_some_and(|(at, _)| now.duration_since(*at) > WINDOW) {
         sizes.pop_front();
@@ -380,7 +379,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn growth_is_what_came_within_the_window() {
+    fn growth_counts_only_within_the_window() {
         let begin = Instant::now();
         let mut sizes = VecDeque::new();
         for (seconds, size, lately, fastest) in [
@@ -405,7 +404,7 @@ mod tests {
         };
         insta::assert_snapshot!(
             short(512).expect("short"),
-            @"the host's disk is nearly full: 512 MB are free, and 4096 MB are needed to make or start a sandbox (providers.local.disk_reserve). Make room on the disk of /data/local, or delete sandboxes"
+            @"the host's disk is nearly full: 512 MB are free, and 4096 MB are needed to make or start a sandbox (providers.local.disk_reserve). Free room on the disk of /data/local, or delete sandboxes"
         );
         assert_eq!(short(4096), None);
     }

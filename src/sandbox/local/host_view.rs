@@ -1,16 +1,16 @@
-//! What of the host's files sandboxes are shown, and whether that has changed.
+//! The host's files that sandboxes see, and whether those changed.
 
 use std::ffi::OsString;
 use std::fs::{Metadata, read_dir, symlink_metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// The host's program directories. Links among them (`/bin` → `usr/bin`) are made again as links.
+/// The host's program directories. Links among them (`/bin` → `usr/bin`) are recreated as links.
 pub const PROGRAMS: [&str; 7] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 
-/// What programs need of the host's `/etc`, none of it secret: the linker's cache, certificates,
-/// the names behind `/etc/alternatives`, numbers and names of protocols, the time zone, and the
-/// settings of language runtimes that Debian keeps there.
+/// The parts of the host's `/etc` that programs need, none of them secret: the linker's cache,
+/// certificates, `/etc/alternatives`, protocol numbers, the time zone, and Debian's settings of
+/// language runtimes.
 pub const SETTINGS: [&str; 17] = [
     "ld.so.cache",
     "ld.so.conf",
@@ -31,10 +31,10 @@ pub const SETTINGS: [&str; 17] = [
     "terminfo",
 ];
 
-/// Directories in the host's `/etc` that begin like this are a language runtime's settings.
+/// Directories in the host's `/etc` with these prefixes are settings of language runtimes.
 pub const RUNTIME_SETTINGS: [&str; 3] = ["java-", "python3", "perl"];
 
-/// What is mounted in the host's program directories.
+/// The mounts below the host's program directories.
 fn mounts_below_programs() -> Vec<String> {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let is_below = |line: &&str| {
@@ -44,8 +44,8 @@ fn mounts_below_programs() -> Vec<String> {
     mounts.lines().filter(is_below).map(str::to_owned).collect()
 }
 
-/// What the host shows at one moment. A sandbox is shown each file as it was when it was started: one
-/// that has been put in its place since is another. Directories it sees as they are.
+/// The host's files at one moment. A sandbox keeps each single file as it was at its start, even
+/// if the host replaces it. Directories stay current.
 #[derive(Debug, PartialEq, Eq)]
 pub struct HostView {
     versions: Vec<Option<Version>>,
@@ -53,11 +53,11 @@ pub struct HostView {
     mounts: Vec<String>,
 }
 
-/// Device, number and last change of a file; a directory's last change is left out.
+/// Device, inode and last change of a file; a directory's last change is left out.
 type Version = (u64, u64, Option<(i64, i64)>);
 
 impl HostView {
-    /// What it shows now: some thirty looks at names that the kernel has in memory, and two lists.
+    /// Reads the current view: some thirty cached `stat` calls, and two lists.
     pub fn now() -> Self {
         Self { mounts: mounts_below_programs(), ..Self::below(Path::new("/")) }
     }
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_is_replaced_is_news_and_one_more_in_a_directory_is_not() {
+    fn a_replaced_file_is_a_change_and_one_more_in_a_directory_is_not() {
         let root = tempfile::tempdir().expect("a directory");
         let at = |path: &str| root.path().join(path);
         let seen = || HostView::below(root.path());

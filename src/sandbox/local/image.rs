@@ -32,20 +32,19 @@
 //!   superblock, which then demands a journal replay, and the journal's head, which says where it
 //!   begins. Whichever of them is lost, the next mount replays an empty journal or none, and the
 //!   file system is as before.
-//! - *A new image, whose top directory is given to its user as well.* That is one transaction, which
-//!   the kernel commits when the barriers go on, or by itself after five seconds, where the disk stalls
-//!   for that long. Every block of the journal has a checksum: a transaction of which a part is lost is
-//!   not replayed, and the kernel may then refuse to mount the image (next section). Its create has not
-//!   been answered, so nothing that was promised is lost.
+//! - *A new image, whose top directory was also given to its user.* That is one transaction, which the
+//!   kernel commits when the barriers go on, or after five seconds if the disk stalls. Every block of
+//!   the journal has a checksum, so an incomplete transaction is not replayed. The kernel may then
+//!   refuse to mount the image (see below). The create was not answered, so no promised data is lost.
+//!
+//! A new image and its name are on disk before its create is answered (`Disk::sync_new`), and the
+//! first barrier writes everything before it. So a create that was answered finds its workspace again,
+//! with all synced data.
 //!
 //! # Damage
 //! An image in which the kernel has met an error, or which it refuses to mount, is not mounted
 //! ([`is_damage`]). The sandbox does not start, nothing is deleted, and the error names the image and
-//! the `e2fsck` command that the operator runs.
-//!
-//! A new image itself reaches the disk, with its name, before its create is answered
-//! (`Disk::sync_new`), and the first barrier brings everything before it to the disk. So a create that
-//! was answered finds its workspace again, and all that was synced in it.
+//! the operator's `e2fsck` command.
 
 mod loopback;
 mod node;
@@ -91,7 +90,7 @@ pub struct ImageError {
 
 impl fmt::Display for ImageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "could not {}: {}", self.step, std::io::Error::from(self.errno))
+        write!(f, "cannot {}: {}", self.step, std::io::Error::from(self.errno))
     }
 }
 

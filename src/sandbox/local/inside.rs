@@ -9,7 +9,7 @@
 //!
 //! PID 1 is the launcher's fork and does not execute the binary a second time: the image is fresh
 //! and holds nothing of the server, and an executable inside would need its interpreter and
-//! libraries at the paths they have on the host. Nobody inside can reach the image through
+//! libraries at their paths on the host. No process inside can reach the image through
 //! `/proc`, since PID 1 is not dumpable.
 //!
 //! Everything here is synchronous and has one thread, as `fork` and namespaces want it. Nothing
@@ -63,7 +63,7 @@ const HOME: &str = "/home/agent";
 struct SetupError {
     /// Which step, for people and for the remedies.
     step: String,
-    /// The system's error number; 0 where a check failed.
+    /// The system's error number; 0 if a check failed.
     errno: i32,
 }
 

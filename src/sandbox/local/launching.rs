@@ -1,8 +1,8 @@
-//! From an object's directory to a sandbox that has said *ready*.
+//! Launches a sandbox in an object's directory, until its PID 1 reports *ready*.
 //!
-//! Only the ready frame counts as started. Whatever else happens (a step fails, the launcher ends,
-//! whoever asked gives up) leads to the launcher's end and with it everything it made: the socket
-//! closes with this future, and the launcher ends when its socket hangs up.
+//! Only the *ready* frame counts as started. If a step fails, the launcher ends, or the caller
+//! gives up, this future closes the socket; the launcher then ends, and with it everything it
+//! made.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -24,29 +24,29 @@ use super::proxy_socket;
 use super::spawner::Spawner;
 use super::watched::watched;
 
-/// How long a launcher whose socket has closed may take to end by itself.
+/// How long a launcher may take to end after its socket has closed.
 const END_WAIT: Duration = Duration::from_secs(2);
 
 /// A sandbox that is ready.
 pub struct Arrived {
-    /// The server's end of its socket.
+    /// The server's end of the sandbox's socket.
     pub socket: AsyncFd<OwnedFd>,
     /// Its launcher.
     pub launcher: Launcher,
     /// A pidfd of its PID 1.
     pub pidfd: OwnedFd,
-    /// The device that its workspace is on.
+    /// The device of its workspace.
     pub device: u64,
-    /// The socket that listens inside for its proxy, where it has one.
+    /// The listening socket inside for its proxy, if it has one.
     pub listener: Option<TcpListener>,
 }
 
-/// Why a sandbox did not become ready. Nothing of it runs any more.
+/// Why a sandbox did not become ready. None of its processes runs any more.
 #[derive(Debug, PartialEq, Eq)]
 pub struct LaunchError {
-    /// Which step failed.
+    /// The step that failed.
     pub step: String,
-    /// The system's error number; 0 where a check failed.
+    /// The system's error number; 0 if a check failed.
     pub errno: i32,
 }
 
@@ -55,16 +55,15 @@ impl LaunchError {
         Self { step: step.into(), errno: error.raw_os_error().unwrap_or(0) }
     }
 
-    /// The system's error; `None` where a check failed.
+    /// The system's error; `None` if a check failed.
     pub fn errno(&self) -> Option<Errno> {
         Errno::from_io_error(&io::Error::from_raw_os_error(self.errno))
     }
 }
 
-/// A launcher's process. It ends by itself when its socket hangs up; this sees to it that it is
-/// waited for, so that it leaves no zombie.
+/// A launcher's process. It ends by itself when its socket hangs up; this reaps it.
 ///
-/// It keeps the control group until then: a group with a process in it can't be removed.
+/// It holds the control group until then: a group with a process in it can't be removed.
 pub struct Launcher {
     child: Option<Child>,
     runtime: Handle,
@@ -72,7 +71,7 @@ pub struct Launcher {
 }
 
 impl Launcher {
-    /// A process that a test has started in a launcher's place.
+    /// A process that a test started in place of a launcher.
     #[cfg(test)]
     pub fn of(child: Child) -> Self {
         Self { child: Some(child), runtime: Handle::current(), group: Arc::default() }
@@ -85,14 +84,14 @@ impl Launcher {
         waited.ok()?.ok()
     }
 
-    /// Returns once the process has ended, which is asked of it already; kills it where it does
-    /// not: where it still waits for the lock, with nothing made yet.
+    /// Returns once the process has ended, which its closed socket asks for. Kills it after a
+    /// timeout: it may wait for the lock, with nothing made yet.
     async fn end(self) {
         let pid = self.child.as_ref().and_then(|child| Pid::from_raw(child.id().try_into().ok()?));
         let pidfd = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         let mut ended = pin!(self.ended());
         if tokio::time::timeout(END_WAIT, &mut ended).await.is_err() {
-            // It may have ended in the same moment.
+            // It may have just ended.
             let _ = pidfd.map(|pidfd| pidfd_send_signal(pidfd, Signal::KILL));
             ended.await;
         }
@@ -144,22 +143,22 @@ pub async fn launch(
     }
 }
 
-/// What the launcher says once there is a PID 1.
+/// The launcher's message once PID 1 exists.
 struct Forked {
     pidfd: OwnedFd,
     device: u64,
 }
 
-/// Gives the order and waits for *forked* and *ready*, which two processes say in either order.
+/// Sends the order and waits for *forked* and *ready*, which two processes send in either order.
 async fn shake_hands(
     socket: &AsyncFd<OwnedFd>,
     setup: &Setup,
     order_beside: &[BorrowedFd<'_>],
 ) -> Result<(Forked, Option<TcpListener>), LaunchError> {
     let order = Request::Setup(setup.clone()).encode();
-    // The socket is new and empty: this can't have to wait.
+    // The socket is new and empty, so this does not block.
     packet::send(socket.get_ref(), &order, order_beside)
-        .map_err(|errno| LaunchError::new("give the launcher its order", &errno.into()))?;
+        .map_err(|errno| LaunchError::new("send the launcher its order", &errno.into()))?;
     let (mut buffer, mut beside) = (vec![0; PACKET_LEN_MAX], Vec::new());
     let (mut forked, mut ready) = (None, None);
     loop {
@@ -172,7 +171,7 @@ async fn shake_hands(
         };
         let len = match readable.try_io(receive) {
             Ok(received) => {
-                received.map_err(|error| LaunchError::new("hear from the launcher", &error))?
+                received.map_err(|error| LaunchError::new("receive from the launcher", &error))?
             }
             Err(_would_block) => continue,
         };
@@ -182,7 +181,7 @@ async fn shake_hands(
             }
             Some(Answer::Ready) => ready = Some(listener(setup.reach, &mut beside)?),
             Some(Answer::SetupFailed { step, errno }) => return Err(LaunchError { step, errno }),
-            // It may be while PID 1 is still on its way, and is told again when it is news.
+            // It can come before *ready*, and is sent again later when the disk is still full.
             Some(Answer::DiskFull) => {}
             Some(
                 Answer::Started { .. }
@@ -192,7 +191,7 @@ async fn shake_hands(
                 | Answer::Failed { .. },
             )
             | None => {
-                return Err(LaunchError { step: "hear from the launcher".into(), errno: 0 });
+                return Err(LaunchError { step: "receive from the launcher".into(), errno: 0 });
             }
         }
         match (forked.take(), ready.take()) {
@@ -202,7 +201,7 @@ async fn shake_hands(
     }
 }
 
-/// The socket for the proxy that must be beside *ready*, or must not.
+/// The proxy's socket, which must come with *ready* if and only if there is a proxy.
 fn listener(reach: Reach, beside: &mut Vec<OwnedFd>) -> Result<Option<TcpListener>, LaunchError> {
     let step = "take the proxy's socket";
     match (reach, beside.pop()) {

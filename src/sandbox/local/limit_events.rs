@@ -1,11 +1,9 @@
-//! What happens when a sandbox hits a limit: an event is published, and if nothing else stops the
-//! processes that hit it, they are killed.
+//! Publishes the limits that a sandbox hits, and kills its processes if nothing else stops them.
 //!
-//! A limit that is hit again and again is published once in a while, not each time: a fork bomb hits
-//! its limit a million times. Counts are read [twice a second](LOOK_EVERY) and once more when the
-//! sandbox has ended, since the kernel can't wake a process for all of them. A limit that was taken
-//! away is published like one that was hit: a template that stops the sandbox then wants it stopped
-//! now.
+//! A limit is published once in a while, not at each hit: a fork bomb hits its limit a million times.
+//! Counters are read [twice a second](LOOK_EVERY) and when the sandbox has ended, because the kernel
+//! can't notify about all of them. A lost limit is published like one that was hit, so a template that
+//! stops sandboxes at limits stops this one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,27 +16,27 @@ use super::link::Link;
 use crate::sandbox::{EventSender, Labels, LimitEffect, LimitEvent, ProviderEvent};
 use crate::types::{Resources, inert};
 
-/// The pause between two looks at what has struck.
+/// The pause between two looks at the counters.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// A limit that goes on being hit is published again after this.
+/// How long after an event the same limit may be published again.
 const PUBLISH_EVERY: Duration = Duration::from_secs(60);
 
-/// Where limits strike.
+/// A sandbox whose limits are watched.
 pub struct LimitWatch {
     /// The sandbox.
     pub link: Arc<Link>,
     /// Its control group.
     pub group: Arc<Group>,
-    /// What its workspace is.
+    /// The kind of its workspace.
     pub workspace: Workspace,
-    /// Whose it is.
+    /// Its labels.
     pub labels: Labels,
-    /// The limits.
+    /// Its limits.
     pub resources: Resources,
 }
 
-/// Acts on each limit that strikes in a sandbox, until nothing of that runs any more.
+/// Publishes each limit that a sandbox hits, until its last process has ended.
 pub async fn watch(watched: LimitWatch, events: EventSender) {
     let mut tally = Tally::default();
     let mut killed_at = 0;
@@ -53,7 +51,7 @@ pub async fn watch(watched: LimitWatch, events: EventSender) {
         match watched.workspace {
             Workspace::Directory if count > killed_at => {
                 killed_at = count;
-                // One that is ending has nothing to be killed.
+                // In an ending sandbox there is nothing to kill.
                 let _ = watched.link.send(&Request::KillAll, &[]).await;
             }
             Workspace::Directory | Workspace::Image => {}
@@ -67,7 +65,7 @@ pub async fn watch(watched: LimitWatch, events: EventSender) {
             (limit, count, reason)
         });
         for (limit, count, reason) in struck.chain(lost) {
-            if tally.is_news(limit, count, Instant::now()) {
+            if tally.is_due(limit, count, Instant::now()) {
                 let (labels, effect) = (watched.labels.clone(), LimitEffect::ByTemplate);
                 events.publish(ProviderEvent::LimitHit(LimitEvent { labels, reason, effect }));
             }
@@ -84,7 +82,7 @@ pub async fn watch(watched: LimitWatch, events: EventSender) {
 }
 
 impl LimitWatch {
-    /// How often each limit has struck, as far as that is counted.
+    /// How often each limit was hit, if that is counted.
     fn counts(&self) -> impl Iterator<Item = (String, u64)> {
         let Resources { cpu: _, memory_mb, processes, disk_mb } = self.resources;
         [
@@ -97,23 +95,23 @@ impl LimitWatch {
     }
 }
 
-/// What has been published of each limit: its count then, and when.
+/// The last published count of each limit, and its time.
 #[derive(Default)]
 struct Tally {
     published: HashMap<String, (u64, Instant)>,
 }
 
 impl Tally {
-    /// Whether a limit's count is to be published now; it counts as published then.
-    fn is_news(&mut self, limit: String, count: u64, now: Instant) -> bool {
-        let is_news = match self.published.get(&limit) {
+    /// Whether to publish a limit's count now; if so, records it as published.
+    fn is_due(&mut self, limit: String, count: u64, now: Instant) -> bool {
+        let is_due = match self.published.get(&limit) {
             None => count > 0,
             Some((last, at)) => count > *last && now.duration_since(*at) >= PUBLISH_EVERY,
         };
-        if is_news {
+        if is_due {
             self.published.insert(limit, (count, now));
         }
-        is_news
+        is_due
     }
 }
 
@@ -122,15 +120,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_is_news_when_it_is_hit_and_again_after_a_while() {
+    fn a_limit_is_published_when_it_is_hit_and_again_after_a_while() {
         let begin = Instant::now();
         let mut tally = Tally::default();
-        for (seconds, count, is_news) in
+        for (seconds, count, is_due) in
             [(0, 0, false), (1, 3, true), (2, 4, false), (61, 4, true), (200, 4, false)]
         {
             let now = begin + Duration::from_secs(seconds);
-            assert_eq!(tally.is_news("memory".into(), count, now), is_news, "after {seconds} s");
+            assert_eq!(tally.is_due("memory".into(), count, now), is_due, "after {seconds} s");
         }
-        assert!(tally.is_news("pids".into(), 1, begin), "each limit for itself");
+        assert!(tally.is_due("pids".into(), 1, begin), "each limit on its own");
     }
 }

@@ -19,9 +19,11 @@ use rustix::net::{Shutdown, shutdown};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{Notify, mpsc, watch};
 
+use super::defaults::CommandDefaults;
 use super::frame::{Answer, PACKET_LEN_MAX, Request, WorkFailure};
 use super::launching::Arrived;
 use super::packet::{self, Outgoing};
+use super::processes::ProcessTable;
 use super::watched::watched;
 use crate::sandbox::{Target, WorkError};
 
@@ -52,6 +54,10 @@ pub struct Link {
     pub device: u64,
     /// The longest file that a command could write, in MiB.
     pub disk_mb_max: u64,
+    /// The processes that outlive the connection that started them.
+    pub processes: ProcessTable,
+    /// What its template gives every command.
+    pub defaults: CommandDefaults,
     socket: AsyncFd<OwnedFd>,
     waiting: Mutex<PendingRequests>,
     next_id: AtomicU64,
@@ -69,6 +75,7 @@ impl Link {
         arrived: Arrived,
         target: Target,
         disk_mb_max: u64,
+        defaults: CommandDefaults,
         on_gone: impl FnOnce(&Arc<Self>) + Send + 'static,
     ) -> Arc<Self> {
         let Arrived { socket, launcher, pidfd, device, listener: _ } = arrived;
@@ -77,6 +84,8 @@ impl Link {
             target,
             device,
             disk_mb_max,
+            processes: ProcessTable::default(),
+            defaults,
             socket,
             waiting: Mutex::new(Some(HashMap::new())),
             next_id: AtomicU64::new(1),

@@ -1,7 +1,7 @@
-//! How a listing travels from PID 1 to the server: entries in a row over a pipe.
+//! The wire format of a listing from PID 1 to the server: entries in a row over a pipe.
 //!
-//! What arrives is not trusted: the reader takes no more than it was promised, checks that paths
-//! are below the one asked for, and stops at the first thing it does not understand.
+//! The server does not trust it: it bounds the length, checks that paths are below the requested
+//! one, and stops at the first invalid entry.
 
 use rustix::fs::{FileType, Stat};
 
@@ -11,7 +11,8 @@ use crate::types::Timestamp;
 /// Deepest listing, in levels. Each level holds a descriptor open.
 pub const LEVELS_MAX: u32 = 64;
 
-/// Most names of one directory that are sorted; what is beyond is left out, and said to be.
+/// Most names of one directory that are sorted; if there are more, the listing is marked
+/// incomplete.
 pub const ENTRY_NAMES_MAX: usize = 200_000;
 
 /// Bytes before an entry's path: kind, mode, size, time and the path's length.
@@ -20,12 +21,12 @@ const HEAD_LEN: usize = 1 + 4 + 8 + 8 + 4;
 /// Longest path in a listing, in bytes: 64 levels of the longest names.
 const PATH_LEN_MAX: usize = 64 * 256 + 4096;
 
-/// One entry as it travels.
+/// One entry on the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WireEntry(FileEntry);
 
 impl WireEntry {
-    /// An entry as the file system tells of it.
+    /// An entry from a `stat`.
     pub fn of(path: &[u8], stat: &Stat) -> Self {
         let kind = match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => FileKind::File,
@@ -44,7 +45,7 @@ impl WireEntry {
         })
     }
 
-    /// The entry as bytes.
+    /// Encodes the entry.
     pub fn encode(&self) -> Vec<u8> {
         let FileEntry { path, kind, size, mode, modified_at } = &self.0;
         let kind: u8 = match kind {
@@ -65,9 +66,9 @@ impl WireEntry {
     }
 }
 
-/// What came of reading the front of a buffer.
+/// The result of reading the front of a buffer.
 pub enum Parsed {
-    /// An entry, and how many bytes it took.
+    /// An entry, and its length in bytes.
     Entry(FileEntry, usize),
     /// Its end has not arrived yet.
     Incomplete,

@@ -1,9 +1,8 @@
-//! The life of objects: which directory is which object, which of them runs, and who may change
-//! what at a time.
+//! The life of objects: maps directories to objects and running sandboxes, and serializes changes.
 //!
-//! Calls for one name take turns. Within its turn a call may be dropped at any `.await`: what has
-//! been launched ends with its socket, what is on the disk is whole at every moment, and the lock
-//! file keeps the next turn from overtaking processes that are still ending.
+//! Calls for one name run one after another. A call may be dropped at any `.await`: a launched
+//! sandbox ends with its socket, the disk is consistent at every moment, and the lock file makes
+//! the next call wait for processes that are still ending.
 
 mod capacity;
 mod limited;
@@ -13,6 +12,7 @@ mod starting;
 mod warm;
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::future::Future;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,33 +27,36 @@ pub use self::starting::Make;
 use self::starting::{Starter, Up};
 use self::warm::Warm;
 use super::cgroup::Cgroups;
+use super::defaults::{CommandDefaults, missing};
 use super::disk::{Disk, Lock, Naming, Stored, StoredIn};
 use super::frame::Reach;
 use super::host_disk::HostDisk;
 use super::limit_events;
-use super::link::Link;
+use super::link::{Link, broken};
 use super::spawner::Spawner;
-use super::{LocalConfig, OpenError};
+use super::{LocalConfig, LocalOptions, OpenError, files};
 use crate::clock::{Clock, IdSource};
 use crate::egress::Proxies;
-use crate::sandbox::{CreateSpec, EventSender, Object, ProviderError, Target, WorkError};
+use crate::sandbox::{
+    CreateSpec, EventSender, Object, ProviderError, Target, WorkError, WorkspacePath,
+};
 use crate::types::{ExternalId, ObjectName, ObjectState, Timestamp};
 
-/// How long a delete waits for the removal that it has begun. Most trees are gone by then, and
-/// the caller's next look finds them absent.
+/// How long a delete waits for its removal. Most trees are gone by then, and the caller's next
+/// look finds them absent.
 const REMOVAL_WAIT: Duration = Duration::from_secs(1);
 
-/// How long the server's end waits for the control groups of its sandboxes to become empty, which
-/// takes them milliseconds.
+/// How long the server waits at its end for the control groups of its sandboxes to become empty,
+/// which takes milliseconds.
 const GROUPS_WAIT: Duration = Duration::from_millis(500);
 
-/// Names whose turns are remembered before those that nobody takes are forgotten.
+/// How many names keep a mutex before unused ones are dropped.
 const TURNS_LEN: usize = 1_024;
 
-/// How a removal ended; `None` while it is under way.
+/// The result of a removal; `None` while it is under way.
 type Removal = watch::Receiver<Option<Result<(), String>>>;
 
-/// What the last look at the system's health found, and when.
+/// The last health check: when, and what it found.
 type LastLook = Option<(Instant, Option<String>)>;
 
 /// Every object of a provider.
@@ -86,7 +89,7 @@ impl Drop for Objects {
 }
 
 impl Objects {
-    /// Opens what [`LocalProvider::open`](super::LocalProvider::open) opens.
+    /// Opens the provider's objects; see [`LocalProvider::open`](super::LocalProvider::open).
     pub fn open(
         config: LocalConfig,
         clock: Arc<dyn Clock>,
@@ -138,12 +141,12 @@ impl Objects {
         Ok(objects)
     }
 
-    /// Who this provider's directory is.
+    /// The id of this provider's directory.
     pub fn identity(&self) -> &str {
         self.disk.identity()
     }
 
-    /// Does a call's work until its deadline.
+    /// Runs a call's work until its deadline.
     pub async fn by<T>(
         &self,
         deadline: Timestamp,
@@ -153,12 +156,12 @@ impl Objects {
             biased;
             done = work => done,
             () = self.clock.sleep_until(deadline) => {
-                Err(ProviderError::unavailable("it did not come about before the deadline"))
+                Err(ProviderError::unavailable("the call did not finish before its deadline"))
             }
         }
     }
 
-    /// Every object there is.
+    /// Every object.
     pub async fn all(&self) -> Result<Vec<Object>, ProviderError> {
         let all = self.blocking(|disk| disk.all()).await?;
         Ok(all.iter().map(|stored| self.object(stored)).collect())
@@ -171,11 +174,11 @@ impl Objects {
         link.ok_or(WorkError::NotRunning)
     }
 
-    /// Makes the object, where there is none of this name, and brings it up.
+    /// Makes the object unless the name exists, and starts it.
     pub async fn create(&self, spec: CreateSpec) -> Result<Object, ProviderError> {
         if !Disk::accepts(&spec.name) {
             return Err(ProviderError::Refused(format!(
-                "the name {:?} is not lower-case letters, digits and '-'",
+                "the name {:?} must be lower-case letters, digits and '-'",
                 spec.name.as_str()
             )));
         }
@@ -192,28 +195,28 @@ impl Objects {
     async fn create_like(&self, spec: CreateSpec, make: &Make) -> Result<Object, ProviderError> {
         let (stored, came) = self.find_or_make(spec, make).await?;
         let (is_new, up) = match came {
-            Came::Before => (false, None),
-            Came::Cold => (true, None),
-            Came::Warm(up) => (true, Some(up)),
+            ObjectOrigin::Existing => (false, None),
+            ObjectOrigin::Cold => (true, None),
+            ObjectOrigin::Warm(up) => (true, Some(up)),
         };
         let brought_up = self.bring_up(&stored, up).await;
         if brought_up.is_err() && is_new {
-            // It was made for this call and nothing has run in it: leave nothing behind.
+            // This call made it, and nothing has run in it: remove it.
             self.begin_removal(stored).await?;
         }
         brought_up
     }
 
-    /// Brings an object up.
+    /// Starts an object.
     pub async fn start(&self, target: &Target) -> Result<Object, ProviderError> {
         let (_turn, stored) = self.take(target).await?;
         match stored.place {
             StoredIn::Objects => self.bring_up(&stored, None).await,
-            StoredIn::Trash => Err(ProviderError::Refused("it is being deleted".into())),
+            StoredIn::Trash => Err(ProviderError::Refused("the object is being deleted".into())),
         }
     }
 
-    /// Takes an object down; with `force` what runs in it is killed without being asked first.
+    /// Stops an object; with `force` its processes are killed without SIGTERM first.
     pub async fn stop(&self, target: &Target, force: bool) -> Result<Object, ProviderError> {
         let (_turn, stored) = self.take(target).await?;
         if let Some(link) = self.link_of(&stored.name) {
@@ -226,7 +229,7 @@ impl Objects {
         }
         let stored = self
             .blocking(move |disk| {
-                // Also where there was no link: what an earlier server started may still be ending.
+                // Also without a link: processes of an earlier server may still be ending.
                 let _nothing_runs = disk.lock(&stored)?;
                 Ok(stored)
             })
@@ -234,7 +237,7 @@ impl Objects {
         Ok(self.object(&stored))
     }
 
-    /// Removes an object.
+    /// Deletes an object.
     pub async fn delete(&self, target: &Target) -> Result<(), ProviderError> {
         let (_turn, stored) = self.take(target).await?;
         let mut removal = self.begin_removal(stored).await?;
@@ -244,32 +247,39 @@ impl Objects {
                 Some(Err(message)) => Err(ProviderError::Broken(message.clone())),
                 Some(Ok(())) | None => Ok(()),
             },
-            // It goes on; or its thread has ended, and the next delete begins again.
+            // The removal goes on; or its thread has ended, and the next delete starts it again.
             Ok(Err(_)) | Err(_) => Ok(()),
         }
     }
 
-    /// Sees to it that a sandbox of this make waits.
+    /// A number that no process has had, and the file for its output.
+    pub async fn new_process(&self) -> Result<(u64, File), WorkError> {
+        let number = self.ids.unix_ns().unsigned_abs();
+        let file = self.blocking(move |disk| disk.unnamed_file(&format!("output-{number}"))).await;
+        Ok((number, file.map_err(broken)?))
+    }
+
+    /// Keeps a warm sandbox of this make.
     pub fn keep_warm(&self, make: Make) {
         self.warm.keep(make);
     }
 
-    /// How many sandboxes wait to be asked for.
+    /// The number of warm sandboxes.
     pub fn waiting(&self) -> usize {
         self.warm.len()
     }
 
-    /// The ways out of sandboxes.
+    /// The egress proxies of sandboxes.
     pub fn proxies(&self) -> &Proxies {
         &self.proxies
     }
 
-    /// Where what happens by itself is published.
+    /// Publishes events that no call caused.
     pub const fn events(&self) -> &EventSender {
         &self.events
     }
 
-    /// Takes the turn for a target's name and looks the object up, which must carry its sandbox.
+    /// Locks a target's name and looks the object up, which must have the target's sandbox id.
     async fn take(&self, target: &Target) -> Result<(OwnedMutexGuard<()>, Stored), ProviderError> {
         let name = Disk::name_of(&target.external_id).ok_or(ProviderError::Absent)?;
         let turn = self.turn(&name).await;
@@ -284,8 +294,8 @@ impl Objects {
             })
             .await?;
         let stored = found.ok_or(ProviderError::Absent)?;
-        // What is left of a removal that lost its record is nobody else's: its id was never given
-        // out twice.
+        // The rest of an interrupted removal has no record any more. The id still proves whose it
+        // is, since no id is used twice.
         let is_remains = stored.place == StoredIn::Trash && stored.owned.is_none();
         if stored.sandbox() != Some(&target.expected) && !is_remains {
             return Err(ProviderError::Present(Box::new(self.object(&stored))));
@@ -293,12 +303,12 @@ impl Objects {
         Ok((turn, stored))
     }
 
-    /// The object of this name and sandbox, and how it came to be there.
+    /// Finds or makes the object of this name and sandbox.
     async fn find_or_make(
         &self,
         spec: CreateSpec,
         make: &Make,
-    ) -> Result<(Stored, Came), ProviderError> {
+    ) -> Result<(Stored, ObjectOrigin), ProviderError> {
         let incarnation = self.ids.request_id();
         let (clock, warm, make) = (Arc::clone(&self.clock), Arc::clone(&self.warm), make.clone());
         let abandoned = Abandoned::default();
@@ -334,37 +344,40 @@ impl Objects {
                 match naming {
                     Naming::Named(stored) => Ok(Obtained::Made(*stored, up)),
                     Naming::Unwanted => Ok(Obtained::Nothing),
-                    // Turns leave only a directory that somebody else has put here.
+                    // The name lock leaves only a foreign directory that was just put here.
                     Naming::Taken => Ok(existing()?.unwrap_or(Obtained::Nothing)),
                 }
             })
             .await?;
         match found {
-            Obtained::Same(stored) => Ok((stored, Came::Before)),
-            Obtained::Made(stored, up) => Ok((stored, up.map_or(Came::Cold, Came::Warm))),
+            Obtained::Same(stored) => Ok((stored, ObjectOrigin::Existing)),
+            Obtained::Made(stored, up) => {
+                Ok((stored, up.map_or(ObjectOrigin::Cold, ObjectOrigin::Warm)))
+            }
             Obtained::Other(stored) => Err(ProviderError::Present(Box::new(self.object(&stored)))),
             Obtained::NoRoom(shortage) => Err(ProviderError::Broken(shortage)),
-            Obtained::Nothing => Err(ProviderError::unavailable("the deadline had passed")),
+            Obtained::Nothing => Err(ProviderError::unavailable("the deadline has passed")),
         }
     }
 
-    /// Brings an object up, unless it is; `up` is what runs in it already and is not in service yet.
+    /// Starts an object unless it runs; `up` is a sandbox that runs in it already and is not in
+    /// service yet.
     async fn bring_up(&self, stored: &Stored, up: Option<Up>) -> Result<Object, ProviderError> {
         if stored.made {
             self.run(stored, up).await?;
             return Ok(self.object(stored));
         }
-        // What runs at a moment is not there after a power failure: the object's name need not be
-        // durable before something runs, but before that is told.
+        // Running sandboxes do not survive a power failure. So the name need not be durable before
+        // the sandbox runs, but before the caller gets the answer.
         let name = stored.name.clone();
         let named = self.blocking(move |disk| disk.sync_new(&name));
         tokio::try_join!(self.run(stored, up), named)?;
-        // One system call; without the note the object counts as half made.
+        // One system call; without the mark the object counts as half made.
         self.disk.mark_made(&stored.name).map_err(disk_failed)?;
         Ok(self.object(&Stored { made: true, ..stored.clone() }))
     }
 
-    /// Has an object run, unless it does.
+    /// Starts a sandbox for an object unless one runs.
     async fn run(&self, stored: &Stored, up: Option<Up>) -> Result<(), ProviderError> {
         let Some(owned) = &stored.owned else {
             return Err(ProviderError::Present(Box::new(self.object(stored))));
@@ -378,13 +391,16 @@ impl Objects {
         self.has_room()?;
         if owned.host_id.is_some() != rustix::process::geteuid().is_root() {
             return Err(ProviderError::Refused(
-                "it was made by a server that ran as root where this one does not, or the other \
-                 way round"
+                "the object was made by a server that ran as root and this one does not, or the \
+                 other way round; run the server as the same user as before"
                     .into(),
             ));
         }
         if let Some(refused) = self.refused(stored.workspace) {
             return Err(ProviderError::Refused(refused));
+        }
+        if let Err(name) = self.config.secrets.resolve(&owned.workload.secrets) {
+            return Err(ProviderError::Refused(missing(&name)));
         }
         let Up { mut arrived, group } = match up {
             Some(up) => up,
@@ -392,7 +408,8 @@ impl Objects {
                 let name = stored.name.clone();
                 let directory = self.blocking(move |disk| disk.open_object(&name)).await?;
                 let (resources, reach) = (owned.resources.clone(), Reach::of(&owned.network));
-                let make = Make { resources, reach };
+                let options = LocalOptions::of(&owned.workload.options);
+                let make = Make { resources, reach, options };
                 let label = stored.name.as_str();
                 self.starter.start(label, &directory, owned.host_id, &make).await?
             }
@@ -406,7 +423,8 @@ impl Objects {
         let (network, sandbox) = (&owned.network, &owned.labels.sandbox);
         let proxy = self.proxies.start(arrived.listener.take(), network, sandbox);
         let kept = (Arc::clone(&group), proxy);
-        let link = Link::new(arrived, target, owned.resources.disk_mb, move |link| {
+        let defaults = CommandDefaults::new(owned.workload.clone(), self.config.secrets.clone());
+        let link = Link::new(arrived, target, owned.resources.disk_mb, defaults, move |link| {
             drop(kept);
             if let Some(objects) = itself.upgrade() {
                 let mut links = locked(&objects.links);
@@ -417,6 +435,7 @@ impl Objects {
         });
         locked(&self.links).insert(stored.name.clone(), Arc::clone(&link));
         self.watch_host_disk(&link, &group, stored, owned);
+        make_working_dir(&link, owned.workload.working_dir.as_deref()).await;
         let (labels, resources) = (owned.labels.clone(), owned.resources.clone());
         let watched = limit_events::LimitWatch {
             link,
@@ -429,7 +448,7 @@ impl Objects {
         Ok(())
     }
 
-    /// Ends what runs of an object, moves it to the trash and has it removed.
+    /// Ends an object's sandbox, moves the object to the trash and begins its removal.
     async fn begin_removal(&self, stored: Stored) -> Result<Removal, ProviderError> {
         if let Some(link) =
             self.link_of(&stored.name).filter(|l| l.target.external_id == stored.external_id)
@@ -450,13 +469,13 @@ impl Objects {
         Ok(self.removal(trashed))
     }
 
-    /// The removal of an object in the trash, begun where it is not under way.
+    /// The removal of an object in the trash; begins it unless it is under way.
     fn removal(&self, trashed: Stored) -> Removal {
         let mut removals = locked(&self.removals);
         if let Some(under_way) = removals.get(&trashed.external_id) {
             return under_way.clone();
         }
-        let (tell, removal) = watch::channel(None);
+        let (sender, removal) = watch::channel(None);
         removals.insert(trashed.external_id.clone(), removal.clone());
         let (disk, removals) = (Arc::clone(&self.disk), Arc::clone(&self.removals));
         self.runtime.spawn_blocking(move || {
@@ -468,8 +487,8 @@ impl Objects {
                 Ok(()) | Err(_) => Ok(()),
             };
             locked(&removals).remove(&trashed.external_id);
-            // Nobody has to be waiting.
-            let _ = tell.send(Some(ended));
+            // The caller may have stopped waiting.
+            let _ = sender.send(Some(ended));
         });
         removal
     }
@@ -480,7 +499,7 @@ impl Objects {
 
     /// An object as the port shows it.
     fn object(&self, stored: &Stored) -> Object {
-        // One that is ending still runs until nothing of it is left.
+        // An ending sandbox counts as running until its last process is gone.
         let runs = || {
             let link = self.link_of(&stored.name);
             link.is_some_and(|l| !l.is_gone() && l.target.external_id == stored.external_id)
@@ -499,7 +518,7 @@ impl Objects {
         }
     }
 
-    /// Waits for the turn of a name.
+    /// Waits for the lock of a name.
     async fn turn(&self, name: &ObjectName) -> OwnedMutexGuard<()> {
         let turn = {
             let mut turns = locked(&self.turns);
@@ -511,7 +530,7 @@ impl Objects {
         turn.lock_owned().await
     }
 
-    /// Does what blocks on a thread where that is allowed.
+    /// Runs blocking work on a blocking thread.
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Arc<Disk>) -> io::Result<T> + Send + 'static,
@@ -524,31 +543,31 @@ impl Objects {
     }
 }
 
-/// What looking for an object, or making it, came to.
+/// The result of finding or making an object.
 enum Obtained {
-    /// It is there, with the same sandbox.
+    /// It exists, with the same sandbox.
     Same(Stored),
-    /// It is new, and something runs in it already.
+    /// It is new, possibly with a running sandbox.
     Made(Stored, Option<Up>),
-    /// Another is there.
+    /// The name belongs to another.
     Other(Stored),
-    /// Nothing is, and there is no room on the host's disk.
+    /// It does not exist, and the host's disk has no room.
     NoRoom(String),
-    /// Nothing is, and nothing was made.
+    /// It does not exist, and was not made.
     Nothing,
 }
 
-/// How an object came to be there.
-enum Came {
-    /// It was before.
-    Before,
-    /// It was made, and is yet to be started.
+/// How an object came to exist.
+enum ObjectOrigin {
+    /// It existed before.
+    Existing,
+    /// It was made, and is not started yet.
     Cold,
-    /// It was made of what was up already.
+    /// It was made from a warm sandbox.
     Warm(Up),
 }
 
-/// Tells work on another thread that whoever asked for it has gone.
+/// Signals work on another thread that its caller has gone.
 #[derive(Default)]
 struct Abandoned(Arc<AtomicBool>);
 
@@ -558,16 +577,26 @@ impl Drop for Abandoned {
     }
 }
 
-/// What a thread that no longer runs means.
+/// The error if a thread is gone.
 fn ending() -> ProviderError {
     ProviderError::unavailable("the server is ending")
 }
 
 fn disk_failed(error: io::Error) -> ProviderError {
-    ProviderError::Broken(format!("the directory of local sandboxes fails: {error}"))
+    ProviderError::Broken(format!("cannot access the directory of local sandboxes: {error}"))
 }
 
-/// A guard, also where a thread panicked under it: every map here is whole between statements.
+/// Locks a mutex, also after a panic: every map here is consistent between statements.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes the working directory of a template, if it lies in the workspace and is missing. A failure
+/// shows when a command starts.
+async fn make_working_dir(link: &Arc<Link>, working_dir: Option<&str>) {
+    let path = working_dir.and_then(|path| WorkspacePath::parse(path.as_bytes()).ok());
+    let Some(path) = path.filter(|path| !path.is_root()) else { return };
+    if let Err(error) = files::make_directory(link, &path).await {
+        tracing::debug!(%error, "the template's working directory was not made");
+    }
 }

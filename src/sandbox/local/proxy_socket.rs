@@ -1,4 +1,4 @@
-//! The listening socket that comes out of a sandbox, which could be anything.
+//! Checks the listening socket that a sandbox hands out, which could be anything.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -10,11 +10,11 @@ use tokio::net::TcpListener;
 
 use crate::sandbox::local::frame::PROXY_PORT;
 
-/// Takes a socket that listens for TCP connections where a sandbox's proxy does, and nothing else.
-/// Must be called within a tokio runtime.
+/// Accepts a TCP socket that listens on the address of a sandbox's proxy, and nothing else. Call
+/// it within a tokio runtime.
 ///
 /// # Errors
-/// `InvalidInput` where it is something else; what the system answers.
+/// `InvalidInput` for anything else; the system's error.
 pub fn take(socket: OwnedFd) -> io::Result<TcpListener> {
     let is_listener = socket_type(&socket)? == SocketType::STREAM
         && socket_domain(&socket)? == AddressFamily::INET
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn nothing_but_a_listening_socket_at_its_place_is_taken() {
+    async fn only_a_socket_listening_on_the_proxys_address_is_taken() {
         let dir = tempfile::tempdir().expect("a directory");
         let tcp = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
         let connected = std::net::TcpStream::connect(tcp.local_addr().expect("bound"));

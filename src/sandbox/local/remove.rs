@@ -1,14 +1,14 @@
-//! Removes trees that were made to be hard to remove.
+//! Removes directory trees, including hostile ones.
 //!
-//! A tree can be 60,000 levels deep, so nothing here recurses or holds a descriptor per level: the
-//! way down is a single descriptor, and the way up is `..`, which must lead to the directory that
-//! was come from. What lies deeper than [`LEVELS_MAX`] is first moved up to the tree's top, so that
-//! memory is bounded too. A directory can forbid its owner to enter it, so its permissions are set
-//! first, through a descriptor that can't be swapped for a link. Links are removed, never followed.
+//! A tree can be 60,000 levels deep, so nothing here recurses or holds a descriptor per level. The
+//! walk holds one descriptor and returns by `..`, which must be the directory that it came from.
+//! Directories below [`LEVELS_MAX`] are first moved up to the tree's top, which bounds memory too.
+//! A directory can deny access to its owner, so its permissions are set first, through a
+//! descriptor that can't be swapped for a link. Links are removed, never followed.
 //!
-//! Used by the server on trees in which nothing runs any more, and inside a sandbox on its
-//! workspace, where commands may interfere: then it may fail, but touches only what those commands
-//! could touch themselves.
+//! The server uses this on trees that no process uses any more. Inside a sandbox it runs on the
+//! workspace, where commands may interfere: then it may fail, but it touches only what those
+//! commands could touch.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -17,26 +17,24 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-/// Deepest way down. Moving a directory costs several times what entering it does.
+/// The deepest walk. Moving a directory costs several times as much as entering it.
 const LEVELS_MAX: usize = 4_096;
 
-/// Most names of directories that are remembered on the whole way down; a level that has more is
-/// looked at again.
+/// The most directory names that the walk remembers in all; a level with more is read again.
 const NAMES_MAX: usize = 20_000;
 
-/// Most names that are read from a directory before it is changed: what `readdir` shows of a
-/// directory that is being changed is unspecified.
+/// The most names read from a directory before it is changed: `readdir` of a changing directory is
+/// unspecified.
 const BATCH_LEN: usize = 10_000;
 
-/// Removes what is called `name` in `parent`, a directory with all that is in it.
+/// Removes `name` in `parent`, a directory with all its content.
 ///
 /// # Errors
-/// `NOENT` where there is nothing; `BUSY` where directories were moved about meanwhile; what the
-/// kernel answers to the call that failed.
+/// `NOENT` if it does not exist; `BUSY` if directories were moved meanwhile; the kernel's error.
 pub fn remove(parent: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
     match unlinkat(parent, name, AtFlags::empty()) {
         Ok(()) => return Ok(()),
-        // Linux answers ISDIR for a directory; PERM is what POSIX wants.
+        // Linux returns ISDIR for a directory, POSIX prescribes PERM.
         Err(Errno::ISDIR | Errno::PERM) => {}
         Err(errno) => return Err(errno),
     }
@@ -46,41 +44,41 @@ pub fn remove(parent: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
     unlinkat(parent, name, AtFlags::REMOVEDIR)
 }
 
-/// Opens a directory, whatever its permissions are, and makes it one that can be emptied.
+/// Opens a directory whatever its permissions are, and makes it writable.
 fn enter(parent: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let held = openat(parent, name, flags, Mode::empty())?;
     if fstat(&held)?.st_mode & 0o700 != 0o700 {
-        // This path leads to what is held open, and nowhere else.
+        // This path leads to the open directory only.
         let path = format!("/proc/self/fd/{}", held.as_fd().as_raw_fd());
         chmodat(CWD, path, Mode::from_raw_mode(0o700), AtFlags::empty())?;
     }
     openat(&held, c".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Which directory a descriptor is, as long as it is held or on the way to one that is.
+/// Identifies a directory while it is open or an ancestor of an open one.
 fn identity(directory: &OwnedFd) -> Result<(u64, u64), Errno> {
     let stat = fstat(directory)?;
     Ok((stat.st_dev, stat.st_ino))
 }
 
-/// A level on the way down that is come back to.
+/// A level on the way down, to return to.
 struct Level {
     identity: (u64, u64),
-    /// The directory in it that the way goes on through.
+    /// The subdirectory that the walk entered.
     through: Vec<u8>,
-    /// Further directories in it that are not empty.
+    /// Other subdirectories that are not empty.
     names: Vec<Vec<u8>>,
 }
 
-/// A walk through a tree that leaves nothing behind.
+/// A walk that removes a tree.
 struct Walk {
     top: OwnedFd,
     here: OwnedFd,
-    /// Directories here that are known not to be empty.
+    /// Subdirectories that are not empty.
     names: Vec<Vec<u8>>,
     above: Vec<Level>,
-    /// How many names there are in all of `above` and `names`.
+    /// The number of names in `above` and `names`.
     remembered: usize,
     moved: u64,
 }
@@ -100,8 +98,8 @@ impl Walk {
         }
     }
 
-    /// Removes what can be removed at once and remembers what can't; says whether another look is
-    /// needed, because something is remembered or was left out.
+    /// Removes what can be removed at once and remembers the rest; returns whether another pass is
+    /// needed.
     fn sweep(&mut self) -> Result<bool, Errno> {
         let found = read(&self.here)?;
         let mut again = found.len() >= BATCH_LEN;
@@ -133,7 +131,7 @@ impl Walk {
         }
         let below = match enter(&self.here, &name) {
             Ok(below) => below,
-            // Gone, or something else meanwhile: the next look tells.
+            // Gone or replaced meanwhile: the next pass sees.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
             Err(errno) => return Err(errno),
         };
@@ -143,7 +141,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Goes back up and removes the directory come from; false at the top.
+    /// Returns to the parent and removes the directory just left; false at the top.
     fn go_up(&mut self) -> Result<bool, Errno> {
         let Some(Level { identity: expected, through, names }) = self.above.pop() else {
             return Ok(false);
@@ -157,7 +155,7 @@ impl Walk {
         self.names = names;
         match unlinkat(&self.here, &*through, AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT) => {}
-            // Filled or replaced meanwhile, by a command that still runs.
+            // A running command filled or replaced it meanwhile.
             Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => {
                 self.names.push(through);
                 self.remembered += 1;
@@ -167,19 +165,19 @@ impl Walk {
         Ok(true)
     }
 
-    /// Moves a directory from here to the top, where a later look finds it.
+    /// Moves a directory to the top, where a later pass finds it.
     fn move_up(&mut self, name: &[u8]) -> Result<(), Errno> {
         loop {
             self.moved += 1;
             let to = format!(".moved-{}", self.moved);
-            // A place of its own is made first: the name may be in use.
+            // Makes a directory for it first: the name may be in use.
             match mkdirat(&self.top, &to, Mode::from_raw_mode(0o700)) {
                 Ok(()) => {}
                 Err(Errno::EXIST) => continue,
                 Err(errno) => return Err(errno),
             }
             return match renameat(&self.here, name, &self.top, &to) {
-                // Moving a directory changes its `..`, for which it must be writable to its owner.
+                // Moving a directory changes its `..`, so its owner must be able to write to it.
                 Err(Errno::ACCESS) => {
                     drop(enter(&self.here, name)?);
                     renameat(&self.here, name, &self.top, &to)
@@ -191,7 +189,7 @@ impl Walk {
     }
 }
 
-/// What is in a directory, up to [`BATCH_LEN`] of it.
+/// Reads up to [`BATCH_LEN`] entries of a directory.
 fn read(directory: &OwnedFd) -> Result<Vec<(Vec<u8>, FileType)>, Errno> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory)? {
@@ -219,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn trees_deeper_than_the_way_down_and_wider_than_a_look_are_removed() {
+    fn trees_deeper_than_the_walk_and_wider_than_a_pass_are_removed() {
         let dir = tempfile::tempdir().expect("a directory");
         let parent = open(dir.path());
         fs::create_dir(dir.path().join("tree")).expect("made");

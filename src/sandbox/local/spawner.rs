@@ -1,13 +1,13 @@
-//! The one thread that starts launchers, and keeps one in stock.
+//! The thread that starts launchers and keeps one in stock.
 //!
-//! It lives as long as the provider, because what the kernel ties to "the parent" it ties to the
-//! *thread* that made the process. The launcher is started by `posix_spawn`, which does not copy
-//! the server's memory map: it costs the same whatever the server holds.
+//! It lives as long as the provider, because the kernel ties a child to the *thread* that made it.
+//! It uses `posix_spawn`, which does not copy the server's memory map, so the cost does not depend
+//! on the server's size.
 //!
-//! Executing and linking the program takes about as long as setting half of a sandbox up, and
-//! needs to know nothing of it. So the next launcher is started as soon as one has been given
-//! away, and waits for its order; where many are asked for at once, the others are started then.
-//! One in stock knows nothing, holds nothing but its socket, and ends with it.
+//! Executing and linking the program takes half as long as setting a sandbox up, and depends on
+//! nothing of it. So when a launcher is taken the thread starts the next one, which waits for its
+//! order. Concurrent requests start further ones. A launcher in stock holds only its socket, and
+//! ends with it.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -22,17 +22,17 @@ use tokio::sync::oneshot;
 
 use super::inside::HIDDEN_COMMAND;
 
-/// A launcher that waits for its order. One that is dropped ends, and is waited for.
+/// A launcher that waits for its order. Dropping it ends and reaps it.
 pub struct IdleLauncher(Option<(OwnedFd, Child)>);
 
 impl IdleLauncher {
-    /// The server's end of its socket, which does not block, and its process, which whoever has it
-    /// must wait for.
+    /// The server's end of its socket, which does not block, and its process, which the caller
+    /// must reap.
     pub fn into_parts(mut self) -> (OwnedFd, Child) {
         self.0.take().expect("only this takes them")
     }
 
-    /// Whether nothing has ended it in the meantime, such as a machine out of memory.
+    /// Whether it still runs: the kernel may have killed it for memory.
     fn still_waits(&self) -> bool {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         self.0.as_ref().is_some_and(|(socket, _)| {
@@ -45,17 +45,17 @@ impl IdleLauncher {
 impl Drop for IdleLauncher {
     fn drop(&mut self) {
         let Some((socket, mut child)) = self.0.take() else { return };
-        // Without an order it ends by itself once this closes, which takes it a moment.
+        // Without an order it ends by itself within a moment after this closes.
         drop(socket);
         if let Err(error) = child.wait() {
-            tracing::debug!(%error, "a launcher in stock could not be waited for");
+            tracing::debug!(%error, "failed to reap an unused launcher");
         }
     }
 }
 
 type LauncherReply = oneshot::Sender<io::Result<IdleLauncher>>;
 
-/// A handle to the thread; the thread ends when the handle is dropped.
+/// A handle to the thread, which ends when the handle is dropped.
 pub struct Spawner {
     orders: mpsc::Sender<LauncherReply>,
 }
@@ -64,7 +64,7 @@ impl Spawner {
     /// Starts the thread, which will start `launcher`.
     ///
     /// # Errors
-    /// Where the system has no thread left.
+    /// Fails if no thread can start.
     pub fn new(launcher: PathBuf) -> io::Result<Self> {
         let (orders, replies) = mpsc::channel();
         let run = move || serve(launcher, &replies);
@@ -75,7 +75,7 @@ impl Spawner {
     /// A launcher that waits for its order.
     ///
     /// # Errors
-    /// What starting the process answers.
+    /// The error of starting the process.
     pub async fn launcher(&self) -> io::Result<IdleLauncher> {
         let (reply, answer) = oneshot::channel();
         let ended = || io::Error::other("the spawning thread has ended");
@@ -94,20 +94,20 @@ fn serve(launcher: PathBuf, replies: &mpsc::Receiver<LauncherReply>) {
     for reply in replies {
         match reply.send(stock.take()) {
             Ok(()) => stock.fill(),
-            // Whoever asked has given up.
+            // The caller has given up.
             Err(unwanted) => stock.next = unwanted.ok(),
         }
     }
 }
 
-/// Where launchers come from.
+/// The source of launchers.
 struct Stock<C: FnMut() -> Command> {
     command: C,
     next: Option<IdleLauncher>,
 }
 
 impl<C: FnMut() -> Command> Stock<C> {
-    /// The one that waits, or a new one.
+    /// The one in stock, or a new one.
     fn take(&mut self) -> io::Result<IdleLauncher> {
         match self.next.take() {
             Some(waiting) if waiting.still_waits() => Ok(waiting),
@@ -115,7 +115,7 @@ impl<C: FnMut() -> Command> Stock<C> {
         }
     }
 
-    /// Starts one for the next. Where that fails the next is told, who tries again.
+    /// Starts one for the next call. If that fails, the next call retries and gets the error.
     fn fill(&mut self) {
         if self.next.is_none() {
             self.next = start((self.command)()).ok();
@@ -142,7 +142,7 @@ mod tests {
 
     use super::*;
 
-    /// Waits for its socket's end, as a launcher without an order does.
+    /// Ends when its socket closes, like a launcher without an order.
     fn cat() -> Command {
         Command::new("cat")
     }
@@ -163,19 +163,19 @@ mod tests {
         let waiting = pid(stock.next.as_ref());
         stock.fill();
         let second = stock.take().expect("in stock");
-        assert_eq!(pid(Some(&second)), waiting, "and none was started beside it");
+        assert_eq!(pid(Some(&second)), waiting, "no other one was started");
         assert_ne!(pid(Some(&second)), pid(Some(&first)));
         stock.fill();
         let left = pid(stock.next.as_ref());
         assert!(is_there(left));
         drop(stock);
-        assert!(!is_there(left), "it has been waited for");
+        assert!(!is_there(left), "it was reaped");
         drop(second);
-        assert!(!is_there(waiting), "and so has one that nobody took up");
+        assert!(!is_there(waiting), "and so was an unused one");
     }
 
     #[test]
-    fn one_that_ended_in_the_meantime_is_not_given_away() {
+    fn a_launcher_that_has_ended_is_not_handed_out() {
         let mut stock = Stock { command: cat, next: None };
         stock.fill();
         let gone = pid(stock.next.as_ref());
@@ -186,6 +186,6 @@ mod tests {
         assert!(pid(Some(&given)) != gone && given.still_waits());
         let mut stock = Stock { command: || Command::new("/nowhere/at/all"), next: None };
         stock.fill();
-        assert!(stock.take().is_err(), "whoever asks is told");
+        assert!(stock.take().is_err(), "the caller gets the error");
     }
 }

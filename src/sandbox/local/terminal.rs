@@ -1,15 +1,15 @@
-//! A command at a terminal: PID 1 makes the terminal and hands its master side over.
+//! Runs a command at a terminal: PID 1 makes the terminal and hands its master over.
 //!
-//! - The master is looked at before it is used: a PID 1 that was taken over could send anything.
-//!   Since it could also make reading block, by a flag that both ends share, two threads of the
-//!   terminal's own do that and nobody else waits for it; they end with the sandbox at the latest.
-//! - Output waits in the terminal, and in a queue of [`EVENTS_LEN`] pieces. Past that nothing is
-//!   read, and the command waits: an unread `yes` blocks nobody but itself.
-//! - The end is the command's end; what it had written is still delivered. Until then the other side
-//!   is held open here as well: were it closed for a moment, between two programs, the master could
-//!   not be waited on for who opens it next.
-//! - Who drops the [`Terminal`] closes the only master. The kernel then sends SIGHUP; what is left
-//!   after [`HANG_UP_GRACE`] is killed.
+//! - The master is checked before use: a hostile PID 1 could send anything. PID 1 could also make
+//!   reads block, by a flag that both ends share. So two threads per terminal read and write it,
+//!   and nothing else waits for them; they end with the sandbox at the latest.
+//! - Output is buffered in the terminal and in a queue of [`EVENTS_LEN`] pieces. When both are
+//!   full, the command waits: an unread `yes` blocks only itself.
+//! - The terminal ends when its command ends; output written before is still delivered. Until then
+//!   the server keeps the slave open too: if it were closed between two programs, the master could
+//!   not be polled for the next one.
+//! - Dropping the [`Terminal`] closes the only master. The kernel then sends SIGHUP; after
+//!   [`HANG_UP_GRACE`] the rest of the session is killed.
 
 use std::convert::Infallible;
 use std::os::fd::OwnedFd;
@@ -26,7 +26,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::exec::{Command, KILL_WAIT, check, variables};
+use super::exec::{Command, KILL_WAIT, check};
 use super::frame::{Answer, Request};
 use super::link::{Link, broken, nonsense, pipe};
 use super::watched::signal_foreground;
@@ -35,23 +35,23 @@ use crate::sandbox::{
     WorkError,
 };
 
-/// Pieces of output that wait for a listener; with [`PIECE_LEN_MAX`] 64 KiB.
+/// Pieces of output in the queue; with [`PIECE_LEN_MAX`] 64 KiB.
 const EVENTS_LEN: usize = 16;
 
-/// Longest piece of output, in bytes: what the kernel hands out of a terminal at once.
+/// Longest piece of output, in bytes: the kernel's maximum per read of a terminal.
 const PIECE_LEN_MAX: usize = 4096;
 
-/// Pieces of input that wait for the command, and things to be done to the terminal.
+/// Pieces of input, and control requests, that wait.
 const INPUT_LEN: usize = 4;
 
-/// Most that is still delivered of what was written before the end, in bytes. A terminal holds
-/// less; a background process that goes on writing must not keep the end back.
+/// Most bytes of earlier output that are delivered after the end. A terminal holds less; a
+/// background process that goes on writing must not delay the end.
 const LEFT_LEN_MAX: usize = 256 * 1024;
 
-/// How long a session is given between SIGHUP and being killed.
+/// How long a session has between SIGHUP and SIGKILL.
 const HANG_UP_GRACE: Duration = Duration::from_secs(2);
 
-/// The device number of `ptmx` on every Linux, also of the one in a devpts.
+/// The device number of `ptmx` on every Linux, also within a devpts.
 const PTMX: (u32, u32) = (5, 2);
 
 /// Starts a command at a terminal.
@@ -61,15 +61,16 @@ const PTMX: (u32, u32) = (5, 2);
 pub async fn terminal(link: &Arc<Link>, request: TerminalRequest) -> Result<Terminal, WorkError> {
     let TerminalRequest { command, cwd, env, size } = request;
     check(&command, cwd.as_deref(), &env)?;
+    let variables = link.defaults.env(&env)?;
     let order = |id| Request::Terminal {
         id,
-        argv: command.into_iter().map(String::into_bytes).collect(),
-        cwd: cwd.unwrap_or_default().into_bytes(),
-        env: variables(&env),
+        argv: command.into_iter().map(Bytes::from).collect(),
+        cwd: link.defaults.cwd(cwd.as_deref()),
+        env: variables,
         columns: size.columns,
         rows: size.rows,
     };
-    // From here on dropping anything ends the command.
+    // From here on, dropping this ends the command.
     let mut command = Command { call: link.call(order, &[]).await?, is_over: false };
     let master = match command.answer().await? {
         (Answer::Opened { .. }, Some(master)) => checked(master)?,
@@ -85,7 +86,7 @@ pub async fn terminal(link: &Arc<Link>, request: TerminalRequest) -> Result<Term
     Ok(Terminal { input, control, events })
 }
 
-/// A descriptor that is the master side of a terminal.
+/// Checks that a descriptor is the master of a terminal.
 fn checked(master: OwnedFd) -> Result<Arc<OwnedFd>, WorkError> {
     let looked = || {
         let stat = fstat(&master)?;
@@ -100,21 +101,21 @@ fn checked(master: OwnedFd) -> Result<Arc<OwnedFd>, WorkError> {
     };
     match looked() {
         Ok(true) => Ok(Arc::new(master)),
-        Ok(false) => Err(broken("the sandbox sent something else than a terminal")),
+        Ok(false) => Err(broken("the sandbox sent something that is not a terminal")),
         Err(errno) => Err(broken(errno)),
     }
 }
 
-/// The master side, and the threads that read and write it. Both end once this is dropped, and
-/// with them the last descriptors of it.
+/// The master, and the threads that read and write it. Dropping this ends both, and closes the
+/// last descriptors of the master.
 struct TerminalDevice {
     master: Arc<OwnedFd>,
-    /// The other side.
+    /// The slave.
     slave: OwnedFd,
     keys: mpsc::Sender<Bytes>,
-    /// Closing it ends both threads: the reader once it has read what is there.
+    /// Closing it ends both threads; the reader first reads the buffered output.
     stop: OwnedFd,
-    /// Ends once neither thread has the master any more.
+    /// Disconnects once neither thread has the master any more.
     held: mpsc::Receiver<Infallible>,
 }
 
@@ -151,26 +152,26 @@ impl TerminalDevice {
         Ok(Self { master, slave, keys, stop, held })
     }
 
-    /// Reads what is there, and closes it.
+    /// Reads the buffered output, and closes the terminal.
     async fn read_to_the_end(self) {
         let Self { master, slave, keys, stop, mut held } = self;
         drop((master, slave, keys, stop));
         held.recv().await;
     }
 
-    /// What cannot be done to a terminal whose command has just ended is left undone.
+    /// Best effort: the command may have just ended.
     fn resize(&self, size: TerminalSize) {
         let (ws_col, ws_row) = (size.columns, size.rows);
         let _ = tcsetwinsize(&self.master, Winsize { ws_row, ws_col, ws_xpixel: 0, ws_ypixel: 0 });
     }
 
-    /// Sends a signal to whoever is in front, whatever is still typed and not read.
+    /// Sends a signal to the foreground process group, past any unread input.
     fn signal(&self, signal: Signal) {
         signal_foreground(&self.master, signal);
     }
 }
 
-/// Waits until the master is ready or the terminal is to end; whether it is to end.
+/// Waits until the master is ready or the terminal is to end; returns whether it is to end.
 fn wait(master: &OwnedFd, flags: PollFlags, stopped: &OwnedFd) -> bool {
     let mut polled = [PollFd::new(master, flags), PollFd::new(stopped, PollFlags::IN)];
     match poll(&mut polled, None) {
@@ -179,8 +180,8 @@ fn wait(master: &OwnedFd, flags: PollFlags, stopped: &OwnedFd) -> bool {
     }
 }
 
-/// Reads until nobody listens, the other side is closed for good, or it is told to stop and has
-/// read what was there.
+/// Reads until the receiver is gone, the slave is closed for good, or the terminal stops and its
+/// output is read.
 fn read_all(master: &OwnedFd, stopped: &OwnedFd, events: &mpsc::Sender<TerminalEvent>) {
     let mut left: Option<usize> = None;
     loop {
@@ -202,13 +203,13 @@ fn read_all(master: &OwnedFd, stopped: &OwnedFd, events: &mpsc::Sender<TerminalE
             }
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) if left.is_none() => {}
-            // EIO: nobody has the other side any more.
+            // EIO: the slave is closed everywhere.
             Ok(_) | Err(_) => return,
         }
     }
 }
 
-/// Writes what is typed until there is nobody to type, or it is told to stop.
+/// Writes the input until the sender is gone or the terminal stops.
 fn write_all(master: &OwnedFd, stopped: &OwnedFd, mut typed: mpsc::Receiver<Bytes>) {
     while let Some(mut bytes) = typed.blocking_recv() {
         while !bytes.is_empty() {
@@ -224,17 +225,17 @@ fn write_all(master: &OwnedFd, stopped: &OwnedFd, mut typed: mpsc::Receiver<Byte
     }
 }
 
-/// How a command came to its end for its listener.
+/// How a session ended, for its listener.
 enum SessionEnd {
     /// It ended, with this exit code.
     Exited(i32),
-    /// The sandbox went away under it.
+    /// The sandbox ended first.
     Lost,
-    /// Nobody listens any more.
+    /// The listener is gone.
     HungUp,
 }
 
-/// Sees to one terminal.
+/// Runs one terminal.
 struct Attendant {
     command: Command,
     events: mpsc::Sender<TerminalEvent>,
@@ -250,7 +251,7 @@ impl Attendant {
                 self.command.is_over = true;
                 let Self { events, device, .. } = self;
                 device.read_to_the_end().await;
-                // Whoever listened may have gone; the command has ended all the same.
+                // The listener may be gone; the command has ended all the same.
                 let _ = events.send(TerminalEvent::Exit { code }).await;
             }
             SessionEnd::Lost => self.device.read_to_the_end().await,
@@ -258,13 +259,13 @@ impl Attendant {
         }
     }
 
-    /// Closes the terminal under the command, and sees to it that all of its session ends.
+    /// Closes the terminal of a running command, and ends its whole session.
     async fn hang_up(mut self) {
         let call = &mut self.command.call;
-        // Where it can't be sent the sandbox is ending, and the command with it.
+        // If it can't be sent, the sandbox is ending, and the command with it.
         let _ = call.link.send(&Request::HangUp { id: call.id }, &[]).await;
-        // Not before PID 1 knows: a leader that ends by the signal would else end the command, and
-        // leave in its session who ignores it.
+        // Closing waits for PID 1's confirmation. Otherwise a leader that ends by SIGHUP would end
+        // the command first, and leave processes in its session that ignore SIGHUP.
         let known = timeout(KILL_WAIT, call.next()).await;
         drop(self.device);
         let is_over = match known {
@@ -295,7 +296,7 @@ impl Attendant {
                 () = self.events.closed() => return SessionEnd::HungUp,
                 answer = self.command.call.next() => return match answer {
                     Some(Answer::Exited { code, .. }) => SessionEnd::Exited(code),
-                    // The sandbox has gone, or says what makes no sense.
+                    // The sandbox has ended, or sent an invalid answer.
                     _ => SessionEnd::Lost,
                 },
                 control = self.controls.recv(), if controls => match control {
@@ -303,7 +304,7 @@ impl Attendant {
                     Some(control) => self.control(control).await,
                 },
                 permit = self.device.keys.reserve(), if pending.is_some() => {
-                    // Where nobody has the other side, what is typed is lost, as anywhere.
+                    // Input is lost if the slave is closed, as on any terminal.
                     if let (Ok(permit), Some(bytes)) = (permit, pending.take()) {
                         permit.send(bytes);
                     }
@@ -338,15 +339,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_master_is_taken_for_one() {
+    fn only_a_master_is_accepted() {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let master = openpt(flags).expect("a terminal");
         unlockpt(&master).expect("it is ours");
-        let slave = ioctl_tiocgptpeer(&master, flags).expect("its other side");
+        let slave = ioctl_tiocgptpeer(&master, flags).expect("its slave");
         let path = openat(CWD, "/dev/ptmx", OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
         let read_only = |path| open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
         for (wrong, what) in [
-            (slave, "the other side"),
+            (slave, "the slave"),
             (path.expect("there is one"), "a path"),
             (read_only("/dev/null").expect("there is one"), "another device"),
             (read_only("/proc/self/stat").expect("there is one"), "a file"),

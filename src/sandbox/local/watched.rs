@@ -1,5 +1,5 @@
-//! What is done to descriptors without a safe call: letting a tokio task wait for one, and sending
-//! a signal through a terminal.
+//! Unsafe calls on descriptors: registering one with tokio, and sending a signal through a
+//! terminal.
 
 #![allow(
     unsafe_code,
@@ -13,18 +13,18 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use rustix::process::Signal;
 use tokio::io::unix::AsyncFd;
 
-/// Lets a descriptor be waited for. It must not block.
+/// Registers a descriptor with tokio. It must not block.
 ///
 /// # Errors
-/// What registering it answers.
+/// The error of registering it.
 pub fn watched(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: an `OwnedFd` is open, always names the same descriptor, and closes it only when it
-    // is dropped, which is after tokio has let go of it.
+    // SAFETY: an `OwnedFd` is open, always names the same descriptor, and closes it only on drop,
+    // which is after tokio has deregistered it.
     unsafe { AsyncFd::register(descriptor) }.map_err(Into::into)
 }
 
-/// Sends a signal to the process group that is in front at a terminal, by its master side; to nobody
-/// where there is none any more.
+/// Sends a signal to the foreground process group of a terminal, by its master. Does nothing if
+/// there is no such group.
 pub fn signal_foreground(master: &OwnedFd, signal: Signal) {
     // SAFETY: TIOCSIG takes a number by value and touches no memory of ours.
     let _gone = unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCSIG, signal.as_raw()) };

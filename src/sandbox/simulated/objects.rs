@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use super::calls::{self, LabelMap};
 use super::watch::{DirectoryChanges, Watch};
+use super::workload::WorkloadFile;
 use crate::sandbox::{CreateSpec, Labels, Object, ObjectKey, ProviderError};
 use crate::types::{ExternalId, HomeId, InstanceId, ObjectName, ObjectState, Timestamp};
 
@@ -184,6 +185,7 @@ impl Objects {
             state: object.state.as_str(),
             external_id: object.external_id.as_str(),
             created_at: at.to_string(),
+            workload: WorkloadFile::of(&spec.template.workload),
         })
         .expect("text and maps of text are always JSON");
         self.put(&object.external_id, &file)?;
@@ -318,6 +320,8 @@ struct NewFile<'a> {
     state: &'a str,
     external_id: &'a str,
     created_at: String,
+    #[serde(skip_serializing_if = "WorkloadFile::is_empty")]
+    workload: WorkloadFile<'a>,
 }
 
 /// What is needed of a file, which others may have written.

@@ -17,8 +17,8 @@ use super::output::OutputLog;
 use super::program::Program;
 use crate::clock::Clock;
 use crate::sandbox::{
-    Offset, OutputStream, Overflow, ProcessEvent, ProcessExit, ProcessSpec, Signal, StdinMode,
-    WorkError,
+    Offset, OutputStream, Overflow, ProcessEvent, ProcessExit, ProcessSpec, REREAD_LEN, Signal,
+    StdinMode, WorkError,
 };
 use crate::types::Timestamp;
 
@@ -341,7 +341,7 @@ impl ProcessState {
     /// How much more it can write now.
     fn room(&self) -> u64 {
         if self.saved.waits_for_readers {
-            (self.given + self.saved.keep / 2).saturating_sub(self.log.end())
+            (self.given + self.saved.keep).saturating_sub(self.log.end())
         } else {
             u64::MAX
         }
@@ -349,9 +349,10 @@ impl ProcessState {
 
     fn write(&mut self, stream: OutputStream, bytes: &[u8]) -> io::Result<()> {
         self.log.append(stream, bytes)?;
-        let half = self.saved.keep / 2;
-        let is_free =
-            if self.saved.waits_for_readers { self.given.saturating_sub(half) } else { u64::MAX };
+        let is_free = match self.saved.waits_for_readers {
+            true => self.given.saturating_sub(REREAD_LEN),
+            false => u64::MAX,
+        };
         self.log.drop_oldest(is_free)
     }
 }

@@ -59,7 +59,7 @@ pub(in super::super) fn fan_out_body(fan_out: &FanOut) -> Result<String, BadRow>
 /// Reads the news back, together with what is known of their delivery.
 ///
 /// # Errors
-/// [`BadRow::Body`] where it is not such a body.
+/// [`BadRow::Body`] if it is not such a body.
 pub(in super::super) fn fan_out(
     body: &str,
     delivery: DeliveryId,

@@ -10,11 +10,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::BadRow;
 use super::network::NetworkPart;
+use super::workload::WorkloadPart;
 use crate::issue::{Dated, Facts, PendingStart, Record};
 use crate::types::{
     Attempt, Failure, FailureCode, Generation, IssueId, IssueNumber, Mode, Network, NetworkKind,
     ObjectName, OnLimit, Phase, ProviderName, ProviderStep, Repository, Resources, SandboxId,
-    Template, TemplateName, Timestamp, Wanted,
+    Template, TemplateName, Timestamp, Wanted, Workload,
 };
 
 /// An enum of the vocabulary, stored as its stable word.
@@ -219,11 +220,14 @@ struct TemplatePart<'a> {
     disk_mb: u64,
     #[serde(default, skip_serializing_if = "is_false")]
     stops_on_limit: bool,
-    /// None where it is missing.
+    /// `None` if it is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     network: Option<NetworkPart>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     ports: Vec<u16>,
+    /// Empty where it is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    workload: Option<WorkloadPart>,
 }
 
 fn is_false(flag: &bool) -> bool {
@@ -246,6 +250,7 @@ impl<'a> From<&'a Template> for TemplatePart<'a> {
             },
             network: NetworkPart::of(&template.network),
             ports: template.ports.clone(),
+            workload: WorkloadPart::of(&template.workload),
         }
     }
 }
@@ -266,11 +271,12 @@ impl TemplatePart<'_> {
             network: self.network.map_or(Ok(Network::None), NetworkPart::into_network)?,
             ports: self.ports,
             on_limit: if self.stops_on_limit { OnLimit::Stop } else { OnLimit::Kill },
+            workload: self.workload.map_or(Ok(Workload::default()), WorkloadPart::into_workload)?,
         })
     }
 }
 
-/// A wish that waits.
+/// A pending start.
 #[derive(Serialize, Deserialize)]
 pub(super) struct PendingStartPart<'a> {
     since: i64,

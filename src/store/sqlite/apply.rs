@@ -10,6 +10,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 use uuid::Uuid;
 
+use super::{instructions, outbox};
 use crate::issue::Issue;
 use crate::store::rows::{self, IssueRow, ScopeColumns};
 use crate::store::{CommitError, DeliveryRow, DeliveryState, Write};
@@ -26,7 +27,7 @@ pub(super) struct Accounts {
 }
 
 impl Accounts {
-    /// The number of this account, which is made where it is new.
+    /// The number of this account, which gets one if it is new.
     fn number(&mut self, conn: &Connection, name: &AccountName) -> rusqlite::Result<i64> {
         if let Some(number) = self.known.get(name) {
             return Ok(*number);
@@ -130,7 +131,8 @@ pub(super) fn apply(
     accounts: &mut Accounts,
     write: &Write,
 ) -> Result<(), CommitError> {
-    let Write { issue, aliases, taken_over, names_go_to, ended, timeline, delivery } = write;
+    let Write { issue, aliases, taken_over, names_go_to, ended, timeline, .. } = write;
+    let Write { delivery, instruction, effects, .. } = write;
     // First, since repeated deliveries are the refusal that is common.
     if let Some(delivery) = delivery {
         insert_delivery(conn, delivery)?;
@@ -147,6 +149,17 @@ pub(super) fn apply(
             }
             if let Some(other) = names_go_to {
                 hand_names_over(conn, account, issue.home, *other)?;
+                instructions::hand_over(conn, issue.home, *other)?;
+            }
+            match (instruction, delivery) {
+                (Some(instruction), Some(delivery)) => {
+                    instructions::insert(conn, issue.home, &delivery.id, instruction)?;
+                }
+                (Some(_), None) => return Err(failed("an instruction has no delivery")),
+                (None, _) => {}
+            }
+            if issue.facts.deleted {
+                instructions::remove(conn, issue.home)?;
             }
             for entry in timeline {
                 insert_timeline(conn, issue.home, entry)?;
@@ -155,8 +168,14 @@ pub(super) fn apply(
         None if aliases.is_empty()
             && taken_over.is_empty()
             && names_go_to.is_none()
+            && instruction.is_none()
             && timeline.is_empty() => {}
-        None => return Err(failed("a write without an issue has names or a timeline")),
+        None => {
+            return Err(failed("a write without an issue has names, a timeline or an instruction"));
+        }
+    }
+    for effect in effects {
+        outbox::record(conn, effect)?;
     }
     if let Some(sandbox) = ended {
         let account = accounts.number(conn, &sandbox.account).map_err(failed)?;
@@ -251,7 +270,7 @@ fn put_issue(conn: &Connection, account: i64, issue: &Issue) -> Result<(), Commi
 }
 
 /// A statement of its own: in the one above, SQLite would write the indexes of these columns anew
-/// in each step, also where nothing differs, as it nearly always is.
+/// in each step, also if nothing differs, as it nearly always is.
 fn update_scope(
     conn: &Connection,
     home: HomeId,
@@ -363,7 +382,7 @@ fn hand_names_over(
     Ok(())
 }
 
-/// The numeric id of this repository, where the issue is known to be in it.
+/// The numeric id of this repository, if the issue is known to be in it.
 fn id_of(repository: &Repository, issue: &Issue) -> Option<i64> {
     let own = issue.facts.repository.as_ref()?;
     let id = issue.facts.repository_id.filter(|_| own.folded() == repository.folded())?;

@@ -10,7 +10,7 @@
 //!   and no create or start is under way.
 //!
 //! # Races it accepts
-//! A backup that is written to a name which somebody else takes at the same moment replaces theirs.
+//! A backup that is written to a name which another process takes at the same moment replaces it.
 //! Where a restore breaks off right after it set aside a log that could not be folded in, that log
 //! stands beside the kept database alone, which is whole: restore again before a server starts.
 
@@ -73,7 +73,7 @@ pub enum BackupError {
 /// What a restore brought.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Restored {
-    /// Where the database that was there before is kept; `None` where there was none.
+    /// Where the database that was there before is kept; `None` if there was none.
     pub kept: Option<PathBuf>,
 }
 
@@ -108,7 +108,7 @@ impl SqliteStore {
     /// layout and with `hold` on it. What was there is kept beside it, named after `now`.
     ///
     /// # Errors
-    /// [`BackupError`]; among others where a server runs on the data directory.
+    /// [`BackupError`]; among others if a server runs on the data directory.
     pub fn restore(
         dir: &Path,
         file: &Path,
@@ -128,7 +128,7 @@ impl SqliteStore {
     }
 }
 
-/// The data directory's lock, and the directory where it is missing.
+/// The data directory's lock. The directory is made if it is missing.
 fn lock(dir: &Path) -> Result<File, BackupError> {
     let unusable = |source| io_error(dir, source);
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(unusable)?;
@@ -150,7 +150,7 @@ fn copy(from: &Path, to: &Path) -> Result<(), BackupError> {
         io_error(to, io::Error::new(io::ErrorKind::InvalidInput, "the path is not UTF-8"))
     })?;
     // VACUUM INTO takes an empty file as it is: so the copy is for its owner alone. A new one, so that
-    // nothing is written through a link that somebody put in its place.
+    // nothing is written through a link that was put in its place.
     let made = OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -194,7 +194,7 @@ fn looked_through(file: &Path) -> Result<(), BackupError> {
     Ok(())
 }
 
-/// Brings a copy to the newest layout, puts the hold on, and leaves nothing under way and nobody
+/// Brings a copy to the newest layout, puts the hold on, and leaves nothing under way and no one
 /// logged in: a session that was ended since must not begin again.
 fn prepare(path: &Path, hold: &Hold, now: Timestamp) -> Result<(), BackupError> {
     let failed = |source| BackupError::Sqlite { path: path.to_owned(), source };
@@ -202,10 +202,12 @@ fn prepare(path: &Path, hold: &Hold, now: Timestamp) -> Result<(), BackupError> 
     // One file, also while it is written.
     conn.pragma_update(None, "journal_mode", "DELETE").map_err(failed)?;
     schema::migrate_without_copy(&mut conn, path, schema::MIGRATIONS)?;
-    let told = |error: String| io_error(path, io::Error::other(error));
-    holds::put(&conn, std::slice::from_ref(hold)).map_err(|error| told(error.to_string()))?;
+    let io_failed = |error: String| io_error(path, io::Error::other(error));
+    holds::put(&conn, std::slice::from_ref(hold)).map_err(|error| io_failed(error.to_string()))?;
     conn.execute("DELETE FROM session", []).map_err(failed)?;
-    bring_to_rest(&conn, now).map_err(told)?;
+    // Effects of before the backup may long be done, or be wrong by now. Sweeps find what is left.
+    conn.execute("DELETE FROM effect", []).map_err(failed)?;
+    bring_to_rest(&conn, now).map_err(io_failed)?;
     conn.close().map_err(|(_conn, source)| failed(source))?;
     let synced = File::open(path).and_then(|file| file.sync_all());
     synced.map_err(|source| io_error(path, source))
@@ -221,16 +223,8 @@ fn bring_to_rest(conn: &Connection, now: Timestamp) -> Result<(), String> {
         let Some(last) = page.last() else { break };
         after = Some(last.home);
         for mut issue in page {
-            let Some(told) = restored(&mut issue, now) else { continue };
-            let write = Write {
-                issue: Some(issue),
-                aliases: Vec::new(),
-                taken_over: Vec::new(),
-                names_go_to: None,
-                ended: None,
-                timeline: vec![told],
-                delivery: None,
-            };
+            let Some(entry) = restored(&mut issue, now) else { continue };
+            let write = Write { issue: Some(issue), timeline: vec![entry], ..Write::default() };
             apply::apply(conn, &mut accounts, &write).map_err(|error| error.to_string())?;
         }
     }
@@ -242,7 +236,7 @@ fn keep(database: &Path, now: Timestamp) -> Result<Option<PathBuf>, BackupError>
     if !database.exists() {
         return Ok(None);
     }
-    // One that is damaged, or that somebody reads just now, cannot be folded whole; its log is then
+    // One that is damaged, or that another process reads just now, cannot be folded whole; its log is then
     // kept beside it.
     let is_busy = Connection::open(database)
         .and_then(|conn| conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0)));

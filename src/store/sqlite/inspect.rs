@@ -24,7 +24,7 @@ pub struct Inspected {
     pub known: u32,
     /// How large it is without its log, in bytes.
     pub size: u64,
-    /// When something was recorded last; `None` where nothing ever was.
+    /// When something was recorded last; `None` if nothing ever was.
     pub newest_at: Option<Timestamp>,
 }
 
@@ -45,7 +45,7 @@ impl SqliteStore {
         }
     }
 
-    /// Looks through the whole database in this data directory; `None` where there is none.
+    /// Looks through the whole database in this data directory; `None` if there is none.
     ///
     /// # Errors
     /// As for [`SqliteStore::open`], without anything being made or changed.

@@ -119,11 +119,11 @@ impl OpenError {
 
 /// How many homes one process may number before the next one has to begin further on. A number is
 /// handed out before its home is stored, and in fast mode an object may carry it by then. Where the
-/// process is killed in between, no row tells of it, and it must not become another issue's.
+/// process is killed in between, no row has it, and it must not become another issue's.
 pub(super) const HOMES_AHEAD: i64 = 1 << 20;
 
 /// Begins an epoch, and sets aside the numbers that this process hands out. The last one set aside
-/// before is lower than a stored one only where a process handed out more than that.
+/// before is lower than a stored one only if a process handed out more than that.
 const BEGIN: &str = "
     UPDATE meta SET epoch = epoch + 1, homes_reserved = ?1 + (
         SELECT CASE WHEN last > homes_reserved THEN last + ?1 ELSE homes_reserved END
@@ -198,7 +198,7 @@ pub(super) fn connect(path: &Path, access: OpenFlags) -> rusqlite::Result<Connec
     Ok(conn)
 }
 
-/// Opens a file for writing, made with mode 0600 where it is missing.
+/// Opens a file for writing, made with mode 0600 if it is missing.
 pub(super) fn private_file(path: &Path) -> io::Result<fs::File> {
     OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)
 }

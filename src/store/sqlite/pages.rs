@@ -12,7 +12,7 @@ use super::apply::GuidKey;
 use super::read::{all, bound, failed, one};
 use super::{columns, read};
 use crate::store::{
-    DeliveryFilter, DeliveryListRow, DeliveryState, Page, PageAsk, SandboxFilter, StoreError,
+    DeliveryFilter, DeliveryListRow, DeliveryState, Page, PageAsk, SandboxFilter, StoreError, rows,
 };
 use crate::types::{AccountName, Generation, HomeId, IssueId, Sandbox, TimelineEntry, Timestamp};
 
@@ -147,7 +147,7 @@ impl Source {
         }
     }
 
-    /// `None` where the filter lets no ended sandbox through.
+    /// `None` if the filter lets no ended sandbox through.
     fn ended(account: i64, filter: &SandboxFilter) -> Option<Self> {
         if !filter.include_deleted || filter.phase.is_some() {
             return None;
@@ -287,7 +287,9 @@ pub(super) fn deliveries(
                 d.id, d.guid, i.body ->> '$.facts.issue_id',
                 coalesce(i.body ->> '$.record.name',
                          (SELECT e.body ->> '$.name' FROM ended AS e
-                          WHERE e.home = d.home ORDER BY e.generation DESC LIMIT 1))
+                          WHERE e.home = d.home ORDER BY e.generation DESC LIMIT 1)),
+                (SELECT n.body FROM instruction AS n
+                 WHERE n.home = coalesce(i.body ->> '$.merged_into', d.home) AND n.guid = d.guid)
          FROM delivery AS d LEFT JOIN issue AS i ON i.home = d.home
          WHERE {} ORDER BY d.id DESC LIMIT ?",
         conditions.sql
@@ -298,6 +300,7 @@ pub(super) fn deliveries(
             row: read::delivery_row(row, &id)?,
             issue_id: row.get_ref(9)?.as_str_or_null()?.map(IssueId::trusted),
             sandbox_name: row.get(10)?,
+            instruction: row.get_ref(11)?.as_str_or_null()?.map(rows::instruction).transpose()?,
             cursor: place("d:", number),
         };
         Ok((number, listed))

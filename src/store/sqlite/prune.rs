@@ -2,8 +2,8 @@
 //!
 //! Rows are in the order of their commits, so the old ones are at the beginning. An index by time
 //! would be one more to write for every delivery; instead a bite looks at the first rows alone,
-//! and at some more than it may remove, so that a few that stay (pending, or told a wrong time by a
-//! clock) do not hide those behind them.
+//! and at some more than it may remove, so that a few that stay (pending, or with a wrong time of
+//! the clock) do not hide those behind them.
 
 use rusqlite::{Connection, params};
 

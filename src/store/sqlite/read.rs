@@ -19,7 +19,7 @@ use crate::types::{
     AccountName, Alias, DeliveryId, HomeId, IssueId, Phase, Sandbox, SandboxId, Timestamp,
 };
 
-/// Most connections kept open while nobody reads. Readers are threads of the server, so there are
+/// Most idle connections kept open. Readers are threads of the server, so there are
 /// never many more at once; those beyond this are closed after use.
 const IDLE_READERS_MAX: usize = 8;
 
@@ -35,7 +35,7 @@ impl Readers {
         Self { path, idle: Mutex::new(Vec::new()) }
     }
 
-    /// Reads with a connection that nobody else uses meanwhile.
+    /// Reads with a connection of its own.
     pub(super) fn read<T>(
         &self,
         query: impl FnOnce(&Connection) -> Result<T, StoreError>,
@@ -92,7 +92,7 @@ pub(super) fn bound(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
-/// The number of an account; `None` where nothing was ever stored for it.
+/// The number of an account; `None` if nothing was ever stored for it.
 pub(super) fn account(conn: &Connection, name: &AccountName) -> Result<Option<i64>, StoreError> {
     one(conn, "SELECT id FROM account WHERE name = ?1", [name.as_str()], |row| row.get(0))
 }
@@ -300,7 +300,7 @@ pub(super) fn homes(
     }
 }
 
-/// A wish's turn is how many of its repository wait longer. All of it comes out of one index.
+/// The turn of a pending start is how many of its repository wait longer. All of it comes out of one index.
 pub(super) fn pending_starts(
     conn: &Connection,
     limit: usize,

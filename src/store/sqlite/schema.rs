@@ -20,6 +20,8 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/sqlite/0002_around.sql"),
     include_str!("../../../migrations/sqlite/0003_sessions.sql"),
     include_str!("../../../migrations/sqlite/0004_holds.sql"),
+    include_str!("../../../migrations/sqlite/0005_instructions.sql"),
+    include_str!("../../../migrations/sqlite/0006_outbox.sql"),
 ];
 
 /// Brings the database at `path` to the version of `migrations`.

@@ -2,7 +2,7 @@
 //!
 //! Everything that has queued up goes into one transaction, so that many writes share one sync to
 //! disk: under load the transaction grows while the last one syncs. A refused write is undone
-//! alone: where it has left a trace, the transaction is run again with a savepoint for each write.
+//! alone: if it has left a trace, the transaction is run again with a savepoint for each write.
 //! Answers leave only after the COMMIT.
 //!
 //! # Bounds
@@ -12,7 +12,7 @@
 //! # What is accepted
 //! Where the disk fails in the middle of a COMMIT, the write is answered `Failed` although its
 //! pages may have reached the log, and the loss of the process at that moment could still bring
-//! it back. It is whole then, and whoever asked was told nothing that it contradicts.
+//! it back. It is whole then, and contradicts no answer: the caller knows only that it failed.
 
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::{self, JoinHandle};
@@ -138,16 +138,16 @@ impl WriterDesk {
                     Ok(each) => each[nth].clone(),
                     Err(all) => Err(all.clone()),
                 };
-                // Whoever asked may have stopped waiting; the write stands all the same.
-                let _nobody_waits = job.reply.send(verdict);
+                // The caller may have stopped waiting; the write stands all the same.
+                let _gone = job.reply.send(verdict);
             }
         }
     }
 
-    /// Makes a batch durable: a verdict for each, or one for all where it was not committed.
+    /// Makes a batch durable: a verdict for each, or one for all if it was not committed.
     fn transact(&mut self, batch: &[Job]) -> Result<Vec<WriteResult>, CommitError> {
         // Savepoints take a third of the time, and nearly no refusal has anything to undo. So
-        // they are used only where one does.
+        // they are used only if one does.
         match self.attempt(batch, Undo::Nothing) {
             Err(Stop::ToUndo) => self.attempt(batch, Undo::BySavepoint),
             other => other,
@@ -267,15 +267,7 @@ mod tests {
             reason: guid.into(),
             state: DeliveryState::Done,
         };
-        let write = Write {
-            issue: None,
-            aliases: Vec::new(),
-            taken_over: Vec::new(),
-            names_go_to: None,
-            ended: None,
-            timeline: Vec::new(),
-            delivery: Some(delivery),
-        };
+        let write = Write { delivery: Some(delivery), ..Write::default() };
         Job { work: WriterTask::Write(Box::new(write)), reply: oneshot::channel().0 }
     }
 

@@ -1,7 +1,7 @@
 //! A browser that a test drives: Chromium under chromedriver, spoken to in the WebDriver protocol.
 //!
 //! Everything that a page complains about is kept: scripts that fail, what its policy refused, and
-//! dialogs that somebody else's text managed to open.
+//! dialogs that hostile text managed to open.
 
 use std::net::TcpListener;
 use std::path::Path;

@@ -3,11 +3,11 @@
  * Where it says a number first, so many were had before the error.
  */
 
-static char told[96];
+static char text[96];
 
 static outcome had(long count, const char *error) {
-    snprintf(told, sizeof told, "%ld %s", count, error);
-    return told;
+    snprintf(text, sizeof text, "%ld %s", count, error);
+    return text;
 }
 
 /* Far more than any limit that a test sets, far less than would hurt a machine without one. */
@@ -152,7 +152,7 @@ static outcome descriptors(const char *_) {
         if (dup(0) == -1) return strerrorname_np(errno);
 }
 
-/* Held by messages on their way and by nobody's table. */
+/* Held by messages under way and by no descriptor table. */
 static outcome descriptors_on_their_way(const char *_) {
     int pair[2];
     socketpair(AF_UNIX, SOCK_DGRAM, 0, pair);

@@ -1,4 +1,4 @@
-/* Parts of the kernel that nobody needs, and what belongs to the machine as a whole. */
+/* Rarely used parts of the kernel, and the machine as a whole. */
 
 static outcome add_a_key(const char *_) {
     return of(syscall(SYS_add_key, "user", "k", "v", 1, -3 /* session keyring */));

@@ -6,9 +6,9 @@ static outcome seize_pid_1(const char *_) { return of(ptrace(PTRACE_SEIZE, 1, 0,
 
 static outcome trace_a_sibling(const char *_) {
     pid_t child = sibling();
-    outcome told = of(ptrace(PTRACE_SEIZE, child, 0, 0));
+    outcome result = of(ptrace(PTRACE_SEIZE, child, 0, 0));
     kill(child, SIGKILL);
-    return told;
+    return result;
 }
 
 static outcome read_memory_of_pid_1(const char *_) {
@@ -59,8 +59,8 @@ static outcome move_pages_of_pid_1(const char *_) {
 /* Limits of its own could keep PID 1 from its work, or have the kernel kill it. */
 static outcome limit_pid_1(const char *_) {
     struct rlimit none = {0, 0};
-    outcome told = of(prlimit(1, RLIMIT_NOFILE, &none, NULL));
-    return strcmp(told, "done") == 0 ? of(prlimit(1, RLIMIT_CPU, &none, NULL)) : told;
+    outcome result = of(prlimit(1, RLIMIT_NOFILE, &none, NULL));
+    return strcmp(result, "done") == 0 ? of(prlimit(1, RLIMIT_CPU, &none, NULL)) : result;
 }
 
 /* It is of the same user: who does so slows down its own sandbox, and no one else. */

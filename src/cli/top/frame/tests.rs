@@ -7,13 +7,13 @@ use crate::cli::top::state::{System, ViewUpdate};
 use crate::cli::wire::{Changed, SandboxFailure};
 
 /// A sandbox of this issue, in this phase since so many milliseconds.
-pub(in crate::cli::top) fn sandbox(issue: &str, phase: &str, since: usize) -> Sandbox {
+pub(in crate::cli::top) fn sandbox(issue: &str, phase: &str, since: usize) -> ApiSandbox {
     let failure = (phase == "failed").then(|| SandboxFailure {
         code: "provider_error".to_owned(),
         step: "create".to_owned(),
         message: "no space left".to_owned(),
     });
-    Sandbox {
+    ApiSandbox {
         id: format!("id-of-{issue}"),
         name: format!("claude-issue-{issue}"),
         issue_id: issue.to_owned(),
@@ -37,7 +37,7 @@ pub(in crate::cli::top) fn sandbox(issue: &str, phase: &str, since: usize) -> Sa
     }
 }
 
-pub(in crate::cli::top) fn changed(sandbox: Sandbox) -> ViewUpdate {
+pub(in crate::cli::top) fn changed(sandbox: ApiSandbox) -> ViewUpdate {
     let (from, to) = (None, sandbox.phase.clone());
     let (reason, cause) = ("it is so".to_owned(), "caller".to_owned());
     ViewUpdate::Changed(Box::new(Changed { sandbox, from, to, reason, cause }))
@@ -47,7 +47,7 @@ fn screen(colours: bool) -> Screen {
     Screen { out: io::stdout(), colours, columns: None }
 }
 
-fn state(sandboxes: Vec<Sandbox>, degraded: &[&str]) -> TopView {
+fn state(sandboxes: Vec<ApiSandbox>, degraded: &[&str]) -> TopView {
     let mut state = TopView::new("http://box");
     let counts =
         vec![("running".to_owned(), 2), ("failed".to_owned(), 1), ("stopped".to_owned(), 0)];

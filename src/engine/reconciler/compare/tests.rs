@@ -1,4 +1,4 @@
-//! Tables of what is told about a home, and of what is too much at once.
+//! Tables of the findings about a home, and of what is too much at once.
 
 use super::*;
 
@@ -46,7 +46,7 @@ fn object(external_id: &str, sandbox: &str, generation: u32, state: ObjectState)
 }
 
 /// Findings in words; of the sandboxes, `deleted` is in history.
-fn told(known: &Dated, objects: &[Ours]) -> Vec<String> {
+fn findings(known: &Dated, objects: &[Ours]) -> Vec<String> {
     let is_deleted = |id: &SandboxId| id.as_str() == "deleted";
     let word = |finding| match finding {
         Finding::Lost => "lost".to_owned(),
@@ -58,7 +58,7 @@ fn told(known: &Dated, objects: &[Ours]) -> Vec<String> {
 }
 
 #[test]
-fn a_recorded_object_is_told_of_only_where_it_contradicts_its_record() {
+fn a_recorded_object_is_a_finding_only_if_it_contradicts_its_record() {
     use ObjectState::{Destroying, Partial, Running, Stopped};
     let error = ObjectState::Error { message: "no image".into() };
     let states = [Running, Stopped, Partial, Destroying, error].map(Some);
@@ -76,14 +76,14 @@ fn a_recorded_object_is_told_of_only_where_it_contradicts_its_record() {
         for (state, expected) in states.iter().zip(expected) {
             let objects: Vec<_> =
                 state.clone().map(|state| object("o3", "s3", 3, state)).into_iter().collect();
-            let found = told(&home(Some(phase), Some("o3")), &objects).join(", ");
+            let found = findings(&home(Some(phase), Some("o3")), &objects).join(", ");
             assert_eq!(found, expected, "{phase} with {state:?}");
         }
     }
 }
 
 #[test]
-fn an_object_that_no_record_names_is_told_by_what_is_known_of_it() {
+fn an_orphan_is_classified_by_what_is_known_of_it() {
     let running = || ObjectState::Running;
     let none = home(None, None);
     let live = home(Some(Phase::Running), Some("o3"));
@@ -115,17 +115,17 @@ fn an_object_that_no_record_names_is_told_by_what_is_known_of_it() {
             vec!["lost", "o3 Second"],
         ),
     ] {
-        assert_eq!(told(known, &objects), expected, "{what}");
+        assert_eq!(findings(known, &objects), expected, "{what}");
     }
 }
 
 #[test]
-fn what_failed_may_have_left_one_object_and_a_second_is_told() {
+fn what_failed_may_have_left_one_object_and_a_second_is_findings() {
     let failed = home(Some(Phase::Failed), None);
     let left = object("a", "s3", 3, ObjectState::Partial);
-    assert_eq!(told(&failed, std::slice::from_ref(&left)), Vec::<String>::new());
+    assert_eq!(findings(&failed, std::slice::from_ref(&left)), Vec::<String>::new());
     let second = object("b", "s3", 3, ObjectState::Running);
-    assert_eq!(told(&failed, &[left, second]), ["b Twin"]);
+    assert_eq!(findings(&failed, &[left, second]), ["b Twin"]);
 }
 
 #[test]
@@ -133,9 +133,9 @@ fn a_sandbox_of_another_provider_explains_nothing_here() {
     let mut known = home(Some(Phase::Running), Some("o3"));
     let recorded = known.sandbox.as_mut().expect("it is live");
     recorded.provider = ProviderName::trusted("another");
-    assert_eq!(told(&known, &[]), Vec::<String>::new());
+    assert_eq!(findings(&known, &[]), Vec::<String>::new());
     let here = object("o3", "s3", 3, ObjectState::Running);
-    assert_eq!(told(&known, &[here]), ["o3 NeverSeen"]);
+    assert_eq!(findings(&known, &[here]), ["o3 NeverSeen"]);
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn another_installations_object_is_none_of_ours() {
 }
 
 #[test]
-fn strays_are_removed_in_their_time_or_by_a_person() {
+fn orphans_are_removed_in_their_time_or_by_a_person() {
     let at = Timestamp::from_unix_ms(1_000);
     for (kind, expected) in [
         (OrphanKind::Deleted, Some(at)),

@@ -97,7 +97,11 @@ fn an_edit_that_brings_a_command_counts_as_writing_it() {
     let by_another = comment_edit(json!(""), "/issuebox go", |payload| {
         payload["sender"] = json!({"id": 5, "type": "User"});
     });
-    assert_eq!(effect(by_another), ignored(STRANGER), "nobody puts words into another's mouth");
+    assert_eq!(
+        effect(by_another),
+        ignored(STRANGER),
+        "no one gives commands in another person's name"
+    );
 }
 
 #[test]

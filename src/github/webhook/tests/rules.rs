@@ -73,7 +73,7 @@ fn our_own_account_never_triggers_but_its_facts_apply() {
             payload["comment"]["user"] = payload["sender"].clone();
         }
     };
-    // Not even where it is listed among the bots.
+    // Not even when it is listed among the bots.
     let policy = TriggerPolicy { bots: vec![BOX], ..policy() };
     for name in ["issues.labeled.map", "issues.reopened.map", "issue_comment.created.command"] {
         assert_eq!(effect(changed(&policy, name, as_us)), ignored(OURSELVES), "{name}");

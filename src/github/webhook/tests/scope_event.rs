@@ -26,7 +26,7 @@ fn scope_event(
     }
 }
 
-/// A delivery about the repository `pear-garden/orchard`, which nobody sent.
+/// A delivery about the repository `pear-garden/orchard`, without a sender.
 fn of_repository(action: &str, changes: Value) -> Value {
     json!({
         "action": action,
@@ -168,22 +168,22 @@ fn only_the_trigger_labels_new_name_counts() {
 }
 
 #[test]
-fn an_installation_that_ends_stops_what_it_lists_or_what_it_told_of() {
-    let told_of = Scope::Installation(INSTALLATION);
+fn an_installation_that_ends_stops_what_it_lists_or_what_it_scope_of() {
+    let scope_of = Scope::Installation(INSTALLATION);
     let list = json!([{"id": 5, "full_name": "a/b"}, {"id": 6}, null, {"full_name": "a/c"}]);
     let listed = Scope::Repositories(vec![5, 6]);
     let stopped = stop("the App was uninstalled");
     for (action, repositories, meant) in [
         ("deleted", list.clone(), (listed.clone(), stopped.clone())),
-        ("deleted", Value::Null, (told_of.clone(), stopped.clone())),
-        ("deleted", json!([]), (told_of.clone(), stopped)),
+        ("deleted", Value::Null, (scope_of.clone(), stopped.clone())),
+        ("deleted", json!([]), (scope_of.clone(), stopped)),
         ("suspend", list.clone(), (listed, stop("the App was suspended"))),
-        ("unsuspend", list.clone(), (told_of.clone(), noted("the App is suspended no longer"))),
-        ("created", list.clone(), (told_of.clone(), noted("the App was installed"))),
+        ("unsuspend", list.clone(), (scope_of.clone(), noted("the App is no longer suspended"))),
+        ("created", list.clone(), (scope_of.clone(), noted("the App was installed"))),
         (
             "new_permissions_accepted",
             Value::Null,
-            (told_of, noted("the App was given new permissions")),
+            (scope_of, noted("the App was given new permissions")),
         ),
     ] {
         let body = json!({

@@ -1,4 +1,4 @@
-//! Transfers: both sides tell the same, and neither starts anything.
+//! Transfers: both sides say the same, and neither starts anything.
 
 use super::*;
 
@@ -25,7 +25,7 @@ const SIDES: [&str; 2] = ["issues.transferred", "issues.opened.transferred"];
 
 #[test]
 fn both_sides_of_a_transfer_name_where_it_is_and_where_it_was() {
-    // Also where opening an issue triggers.
+    // Also if opening an issue triggers.
     for policy in [policy(), TriggerPolicy { opened: true, ..policy() }] {
         for side in SIDES {
             let issue_delivery = issue_delivery_of(changed(&policy, side, |_payload| ()));
@@ -70,7 +70,7 @@ fn a_transfer_that_does_not_say_enough_starts_nothing() {
         let meant = changed(&policy, "issues.transferred", |payload| {
             *payload.pointer_mut(&format!("/{gone}")).expect("a field") = Value::Null;
         });
-        assert_eq!(effect(meant), ignored("it does not say where the issue went"), "{gone}");
+        assert_eq!(effect(meant), ignored("the payload does not name the new issue"), "{gone}");
     }
     for gone in ["changes/old_issue", "changes/old_repository", "changes/old_issue/id"] {
         let issue_delivery =

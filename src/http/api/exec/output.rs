@@ -1,4 +1,4 @@
-//! A command's output: gathered into one answer, or told as events while it comes.
+//! A command's output: collected into one answer, or sent as events.
 
 use std::any::Any;
 use std::convert::Infallible;
@@ -19,17 +19,17 @@ use crate::http::sse;
 use crate::http::wire;
 use crate::sandbox::{ExecEvent, Execution};
 
-/// How bytes are written as text.
+/// The encoding of bytes as text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
-    /// As they are; what is not UTF-8 becomes U+FFFD.
+    /// UTF-8; other bytes become U+FFFD.
     Utf8,
-    /// In base64.
+    /// Base64.
     Base64,
 }
 
 impl Encoding {
-    /// Reads a field; UTF-8 where it is left out.
+    /// Reads a field; default UTF-8.
     pub(super) fn read(fields: &mut Fields, name: &str) -> Result<Self, ApiError> {
         match fields.text(name)?.as_deref() {
             None | Some("utf-8") => Ok(Self::Utf8),
@@ -70,7 +70,7 @@ struct ExitEvent {
     duration_ms: u64,
 }
 
-/// Gathers what a command does, up to `output_max` bytes of each stream.
+/// Collects the output of a command, up to `output_max` bytes of each stream.
 pub(super) async fn gather(
     mut execution: Execution,
     encoding: Encoding,
@@ -106,7 +106,7 @@ pub(super) async fn gather(
     }
 }
 
-/// The same as events, as they come. The command ends with the session that asked for it.
+/// Sends the output as events. The command ends with its caller's session.
 pub(super) fn as_events(
     execution: Execution,
     encoding: Encoding,
@@ -124,21 +124,21 @@ pub(super) fn as_events(
     stream::once(async { Ok(sse::GREETING) }).chain(rest)
 }
 
-/// A command whose output is being told.
+/// A command whose output is sent as events.
 struct StreamedExec {
     execution: Execution,
     encoding: Encoding,
     began: Instant,
-    /// Kept until the command has ended: the sandbox is at work meanwhile.
+    /// Held until the command ends, so that the sandbox counts as active.
     _held: Arc<dyn Any + Send + Sync>,
     ending: Ending,
-    /// The beginning of a character whose rest has not come yet.
+    /// The beginning of an incomplete character.
     stdout: Vec<u8>,
     stderr: Vec<u8>,
 }
 
 impl StreamedExec {
-    /// What is written next, and whether there is more.
+    /// The next text of the stream, and whether there is more.
     async fn next(&mut self) -> (String, bool) {
         let heartbeat = Instant::now() + sse::HEARTBEAT;
         let event = tokio::select! {
@@ -165,7 +165,7 @@ impl StreamedExec {
         }
     }
 
-    /// That the output ends before the command has.
+    /// An `error` event: the output ends before the command.
     fn broken_off(&mut self, error: &ApiError) -> String {
         let data = serde_json::json!({"code": error.code().as_str(), "message": error.message()});
         let mut text = self.leftovers();
@@ -173,7 +173,7 @@ impl StreamedExec {
         text
     }
 
-    /// What is left of characters whose rest never came.
+    /// The incomplete characters at the end.
     fn leftovers(&mut self) -> String {
         let mut text = String::new();
         for (name, kept) in [("stdout", &mut self.stdout), ("stderr", &mut self.stderr)] {
@@ -187,8 +187,8 @@ impl StreamedExec {
     }
 }
 
-/// One piece of output. Pieces are cut anywhere: in UTF-8 the beginning of a character is kept
-/// for the next piece, so that it does not become two U+FFFD.
+/// One piece of output. A piece can end inside a UTF-8 character: its beginning is kept for the
+/// next piece, so that it does not become U+FFFD.
 fn piece(name: &str, encoding: Encoding, kept: &mut Vec<u8>, bytes: &[u8]) -> String {
     if encoding == Encoding::Base64 {
         return output(name, encoding, &BASE64.encode(bytes));
@@ -204,7 +204,7 @@ fn output(name: &str, encoding: Encoding, data: &str) -> String {
     sse::event(name, None, &wire::to_json(&OutputEvent { data, encoding: encoding.as_str() }))
 }
 
-/// How many bytes at the end are the beginning of a character.
+/// The number of bytes at the end that begin a character.
 fn unfinished_len(bytes: &[u8]) -> usize {
     let tail = bytes.utf8_chunks().last().map_or(&b""[..], |chunk| chunk.invalid());
     let begins =
@@ -216,10 +216,10 @@ fn millis_since(began: Instant) -> u64 {
     u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// That a sandbox is gone before its command ended.
+/// The error of a sandbox that stopped while its command ran.
 pub fn went_away() -> ApiError {
-    ApiError::new(Code::NotRunning, "the sandbox went away under the command")
-        .hint("look at its timeline: GET /v1/issues/{issueId}/events")
+    ApiError::new(Code::NotRunning, "the sandbox stopped while the command ran")
+        .hint("see its timeline: GET /v1/issues/{issueId}/events")
 }
 
 #[cfg(test)]
@@ -244,7 +244,7 @@ mod tests {
     const EXIT: ExecEvent = ExecEvent::Exit { code: 3, timed_out: false };
 
     fn endless() -> Ending {
-        // Whoever could say that the server ends is kept for as long as the test runs.
+        // The sender of the shutdown signal lives as long as the test.
         let (open, closing) = watch::channel(false);
         std::mem::forget(open);
         until_closed(closing)

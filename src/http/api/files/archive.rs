@@ -1,4 +1,4 @@
-//! Whole directories as tar archives. They pass through: nothing here looks into them.
+//! Directories as tar archives. They are passed through without parsing.
 
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, get, put, web};
@@ -20,13 +20,14 @@ use crate::http::query::Query;
 use crate::http::work::OpenSandbox;
 use crate::sandbox::Capability;
 
-/// A directory of the workspace as a tar archive. Links are in it as links; sockets, FIFOs and
-/// devices are not. Where it can't be read to its end the answer breaks off.
+/// Packs a directory of the workspace into a tar archive. Links are packed as links; sockets, FIFOs
+/// and devices are left out. The answer ends early if the directory cannot be read to its end.
 #[utoipa::path(
     operation_id = "packDirectory", tag = "work",
     params(params::OneSandbox, params::DirectoryPath, params::StartupWait),
     responses(
-        (status = 200, description = "a tar archive", body = AnyBytes, content_type = "application/x-tar"),
+        (status = 200, description = "a tar archive",
+         body = AnyBytes, content_type = "application/x-tar"),
         answers::WorkspaceErrors,
     )
 )]
@@ -44,7 +45,7 @@ pub async fn pack(
     let chunks = provider.workspace.pack_directory(target, path).await?;
     let chunks = ReceiverStream::new(chunks).map(|chunk| {
         chunk.map_err(|why| {
-            tracing::warn!(error = %why, "an archive of a workspace broke off");
+            tracing::warn!(error = %why, "failed to pack a directory of a workspace");
             std::io::Error::other(why)
         })
     });
@@ -55,16 +56,16 @@ pub async fn pack(
         .streaming(chunks))
 }
 
-/// Takes a tar archive, not compressed, into a directory of the workspace, which is made where it
-/// is missing. Files and links that are there give way. It holds files, directories and links with
-/// permission bits; other kinds, absolute names, names with `..` and names that lead through a link
-/// are refused. A refusal names the entry; what came before it stays.
+/// Unpacks an uncompressed tar archive into a directory of the workspace, which is created if it is
+/// missing. Existing files and links are replaced. The archive can contain files, directories and
+/// links with permission bits. Other kinds, absolute names, names with `..` and names that lead
+/// through a link are refused. The error names the entry; earlier entries stay unpacked.
 #[utoipa::path(
     operation_id = "unpackArchive", tag = "work",
     params(params::OneSandbox, params::DirectoryPath, params::StartupWait),
     request_body(content = AnyBytes, content_type = "application/x-tar"),
     responses(
-        (status = 204, description = "all of it is in the workspace"),
+        (status = 204, description = "the archive is unpacked"),
         answers::WorkspaceErrors, only::BadArchive, only::FileExists,
     )
 )]
@@ -87,7 +88,7 @@ pub async fn unpack(
     let feeding = upload.feed(payload, limits.upload_len_max, limits.upload_silence_max, ending);
     let unpacking = work.provider.workspace.unpack_directory(work.target, path, chunks);
     let (fed, unpacked) = futures_util::future::join(feeding, unpacking).await;
-    // What went wrong with the body is the reason why the archive is cut off, not the other way.
+    // An error of the body is the cause of the truncated archive, not the reverse.
     fed?;
     unpacked?;
     Ok(HttpResponse::NoContent().finish())

@@ -1,5 +1,5 @@
-//! Changes to a workspace that are not a file's content: directories, places, permissions. Paths
-//! come in the query here too, and for the same reason.
+//! Changes of a workspace other than content: create directories, move files, set permissions.
+//! Paths are in the query, as for all files.
 
 use actix_web::{HttpRequest, HttpResponse, post, put, web};
 
@@ -14,13 +14,13 @@ use crate::http::error::{ApiError, only};
 use crate::http::query::Query;
 use crate::sandbox::Written;
 
-/// Makes a directory; directories above it are made.
+/// Creates a directory. Missing parent directories are created.
 #[utoipa::path(
     operation_id = "makeDirectory", tag = "work",
     params(params::OneSandbox, params::FilePath, params::StartupWait),
     responses(
-        (status = 201, description = "it was made"),
-        (status = 204, description = "it was there"),
+        (status = 201, description = "it was created"),
+        (status = 204, description = "it existed"),
         answers::WorkspaceErrors, only::FileExists,
     )
 )]
@@ -36,7 +36,7 @@ pub async fn make_directory(
     Ok(written(work.provider.workspace.make_directory(work.target, path).await?))
 }
 
-/// Moves a file, a link or a directory, in one step; directories above its new place are made.
+/// Moves a file, a link or a directory atomically. Missing parent directories are created.
 #[utoipa::path(
     operation_id = "moveFile", tag = "work",
     params(
@@ -44,12 +44,12 @@ pub async fn make_directory(
         ("from" = String, Query, description = "Relative to the workspace"),
         ("to" = String, Query, description = "Relative to the workspace"),
         ("overwrite" = Option<bool>, Query,
-         description = "Whether a file, link or empty directory there gives way; false where left out"),
+         description = "Whether to replace a file, link or empty directory; default false"),
         params::StartupWait,
     ),
     responses(
-        (status = 201, description = "it is there, and nothing was before"),
-        (status = 204, description = "it is there; what was there gave way"),
+        (status = 201, description = "moved to a new path"),
+        (status = 204, description = "moved; an existing entry was replaced"),
         answers::WorkspaceErrors, only::FileExists,
     )
 )]
@@ -75,11 +75,11 @@ pub async fn relocate(
     params(
         params::OneSandbox,
         params::FilePath,
-        ("mode" = String, Query, description = "Permission bits in octal, such as `0755`; no others"),
+        ("mode" = String, Query, description = "Permission bits in octal, such as `0755`"),
         params::StartupWait,
     ),
     responses(
-        (status = 204, description = "they are set"),
+        (status = 204, description = "the permission bits are set"),
         answers::WorkspaceErrors,
     )
 )]
@@ -102,7 +102,7 @@ pub async fn set_mode(
     Ok(HttpResponse::NoContent().finish())
 }
 
-/// Permission bits as they are written: three octal digits, or four of which the first is zero.
+/// Parses permission bits: three octal digits, or four with a leading zero.
 fn permissions(text: &str) -> Option<u32> {
     let digits = if text.len() == 4 { text.strip_prefix('0')? } else { text };
     let is_octal = digits.len() == 3 && digits.bytes().all(|digit| matches!(digit, b'0'..=b'7'));

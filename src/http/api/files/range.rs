@@ -1,13 +1,13 @@
-//! `Range`, as far as it is answered: one range of bytes. What is malformed, of another unit or more
-//! than one is ignored, as RFC 9110 (sections 14.1.1 and 14.2) allows.
+//! The header `Range`: one range of bytes is supported. Malformed ranges, other units and several
+//! ranges are ignored, as RFC 9110 (sections 14.1.1 and 14.2) allows.
 
 use actix_web::http::header::{self, HeaderMap};
 
 use crate::sandbox::FilePart;
 
-/// Which part of a file a request asks for.
+/// The part of a file that a request asks for.
 pub(super) fn asked(headers: &HeaderMap) -> FilePart {
-    // Files have no validator here, so the one that a client compares with can't be theirs.
+    // Files have no validators here, so the client's validator cannot match.
     if headers.contains_key(header::IF_RANGE) {
         return FilePart::Whole;
     }
@@ -34,7 +34,7 @@ fn parse(value: &str) -> Option<FilePart> {
     }
 }
 
-/// A number of digits alone; one that is too large is behind the end of every file.
+/// Parses digits; a number that is too large is after the end of every file.
 fn number(digits: &str) -> Option<u64> {
     let is_number = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
     is_number.then(|| digits.parse().unwrap_or(u64::MAX))

@@ -1,9 +1,8 @@
-//! The bytes of a file on their way from and to a provider.
+//! Transfers the bytes of files from and to a provider.
 //!
-//! A write replaces a file only once its whole body has come. The channel to the provider ends
-//! with the file, so a body that breaks off, is too slow or too large, whose request is dropped, or
-//! whose session ends, must end it with an error instead: [`Upload`] keeps a place in the channel for
-//! that.
+//! A write replaces a file only after its whole body arrived. A closed channel means the end of the
+//! file to the provider. If a body ends early, is too slow or too large, or if its request or
+//! session ends, the channel must end with an error instead: [`Upload`] reserves a slot for it.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -21,13 +20,13 @@ use crate::http::ending::Ending;
 use crate::http::error::ApiError;
 use crate::sandbox::{ChunkReceiver, FileContent};
 
-/// The pace that an upload must keep, after a first silence, in bytes a second.
+/// Slowest upload after the first silence, in bytes a second.
 const UPLOAD_PACE_MIN: u64 = 1024;
-/// Pieces of a file that wait for the provider at most.
+/// Most pieces of a file that wait for the provider.
 const PIECES_MAX: usize = 8;
 
-/// Pieces under way: as long as there are any the sandbox is at work, and they break off where the
-/// server ends, or what asked for them.
+/// Streams pieces. The sandbox counts as active meanwhile, and the stream ends with an error at
+/// shutdown or at the end of its caller's session.
 pub fn under(
     pieces: impl Stream<Item = Result<Bytes, std::io::Error>>,
     at_work: Arc<AtWork>,
@@ -39,14 +38,14 @@ pub fn under(
         let (mut pieces, mut ended, at_work) = under_way?;
         tokio::select! {
             biased;
-            ended = &mut ended => Some((Err(std::io::Error::other(ended.told())), None)),
+            ended = &mut ended => Some((Err(std::io::Error::other(ended.message())), None)),
             piece = pieces.next() => Some((piece?, Some((pieces, ended, at_work)))),
         }
     })
 }
 
-/// The pieces of a file or of a range of it, as many bytes as were there when it was opened: a file
-/// that grows while it is read is cut there, and one that got shorter breaks off.
+/// The pieces of a file or of a range of it, up to its length when it was opened: a growing file is
+/// cut, and a shrinking one ends early.
 pub(super) fn pieces(content: FileContent) -> impl Stream<Item = Result<Bytes, std::io::Error>> {
     let len = content.range.end - content.range.start;
     stream::unfold((content.chunks, len), |(mut chunks, left)| async move {
@@ -65,23 +64,23 @@ pub(super) fn pieces(content: FileContent) -> impl Stream<Item = Result<Bytes, s
     })
 }
 
-/// The sending end of a file being written.
+/// The sender of a file that is written.
 pub(super) struct Upload {
     tx: mpsc::Sender<Result<Bytes, String>>,
-    /// A place in the channel that is only used to break the file off.
+    /// The reserved slot for an error.
     last_word: Option<mpsc::OwnedPermit<Result<Bytes, String>>>,
 }
 
 impl Upload {
-    /// The sending end, and what the provider reads from.
+    /// The sender, and the receiver for the provider.
     pub(super) fn begin() -> (Self, ChunkReceiver) {
         let (tx, rx) = mpsc::channel(PIECES_MAX);
         let last_word = tx.clone().try_reserve_owned().ok();
         (Self { tx, last_word }, rx)
     }
 
-    /// Passes a body on, piece by piece, and ends the file once it has come whole; until the end
-    /// comes, or the provider gives up.
+    /// Forwards a body piece by piece, until it is complete, the answer ends, or the provider stops
+    /// reading.
     pub(super) async fn feed(
         mut self,
         mut body: impl Stream<Item = Result<Bytes, PayloadError>> + Unpin,
@@ -93,13 +92,13 @@ impl Upload {
         let mut ended = pin!(ending.come());
         let began = Instant::now();
         loop {
-            // A body that drips holds the workspace's file open: it must keep a pace as well.
+            // A slow body keeps the workspace's file open, so it must keep a minimum pace, too.
             let paced = began + silence_max + Duration::from_secs(len / UPLOAD_PACE_MIN);
             let next = paced.min(Instant::now() + silence_max);
             let piece = tokio::select! {
                 biased;
                 ended = &mut ended => return Err(body::cut_short(ended.error())),
-                // Its own error says why.
+                // The provider's error says why.
                 () = self.tx.closed() => return Ok(()),
                 piece = timeout_at(next, body.next()) => piece,
             };
@@ -117,7 +116,7 @@ impl Upload {
                 },
             }
         }
-        // Whole: nothing is to be broken off any more.
+        // Complete: the slot for an error is not needed.
         self.last_word = None;
         Ok(())
     }
@@ -126,7 +125,7 @@ impl Upload {
 impl Drop for Upload {
     fn drop(&mut self) {
         if let Some(place) = self.last_word.take() {
-            place.send(Err("the upload broke off".into()));
+            place.send(Err("the upload ended early".into()));
         }
     }
 }
@@ -144,7 +143,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Nothing ends it: the server has no end that could be told.
+    /// An answer that never ends.
     fn endless() -> Ending {
         static CLOSING: LazyLock<watch::Sender<bool>> = LazyLock::new(|| watch::channel(false).0);
         until_closed(CLOSING.subscribe())
@@ -209,7 +208,7 @@ mod tests {
         let (upload, chunks) = Upload::begin();
         let repeated = stream::repeat_with(|| Ok(Bytes::from_static(b"x")));
         let feeding = upload.feed(repeated, u64::MAX, SECOND, endless());
-        assert!(timeout(Duration::from_millis(10), feeding).await.is_err(), "nobody reads");
+        assert!(timeout(Duration::from_millis(10), feeding).await.is_err(), "the channel is full");
         let got = received(chunks).await;
         assert_eq!(got.len(), PIECES_MAX);
         assert!(got.last().is_some_and(Result::is_err), "{got:?}");

@@ -1,4 +1,4 @@
-//! Requests and bytes on their way to a server in a sandbox and back.
+//! Forwards requests and bytes to a server in a sandbox.
 
 use std::cell::Cell;
 use std::pin::{Pin, pin};
@@ -11,7 +11,7 @@ use actix_web::web::{self, Bytes};
 use actix_web::{HttpResponse, HttpResponseBuilder, http::StatusCode};
 use futures_util::StreamExt;
 use http_body_util::{BodyExt, StreamBody};
-use hyper::body::Frame;
+use hyper::body::{Frame, Incoming};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, split};
@@ -25,47 +25,43 @@ use crate::http::ending::Ending;
 use crate::http::error::{ApiError, Code};
 use crate::sandbox::Stream;
 
-/// How long a server may think before it begins to answer: longer than what polls usually wait.
+/// Timeout until an answer begins: longer than usual long polls.
 const ANSWER_WAIT: Duration = Duration::from_secs(120);
 
-/// Most bytes of an answer that are read ahead of a caller, beside those of the kernel.
+/// Most bytes of an answer that are read ahead, besides the kernel's buffers.
 const READ_AHEAD_LEN: usize = 64 * 1024;
 
-/// What an answer goes on under: the sandbox is at work as long as it lasts, and it ends early where
-/// the server does, or the session that asked.
+/// The lifetime of a forwarded answer: the sandbox counts as active meanwhile, and the answer ends
+/// at shutdown or with its caller's session.
 pub struct AnswerLifetime {
-    /// Kept, not read.
+    /// Held until the answer ends.
     pub at_work: Arc<AtWork>,
-    /// Its early end.
+    /// The early end of the answer.
     pub ending: Ending,
 }
 
-/// Sends a request on and answers with what comes back.
+/// Forwards a request and its answer.
 ///
 /// # Errors
-/// 502 where there is no answer that could be understood.
+/// 502 if there is no valid answer.
 pub async fn forward(
     mut head: Head,
     payload: web::Payload,
     stream: Box<dyn Stream>,
     mut under: AnswerLifetime,
 ) -> Result<HttpResponse, ApiError> {
-    let closed = |error: hyper::Error| {
-        ApiError::new(Code::PortClosed, format!("what listens there gave no answer: {error}"))
-            .hint("it must speak HTTP/1.1; for anything else there is issuebox port-forward")
-    };
     let (mut sender, connection) = http1::Builder::new()
         .max_buf_size(READ_AHEAD_LEN)
         .handshake(TokioIo::new(stream))
         .await
         .map_err(closed)?;
-    // Ends with the answer, or the request where that is given up.
+    // It ends with the answer, or with an aborted request.
     actix_web::rt::spawn(async move {
         if let Err(error) = connection.with_upgrades().await {
-            tracing::debug!(%error, "a connection to a sandbox's port broke off");
+            tracing::debug!(%error, "a connection to a sandbox's port failed");
         }
     });
-    // An upgraded request has no body; what comes behind it is for after the answer.
+    // An upgraded request has no body; later bytes belong to the upgraded connection.
     let (body, upgraded) = match head.opens_websocket {
         true => (None, Some(payload)),
         false => (Some(payload), None),
@@ -79,24 +75,8 @@ pub async fn forward(
     }));
     let is_head = *head.request.method() == hyper::Method::HEAD;
     let request = std::mem::take(&mut head.request).map(|()| body);
-    let mut sending = pin!(sender.send_request(request));
-    let mut answer = loop {
-        let until = moved.get() + ANSWER_WAIT;
-        tokio::select! {
-            biased;
-            ended = under.ending.come() => return Err(ended.error()),
-            answered = &mut sending => break answered.map_err(closed)?,
-            // A long body counts from its last piece.
-            () = sleep_until(until) => {
-                if moved.get() + ANSWER_WAIT > until {
-                    continue;
-                }
-                let secs = ANSWER_WAIT.as_secs();
-                let message = format!("no answer came within {secs} seconds");
-                return Err(ApiError::new(Code::PortClosed, message));
-            }
-        }
-    };
+    let sending = sender.send_request(request);
+    let mut answer = answered(sending, &moved, &mut under.ending).await?;
     let status = StatusCode::from_u16(answer.status().as_u16()).unwrap_or(StatusCode::BAD_GATEWAY);
     let mut back = HttpResponse::build(status);
     for (name, value) in head.come_back(answer.headers()) {
@@ -109,7 +89,7 @@ pub async fn forward(
             Ok(back.upgrade(WEBSOCKET).streaming(bytes))
         }
         (StatusCode::SWITCHING_PROTOCOLS, None) => {
-            let message = "what listens there switched to a protocol that nobody asked for";
+            let message = "the server on that port switched to a protocol that was not requested";
             Err(ApiError::new(Code::PortClosed, message))
         }
         (_, _) if is_head => Ok(without_body(back, answer.headers())),
@@ -117,7 +97,38 @@ pub async fn forward(
     }
 }
 
-/// The answer to a request for the head alone: as long as it is said to be, and nothing of it.
+/// Waits for an answer, at most [`ANSWER_WAIT`] after the last piece of the request's body.
+async fn answered(
+    sending: impl Future<Output = hyper::Result<hyper::Response<Incoming>>>,
+    last_piece: &Cell<Instant>,
+    ending: &mut Ending,
+) -> Result<hyper::Response<Incoming>, ApiError> {
+    let mut sending = pin!(sending);
+    loop {
+        let until = last_piece.get() + ANSWER_WAIT;
+        tokio::select! {
+            biased;
+            ended = ending.come() => return Err(ended.error()),
+            answered = &mut sending => return answered.map_err(closed),
+            () = sleep_until(until) => {
+                if last_piece.get() + ANSWER_WAIT > until {
+                    continue;
+                }
+                let secs = ANSWER_WAIT.as_secs();
+                let message = format!("the server on that port gave no answer in {secs} seconds");
+                return Err(ApiError::new(Code::PortClosed, message));
+            }
+        }
+    }
+}
+
+fn closed(error: hyper::Error) -> ApiError {
+    let message = format!("the server on that port gave no valid answer: {error}");
+    ApiError::new(Code::PortClosed, message)
+        .hint("it must speak HTTP/1.1; for other protocols use issuebox port-forward")
+}
+
+/// The answer to HEAD: the declared length without a body.
 fn without_body(mut back: HttpResponseBuilder, head: &hyper::HeaderMap) -> HttpResponse {
     let len = head.get(hyper::header::CONTENT_LENGTH).and_then(|len| len.to_str().ok());
     if let Some(len) = len.and_then(|len| len.parse().ok()) {
@@ -126,12 +137,8 @@ fn without_body(mut back: HttpResponseBuilder, head: &hyper::HeaderMap) -> HttpR
     back.streaming(futures_util::stream::empty::<Result<Bytes, std::io::Error>>())
 }
 
-/// The answer with what follows its head.
-fn with_body(
-    mut back: HttpResponseBuilder,
-    body: hyper::body::Incoming,
-    under: AnswerLifetime,
-) -> HttpResponse {
+/// The answer with its body.
+fn with_body(mut back: HttpResponseBuilder, body: Incoming, under: AnswerLifetime) -> HttpResponse {
     let len = hyper::body::Body::size_hint(&body).exact();
     let AnswerLifetime { at_work, ending } = under;
     let pieces = body.into_data_stream().map(|piece| piece.map_err(std::io::Error::other));
@@ -142,8 +149,7 @@ fn with_body(
     }
 }
 
-/// Carries bytes both ways until either side has ended both of its directions, or both have ended
-/// one: what comes from `stream` is what this streams.
+/// Carries bytes in both directions until both have ended, and streams those from `stream`.
 pub fn join(
     payload: web::Payload,
     stream: Box<dyn Stream>,
@@ -160,7 +166,7 @@ pub fn join(
                     return;
                 }
             }
-            // The other side reads to the end of what was sent, and may go on answering.
+            // The other side reads to this end, and can continue to answer.
             let _ = writer.shutdown().await;
         };
         let back = read_all(reader, &sender);
@@ -174,7 +180,7 @@ pub fn join(
     Pieces(pieces)
 }
 
-/// Reads until the end, at the pace of whoever takes the pieces.
+/// Reads to the end, at the speed of the receiver.
 async fn read_all(
     mut reader: ReadHalf<Box<dyn Stream>>,
     sender: &mpsc::Sender<std::io::Result<Bytes>>,
@@ -193,7 +199,7 @@ async fn read_all(
     }
 }
 
-/// What is received, as a stream.
+/// The received pieces as a stream.
 struct Pieces(mpsc::Receiver<std::io::Result<Bytes>>);
 
 impl futures_util::Stream for Pieces {

@@ -1,4 +1,4 @@
-//! What of a request's head goes to a server in a sandbox, and of its answer's head comes back.
+//! The headers that are forwarded to a server in a sandbox, and those of its answer.
 
 use actix_web::HttpRequest;
 use actix_web::http::header::{self, HeaderMap};
@@ -10,10 +10,10 @@ use crate::http::auth::{self, Caller, FORM_TOKEN_HEADER};
 use crate::http::sessions::SESSION_COOKIE;
 use crate::types::is_of_one_connection;
 
-/// What a sandbox must not tell a browser about our address, beside its cookies.
+/// Headers by which a sandbox could change a browser's behaviour at our address, besides cookies.
 const OURS_TO_SAY: [&str; 10] = [
     "alt-svc",
-    // A browser would ask for a password to this address, and send it here from then on.
+    // A browser would ask for a password for this address, and send it here from then on.
     "authentication-info",
     "www-authenticate",
     "clear-site-data",
@@ -25,45 +25,45 @@ const OURS_TO_SAY: [&str; 10] = [
     "strict-transport-security",
 ];
 
-/// What proxies before us take for orders: to serve a file of theirs, or another place of ours.
+/// Headers that proxies in front of us obey, such as to serve one of their own files.
 const TO_PROXIES: [&str; 3] = ["x-accel-", "x-sendfile", "x-lighttpd-"];
 
-/// Takes the origin from a document, and with it all that is kept for ours.
+/// Gives a document an opaque origin, without access to our origin's data.
 pub const SANDBOX: &str = "sandbox allow-downloads allow-forms allow-modals allow-popups \
                            allow-scripts";
 
-/// What alone is upgraded to.
+/// The only supported upgrade.
 pub const WEBSOCKET: &str = "websocket";
 
-/// What is asked of the server in the sandbox.
+/// The forwarded request.
 pub struct Head {
     /// The request, without its body.
     pub request: hyper::Request<()>,
     /// Whether it asks to be upgraded to a WebSocket.
     pub opens_websocket: bool,
-    /// The path that stands for the server's root.
+    /// The path of the server's root.
     prefix: String,
-    /// The addresses that the server there has for itself; a redirect to one of them stays there.
+    /// The server's own addresses; a redirect to one of them stays at this port.
     own: Vec<String>,
-    /// Whether cookies are the caller's own, and not a browser's for our address.
+    /// Whether cookies are the caller's own, not a browser's for our address.
     with_cookies: bool,
 }
 
-/// Whether an answer may be kept by caches that many use.
+/// Whether shared caches may store an answer.
 fn is_shared(value: &HeaderValue) -> bool {
     let value = String::from_utf8_lossy(value.as_bytes()).to_ascii_lowercase();
     value.contains("public") || value.contains("s-maxage")
 }
 
-/// The cookies but our own.
+/// The cookies without our own.
 fn other_cookies(value: &[u8]) -> Vec<u8> {
     let own = format!("{SESSION_COOKIE}=");
     let is_other = |pair: &&[u8]| !pair.trim_ascii().starts_with(own.as_bytes());
     value.split(|byte| *byte == b';').filter(is_other).collect::<Vec<_>>().join(&b';')
 }
 
-/// Whether a request asks to be upgraded to a WebSocket. Anything else that it may ask to become is an
-/// offer that may be declined (RFC 9110, section 7.8), as some clients make with every request.
+/// Whether a request asks for an upgrade to a WebSocket. Other upgrades may be ignored (RFC 9110,
+/// section 7.8); some clients offer them with every request.
 pub fn opens_websocket(headers: &HeaderMap) -> bool {
     let is_asked = |option: &String| option.eq_ignore_ascii_case("upgrade");
     let to = headers.get(header::UPGRADE).map(|value| value.as_bytes());
@@ -72,14 +72,14 @@ pub fn opens_websocket(headers: &HeaderMap) -> bool {
 }
 
 impl Head {
-    /// What of a request below `/v1/sandboxes/{id}/ports/{port}/` goes on.
+    /// The forwarded head of a request below `/v1/sandboxes/{id}/ports/{port}/`.
     pub fn of(shared: &Shared, caller: &Caller, request: &HttpRequest, port: u16) -> Self {
         let (prefix, tail) = split(request.uri().path());
         let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
         let opens_websocket = opens_websocket(request.headers());
         let with_cookies = caller.session.is_none();
         let mut on = hyper::Request::new(());
-        // What actix-web read as a path and a method is one here too.
+        // A path and a method of actix-web are valid here, too.
         *on.method_mut() = request.method().as_str().parse().unwrap_or_default();
         *on.uri_mut() = format!("/{tail}{query}").parse().unwrap_or_default();
         let named = connection_options(request.headers());
@@ -124,7 +124,7 @@ impl Head {
         self.own.splice(0..0, way.names());
     }
 
-    /// What of an answer's head comes back, in its order.
+    /// The forwarded headers of an answer, in order.
     pub fn come_back(&self, answer: &hyper::HeaderMap) -> Vec<(String, Vec<u8>)> {
         let mut back = Vec::with_capacity(answer.len() + 1);
         for (name, value) in answer {
@@ -132,7 +132,7 @@ impl Head {
             let is_kept = match word {
                 "set-cookie" => self.with_cookies,
                 "upgrade" | "content-length" => false,
-                // What it answers is for this caller, whatever it says of it to caches between.
+                // The answer is for this caller alone, whatever it says to caches.
                 "cache-control" => !is_shared(value),
                 word => {
                     !is_of_one_connection(word)
@@ -152,7 +152,7 @@ impl Head {
         back
     }
 
-    /// Where a redirect leads, seen from outside: one to the server's own address stays there.
+    /// The target of a redirect, seen from outside: the server's own address is translated.
     fn location(&self, to: &str) -> String {
         let rest = self.own.iter().find_map(|own| {
             to.strip_prefix(own.as_str()).filter(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -165,7 +165,7 @@ impl Head {
     }
 }
 
-/// The path up to the port, and what is behind it.
+/// The path up to the port, and the rest.
 fn split(path: &str) -> (String, &str) {
     // "", "v1", "sandboxes", id, "ports", port, tail
     let prefix_len: usize = path.split('/').take(6).map(|part| part.len() + 1).sum();
@@ -179,7 +179,7 @@ fn connection_options(headers: &HeaderMap) -> Vec<String> {
 }
 
 fn append(headers: &mut hyper::HeaderMap, name: &str, value: &[u8]) {
-    // What was a header is one in the other crate, too.
+    // A header of one crate is valid in the other, too.
     if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), HeaderValue::from_bytes(value)) {
         headers.append(name, value);
     }

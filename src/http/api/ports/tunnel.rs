@@ -15,7 +15,7 @@ use super::forward::AnswerLifetime;
 use crate::http::websocket::{ClientLiveness, LAST_WORDS_WAIT, MESSAGE_LEN_MAX};
 use crate::sandbox::Stream;
 
-/// Carries until both directions have ended, either side has gone, or it has to end early.
+/// Carries bytes until both directions have ended, a side disconnects, or the server ends it.
 pub async fn carry(
     socket: Session,
     messages: MessageStream,
@@ -33,7 +33,7 @@ pub async fn carry(
     let (end, ended) = oneshot::channel();
     let carried = async {
         back(socket.clone(), reader).await?;
-        // The other direction may outlast this one.
+        // The other direction can last longer.
         ended.await.map_err(|_| Gone)
     };
     let code = tokio::select! {
@@ -46,19 +46,19 @@ pub async fn carry(
     drop(at_work);
     if let Some(code) = code {
         let last_words = socket.close(Some(CloseReason { code, description: None }));
-        // A client that does not read can't hold the end back.
+        // A client that does not read must not delay the end.
         let _too_slow = timeout(LAST_WORDS_WAIT, last_words).await;
     }
 }
 
-/// The client has gone.
+/// The client disconnected.
 struct Gone;
 
-/// What comes from the port, at the pace of the client.
+/// Sends the bytes of the port, at the speed of the client.
 async fn back(mut socket: Session, mut reader: ReadHalf<Box<dyn Stream>>) -> Result<(), Gone> {
     let mut buffer = vec![0; MESSAGE_LEN_MAX];
     loop {
-        // What broke off has ended, as far as a client can be told.
+        // An error ends the direction, since a tunnel cannot report it.
         let len = reader.read(&mut buffer).await.unwrap_or(0);
         socket.binary(Bytes::copy_from_slice(&buffer[..len])).await.map_err(|_| Gone)?;
         if len == 0 {
@@ -67,8 +67,8 @@ async fn back(mut socket: Session, mut reader: ReadHalf<Box<dyn Stream>>) -> Res
     }
 }
 
-/// What the client sends, at the pace of whoever listens there, until that has ended; and what it
-/// says beside it, until it goes.
+/// Forwards the client's bytes at the speed of the server until it stops reading, and handles the
+/// client's control messages until it disconnects.
 async fn there(
     messages: &mut AggregatedMessageStream,
     mut socket: Session,
@@ -84,21 +84,21 @@ async fn there(
             Some(Ok(AggregatedMessage::Binary(bytes))) => {
                 pulse.is_held.set(true);
                 let has_ended = match bytes.is_empty() {
-                    // The other side reads to the end of what was sent, and may go on answering.
+                    // The other side reads to this end, and can continue to answer.
                     true => {
                         let _gone = writer.shutdown().await;
                         true
                     }
-                    // Where nobody reads any more, what is still sent is of use to the client.
+                    // If the server stopped reading, the client can still receive bytes.
                     false => writer.write_all(&bytes).await.is_err(),
                 };
                 pulse.is_held.set(false);
                 if let Some(end) = end.take_if(|_| has_ended) {
-                    let _told = end.send(());
+                    let _ended = end.send(());
                 }
             }
             Some(Ok(AggregatedMessage::Ping(bytes))) => {
-                // Without room the client does not read, and would not see it.
+                // A full buffer means that the client does not read, so the pong is skipped.
                 let _ = socket.pong(&bytes).now_or_never();
             }
             Some(Ok(AggregatedMessage::Pong(_))) => {}

@@ -1,10 +1,10 @@
-//! Carries one terminal over its WebSocket.
+//! Connects one terminal with its WebSocket.
 //!
-//! The two directions are apart: a client that does not read holds its command up, and a command
-//! that does not read its client, but neither stops the other direction. What waits on the way is
-//! bounded everywhere: by the terminal's queues, by the 32 messages that a socket holds, and by the
-//! connection's own buffers. Who falls silent altogether is given up after four pings;
-//! not while it is us who do not read, since its pongs stand behind what it typed.
+//! The directions are independent: a client that does not read blocks its command, and a command
+//! that does not read blocks its client's input, but neither stops the other direction. All buffers
+//! are bounded: the terminal's queues, the 32 messages of a socket, and those of the connection. A
+//! silent client is disconnected after four pings, unless its input is blocked: then its pongs wait
+//! behind that input.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,14 +27,14 @@ use crate::http::work::OpenSandbox;
 use crate::logs::Logs;
 use crate::sandbox::{Terminal, TerminalControl, TerminalEvent, TerminalRequest};
 
-/// How long a client may take to say what to run.
+/// Timeout of the client's start message.
 const START_WAIT: Duration = Duration::from_secs(10);
 
-/// Where what a terminal shows is kept, and as whose.
+/// The log that records a terminal's output.
 pub struct TerminalLog {
     /// The logs of all sandboxes.
     pub logs: Logs,
-    /// The request that opened it.
+    /// The id of the request that opened the terminal.
     pub request_id: Arc<str>,
 }
 
@@ -48,20 +48,20 @@ pub struct Bridge {
     ping_every: Duration,
 }
 
-/// What ended it.
+/// Why a terminal ended.
 enum BridgeEnd {
-    /// The command ended, and that has been said.
+    /// The command ended, and the client was informed.
     Exited,
-    /// The client hung up, or is silent for too long: there is nobody to tell.
+    /// The client disconnected, or was silent for too long.
     Gone,
     /// The server, the session or the token ended.
     Ended(Ended),
-    /// Something was wrong with what the client said, or went wrong in the sandbox.
+    /// A message of the client was invalid, or the sandbox failed.
     Wrong(ApiError),
 }
 
 impl Bridge {
-    /// Takes a WebSocket that has just been opened.
+    /// Begins with a new WebSocket.
     pub fn new(
         work: OpenSandbox,
         keeper: TerminalLog,
@@ -76,7 +76,7 @@ impl Bridge {
         Self { work, keeper, socket, messages, ending, ping_every }
     }
 
-    /// Serves until it ends, then says why and closes.
+    /// Serves the terminal until its end, then sends the reason and closes.
     pub async fn run(self) {
         let Self { work, keeper, socket, mut messages, mut ending, ping_every } = self;
         let end = tokio::select! {
@@ -84,12 +84,12 @@ impl Bridge {
             ended = ending.come() => BridgeEnd::Ended(ended),
             end = serve(&work, &keeper, &socket, &mut messages, ping_every) => end,
         };
-        // The terminal has been hung up; a client that does not read can't hold that back.
-        let _too_slow = timeout(LAST_WORDS_WAIT, tell(socket, end)).await;
+        // The terminal was hung up already; a client that does not read cannot delay that.
+        let _too_slow = timeout(LAST_WORDS_WAIT, send_end(socket, end)).await;
     }
 }
 
-async fn tell(mut socket: Session, end: BridgeEnd) {
+async fn send_end(mut socket: Session, end: BridgeEnd) {
     let (text, code) = match end {
         BridgeEnd::Gone => return,
         BridgeEnd::Exited => (None, CloseCode::Normal),
@@ -101,7 +101,7 @@ async fn tell(mut socket: Session, end: BridgeEnd) {
     {
         return;
     }
-    // Where it fails the client has gone.
+    // An error means that the client disconnected.
     let _gone = socket.close(Some(CloseReason { code, description: None })).await;
 }
 
@@ -120,7 +120,7 @@ async fn serve(
         Err(_) => {
             return BridgeEnd::Wrong(ApiError::field(
                 "type",
-                "a start message must come first, at once",
+                "a start message must come first, within 10 seconds",
             ));
         }
     };
@@ -140,7 +140,7 @@ async fn serve(
     }
 }
 
-/// Shows what the terminal shows, at the pace of the client.
+/// Sends the terminal's output, at the speed of the client.
 async fn show(mut socket: Session, mut events: mpsc::Receiver<TerminalEvent>) -> BridgeEnd {
     if socket.text(frames::started()).await.is_err() {
         return BridgeEnd::Gone;
@@ -152,7 +152,7 @@ async fn show(mut socket: Session, mut events: mpsc::Receiver<TerminalEvent>) ->
                     return BridgeEnd::Gone;
                 }
             }
-            // At the client's pace too: it may still be reading what came before.
+            // Also at the speed of the client, which may still read earlier output.
             TerminalEvent::Exit { code } => {
                 return match socket.text(frames::exit(code)).await {
                     Ok(()) => BridgeEnd::Exited,
@@ -172,7 +172,7 @@ struct TerminalClient<'a> {
 }
 
 impl TerminalClient<'_> {
-    /// What it wants to be started, which it says first.
+    /// Reads the start message.
     async fn start(&mut self) -> Result<TerminalRequest, BridgeEnd> {
         match self.next().await? {
             ClientMessage::Text(text) => match FromClient::read(&text).map_err(BridgeEnd::Wrong)? {
@@ -183,7 +183,7 @@ impl TerminalClient<'_> {
         }
     }
 
-    /// Hands on what it types, at the pace of the command, until it hangs up.
+    /// Forwards input at the speed of the command, until the client disconnects.
     async fn type_into(
         &mut self,
         input: &mpsc::Sender<Bytes>,
@@ -193,7 +193,7 @@ impl TerminalClient<'_> {
             let said = match self.next().await {
                 Ok(ClientMessage::Bytes(bytes)) => {
                     self.pulse.is_held.set(true);
-                    // Where nobody takes it the command has ended, which is told elsewhere.
+                    // An error means that the command ended, which is reported elsewhere.
                     let _ended = input.send(bytes).await;
                     self.pulse.is_held.set(false);
                     continue;
@@ -209,7 +209,7 @@ impl TerminalClient<'_> {
         }
     }
 
-    /// The next message that means something.
+    /// The next message with input or control.
     async fn next(&mut self) -> Result<ClientMessage, BridgeEnd> {
         loop {
             let message = self.messages.recv().await;
@@ -222,7 +222,7 @@ impl TerminalClient<'_> {
                     return Ok(ClientMessage::Text(text.to_string()));
                 }
                 Some(Ok(AggregatedMessage::Ping(bytes))) => {
-                    // Without room the client does not read, and would not see it.
+                    // A full buffer means that the client does not read, so the pong is skipped.
                     let _ = self.socket.pong(&bytes).now_or_never();
                 }
                 Some(Ok(AggregatedMessage::Pong(_))) => {}
@@ -230,7 +230,7 @@ impl TerminalClient<'_> {
                     return Err(BridgeEnd::Gone);
                 }
                 Some(Err(error)) => {
-                    let message = format!("the message is not accepted: {error}");
+                    let message = format!("invalid WebSocket message: {error}");
                     return Err(BridgeEnd::Wrong(ApiError::new(Code::InvalidRequest, message)));
                 }
             }
@@ -238,12 +238,12 @@ impl TerminalClient<'_> {
     }
 }
 
-/// A message that means something.
+/// A message of the client.
 enum ClientMessage {
     Text(String),
     Bytes(Bytes),
 }
 
 fn out_of_turn() -> BridgeEnd {
-    BridgeEnd::Wrong(ApiError::field("type", "start must come first, and once"))
+    BridgeEnd::Wrong(ApiError::field("type", "start must be the first message, and sent once"))
 }

@@ -1,4 +1,4 @@
-//! What is said on a terminal's WebSocket beside the bytes: one JSON object a text message.
+//! The text messages of a terminal's WebSocket: one JSON object each.
 
 use serde_json::{Value, json};
 
@@ -10,15 +10,15 @@ use crate::sandbox::{TerminalControl, TerminalRequest, TerminalSignal, TerminalS
 /// Largest terminal, in characters each way.
 const SIZE_MAX: u64 = 10_000;
 
-/// What a terminal is taken to be that nobody said more of.
+/// The default of `TERM`.
 const TERM: &str = "xterm-256color";
 
 /// A text message of a client.
 #[derive(Debug, PartialEq, Eq)]
 pub enum FromClient {
-    /// The first one: what to run.
+    /// The first message: the command.
     Start(TerminalRequest),
-    /// Any later one.
+    /// A later message.
     Control(TerminalControl),
 }
 
@@ -75,17 +75,17 @@ fn signal(fields: &mut Fields) -> Result<TerminalSignal, ApiError> {
     }
 }
 
-/// That the command runs.
+/// The message that the command runs.
 pub fn started() -> String {
     json!({"type": "started"}).to_string()
 }
 
-/// That the command ended.
+/// The message that the command ended.
 pub fn exit(code: i32) -> String {
     json!({"type": "exit", "exitCode": code}).to_string()
 }
 
-/// That it ends before the command has.
+/// The message that the terminal ended with an error.
 pub fn error(error: &ApiError) -> String {
     let mut message = json!({
         "type": "error", "code": error.code().as_str(), "message": error.message(),

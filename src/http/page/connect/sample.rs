@@ -1,5 +1,5 @@
-//! A sample delivery: made here, signed with the server's own secret, and sent to the server over
-//! HTTP, so that whatever stands in a real one's way stands in its way too.
+//! A sample delivery, signed with the server's secret and sent to the server over HTTP, so that it
+//! meets the same obstacles as a real one.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -9,19 +9,19 @@ use serde_json::{Value, json};
 use crate::github::webhook::sign;
 use crate::http::Shared;
 
-/// The made-up repository.
+/// The sample repository.
 pub const REPOSITORY: &str = "issuebox/sample";
-/// The made-up issue's number.
+/// The sample issue's number.
 pub const NUMBER: u64 = 1;
-/// Its id: larger than GitHub's own are, and exact in a JSON number.
+/// The sample issue's id: larger than GitHub's ids, and exact as a JSON number.
 const ISSUE_ID: u64 = 9_000_000_000_000_001;
-/// How long an answer may take: as long as GitHub waits.
+/// The timeout for an answer: GitHub's own.
 const TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Sends a ping and a trigger; both are answered when it returns, whatever the answer.
+/// Sends a ping and a trigger, and returns when both are answered.
 ///
 /// # Errors
-/// What stood in the way, where the server did not answer.
+/// The reason, if the server did not answer.
 pub async fn send(shared: &Shared, address: SocketAddr) -> Result<(), String> {
     let client = reqwest::Client::builder()
         .no_proxy()
@@ -42,13 +42,13 @@ pub async fn send(shared: &Shared, address: SocketAddr) -> Result<(), String> {
             .header("x-github-delivery", shared.edge.ids.sandbox_id().as_str())
             .header("x-hub-signature-256", sign(secret, body.as_bytes()))
             .body(body);
-        // What it is answered stands in the list of deliveries.
+        // The list of deliveries shows the result.
         call.send().await.map_err(|error| error.without_url().to_string())?;
     }
     Ok(())
 }
 
-/// Where a server that listens there is reached from itself.
+/// The address at which the server reaches itself.
 fn reachable(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         address.set_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
@@ -60,7 +60,7 @@ fn ping() -> Value {
     json!({"zen": "One sandbox per issue.", "hook_id": 1, "hook": {"type": "Repository"}})
 }
 
-/// The trigger label put on the issue, or where no label triggers the issue opened.
+/// The issue is labeled with the trigger label, or opened if there is none.
 fn trigger(label: &str, now: &str) -> Value {
     let octocat = json!({"id": 583_231, "login": "octocat", "type": "User"});
     let label = Some(label).filter(|label| !label.is_empty()).map(|name| json!({"name": name}));

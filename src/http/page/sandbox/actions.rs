@@ -1,4 +1,4 @@
-//! What can be done about a sandbox: one form each, which asks once more and names the thing.
+//! The actions on a sandbox. Each is a form that asks for confirmation and names the sandbox.
 
 use maud::{Markup, html};
 
@@ -13,24 +13,24 @@ use crate::types::{HoldScope, Phase, Sandbox, SandboxId};
 
 use super::View;
 
-/// Something that a person can do about a sandbox.
+/// An action on a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Take it down.
+    /// Stop it.
     Stop,
-    /// Bring it up.
+    /// Start it.
     Start,
-    /// Try again after *failed*.
+    /// Retry the step that failed.
     Retry,
-    /// Remove it.
+    /// Delete it.
     Delete,
-    /// Give the record up.
+    /// Delete the record without the provider's confirmation.
     ForceDelete,
-    /// Make the issue's next sandbox, where this one is gone.
+    /// Create the issue's next sandbox after this one was deleted.
     Ensure,
-    /// Let nothing begin for its issue.
+    /// Hold its issue.
     Hold,
-    /// Let it begin again.
+    /// Release the hold on its issue.
     Release,
 }
 
@@ -65,7 +65,7 @@ impl Action {
         Self::ALL.into_iter().find(|action| action.as_str() == word)
     }
 
-    /// What stands on its button.
+    /// The label of its button.
     const fn label(self) -> &'static str {
         match self {
             Self::Stop => "Stop",
@@ -73,26 +73,28 @@ impl Action {
             Self::Retry => "Retry",
             Self::Delete => "Delete",
             Self::ForceDelete => "Force delete",
-            Self::Ensure => "Make the next one",
+            Self::Ensure => "Create the next one",
             Self::Hold => "Hold",
             Self::Release => "Release",
         }
     }
 
-    /// What it leads to, before it is done.
+    /// What the action will do, for its confirmation.
     const fn consequence(self) -> &'static str {
         match self {
             Self::Stop => "Its processes end; its workspace is kept.",
-            Self::Start => "It is brought up with its workspace.",
-            Self::Retry => "What failed is tried again; it stays the same sandbox.",
-            Self::Delete => "Its processes end and its workspace is removed, for good.",
+            Self::Start => "It starts with its workspace.",
+            Self::Retry => "The failed step is retried; it stays the same sandbox.",
+            Self::Delete => "Its processes end, and its workspace is deleted permanently.",
             Self::ForceDelete => {
-                "The record is given up although the provider has not confirmed that the object is \
-                 gone. History says so, and the sweeps go on removing it."
+                "This deletes the record without the provider's confirmation. The timeline records \
+                 that, and sweeps remove the orphaned object."
             }
             Self::Ensure => "The issue gets its next sandbox, with an empty workspace.",
-            Self::Hold => "Nothing is made, started or resumed for its issue until it is released.",
-            Self::Release => "What waited for it goes on.",
+            Self::Hold => {
+                "No sandbox of its issue is created, started or resumed until the hold is released."
+            }
+            Self::Release => "Pending starts of its issue continue.",
         }
     }
 
@@ -105,27 +107,27 @@ impl Action {
         }
     }
 
-    /// What happens next, once it is accepted.
+    /// What happens next, after the action was accepted.
     pub const fn what_next(self, sandbox: &Sandbox) -> &'static str {
         match (self, sandbox.phase) {
             (Self::Stop, Some(Phase::Stopped)) => "It is stopped.",
-            (Self::Stop, _) => "Stop accepted: it goes down as soon as nothing else is under way.",
+            (Self::Stop, _) => "Stop accepted: it stops after the current step.",
             (Self::Start, Some(Phase::Running)) => "It is running.",
-            (Self::Start, _) => "Start accepted: its provider brings it up now.",
-            (Self::Retry, Some(Phase::Running)) => "The retry went well: it is running.",
-            (Self::Retry, _) => "Retry accepted: what failed is tried again now.",
-            (Self::Delete | Self::ForceDelete, None) => "It is gone; its history stays.",
+            (Self::Start, _) => "Start accepted: the provider starts it now.",
+            (Self::Retry, Some(Phase::Running)) => "The retry succeeded: it is running.",
+            (Self::Retry, _) => "Retry accepted: the failed step is retried now.",
+            (Self::Delete | Self::ForceDelete, None) => "It is deleted; its timeline is kept.",
             (Self::Delete, Some(_)) => {
-                "Delete accepted: its provider removes it now. That is final."
+                "Delete accepted: the provider removes it now. This cannot be undone."
             }
-            (Self::ForceDelete, Some(_)) => "The record is being given up.",
-            (Self::Ensure, _) => "This is the issue's sandbox now.",
+            (Self::ForceDelete, Some(_)) => "The record is being deleted.",
+            (Self::Ensure, _) => "This is the issue's new sandbox.",
             (Self::Hold, _) => "Its issue is held.",
             (Self::Release, _) => "The hold on its issue is released.",
         }
     }
 
-    /// Which there are for a sandbox, the likeliest first.
+    /// The actions that a sandbox offers, the likeliest first.
     fn offered(view: &View) -> Vec<Self> {
         let sandbox = &view.sandbox;
         let mut all = match sandbox.phase {
@@ -147,7 +149,7 @@ impl Action {
         all
     }
 
-    /// Does it. Returns the sandbox that is to be shown.
+    /// Carries out the action. Returns the sandbox to show.
     ///
     /// # Errors
     /// As for the same call under `/v1`.
@@ -191,11 +193,11 @@ impl Action {
     }
 }
 
-/// A form for each thing that can be done.
+/// A form for each action.
 pub(super) fn forms(view: &View, frame: &Frame) -> Markup {
     let sandbox = &view.sandbox;
     html! {
-        div .actions role="group" aria-label="What can be done" {
+        div .actions role="group" aria-label="Actions" {
             @for action in Action::offered(view) {
                 details .action .danger[action.is_dangerous()] .first[action == Action::Retry] name="action" data-key={ "do-" (action.as_str()) } {
                     summary .button { (action.label()) "…" }
@@ -204,7 +206,7 @@ pub(super) fn forms(view: &View, frame: &Frame) -> Markup {
                         p { strong { (action.label()) " " span .name { (shown(&sandbox.name)) } "?" } }
                         p .lead { (action.consequence()) }
                         @if action == Action::Hold {
-                            label { "Why, for whoever is refused"
+                            label { "Reason, shown to callers that are refused"
                                 input type="text" name="reason" maxlength="500"; }
                         }
                         button .primary .danger[action.is_dangerous()] type="submit" {

@@ -1,4 +1,4 @@
-//! What a sandbox is: where it comes from, what it should come to, what it may use.
+//! The facts of a sandbox: origin, desired state, limits.
 
 use maud::{Markup, html};
 
@@ -17,22 +17,22 @@ pub(super) fn card(
 ) -> Markup {
     html! {
         div .card .facts data-key="facts" {
-            h2 { "What it is" }
+            h2 { "Facts" }
             dl {
-                (fact("Wanted", html! { (sandbox.wanted) }))
+                (fact("Desired state", html! { (sandbox.wanted) }))
                 (fact("Attempts", html! { (sandbox.attempt) @if sandbox.attempt.0 == 1 { " provider call" } @else { " provider calls" } }))
                 (fact("Created", since(sandbox.created_at, now)))
                 (fact("Last activity", since(sandbox.last_activity_at, now)))
-                @if let Some(at) = sandbox.deleted_at { (fact("Gone", since(at, now))) }
+                @if let Some(at) = sandbox.deleted_at { (fact("Deleted", since(at, now))) }
                 (fact("Provider", html! { a href="/providers" { (inert(sandbox.provider.as_str())) } }))
                 (fact("Template", html! { (inert(sandbox.template.as_str())) }))
-                (fact("Record", html! { (sandbox.mode) }))
+                (fact("Create mode", html! { (sandbox.mode) }))
                 (fact("Generation", html! { (sandbox.generation) }))
                 (fact("Issue id", code(sandbox.issue_id.as_str())))
                 (fact("Sandbox id", code(sandbox.id.as_str())))
-                (fact("At the provider", match &sandbox.external_id {
+                (fact("External id", match &sandbox.external_id {
                     Some(id) => code(id.as_str()),
-                    None => html! { span .soft { "not known yet" } },
+                    None => html! { span .soft { "unknown yet" } },
                 }))
                 (fact("Endpoints", endpoint_list(endpoints)))
             }
@@ -42,10 +42,10 @@ pub(super) fn card(
     }
 }
 
-/// The servers in it. One that listens is a link: what it shows has no session here.
+/// The listed ports. A server that listens is a link; its pages have no session here.
 fn endpoint_list(endpoints: &[EndpointState]) -> Markup {
     html! {
-        @if endpoints.is_empty() { span .soft { "none: the template lists no port" } }
+        @if endpoints.is_empty() { span .soft { "none: the template lists no ports" } }
         @for EndpointState { endpoint, state } in endpoints {
             div {
                 @match state {
@@ -54,7 +54,7 @@ fn endpoint_list(endpoints: &[EndpointState]) -> Markup {
                         " listening"
                     }
                     Some(state) => { (endpoint.port) " " span .soft { (state) } }
-                    None => { (endpoint.port) " " span .soft { "not known" } }
+                    None => { (endpoint.port) " " span .soft { "unknown" } }
                 }
             }
         }
@@ -63,7 +63,7 @@ fn endpoint_list(endpoints: &[EndpointState]) -> Markup {
 
 fn limits_list(limits: &SandboxLimits, network: NetworkKind) -> Markup {
     let Some(isolation) = &limits.isolation else {
-        return html! { p .soft { "Its provider is not configured any more." } };
+        return html! { p .soft { "Its provider is no longer configured." } };
     };
     html! {
         dl {
@@ -82,13 +82,13 @@ fn limits_list(limits: &SandboxLimits, network: NetworkKind) -> Markup {
     }
 }
 
-/// What a sandbox can reach, in words that can be read on their own.
+/// What a sandbox can reach.
 fn network_words(network: NetworkKind) -> &'static str {
     match network {
         NetworkKind::None => "none",
-        NetworkKind::Allow => "allow: what its template lists",
+        NetworkKind::Allow => "allow: the hosts that its template lists",
         NetworkKind::Full => "full: every public address",
-        NetworkKind::Host => "host: all that the server's machine reaches",
+        NetworkKind::Host => "host: everything that the server's machine reaches",
     }
 }
 

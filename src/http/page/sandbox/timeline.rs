@@ -1,4 +1,4 @@
-//! What happened to a sandbox's issue, step by step: from where to where, why, and who did it.
+//! The timeline of a sandbox's issue: each transition with its reason and cause.
 
 use maud::{Markup, html};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -15,9 +15,9 @@ pub(super) fn card(view: &View) -> Markup {
     let base = format!("/sandboxes/{}", view.sandbox.id);
     html! {
         div .card .history {
-            h2 { "What happened" }
+            h2 { "Timeline" }
             @if view.timeline.items.is_empty() {
-                p .soft { "Nothing is on record any more." }
+                p .soft { "The timeline was pruned." }
             }
             ol .timeline role="list" {
                 @for entry in &view.timeline.items {
@@ -25,7 +25,7 @@ pub(super) fn card(view: &View) -> Markup {
                 }
             }
             @if older.is_some() || !view.is_first_page {
-                nav .pages aria-label="Pages of what happened" {
+                nav .pages aria-label="Pages of the timeline" {
                     @if !view.is_first_page { a href=(base) { "Newest" } }
                     @if let Some(older) = older {
                         a href={ (base) "?cursor=" (utf8_percent_encode(older, NON_ALPHANUMERIC)) } { "Older" }
@@ -57,7 +57,7 @@ fn step(entry: &TimelineEntry, issue: &IssueId, now: Timestamp) -> Markup {
     }
 }
 
-/// Who or what it was; a delivery as a link to it.
+/// The cause of an entry; a delivery is a link.
 fn cause(cause: &str, issue: &IssueId) -> Markup {
     let delivery = cause.strip_prefix("delivery ");
     html! {

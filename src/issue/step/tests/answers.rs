@@ -17,7 +17,7 @@ fn broken() -> CallError {
     CallError::Broken("it broke".into())
 }
 
-/// Somebody else's object, or one of this home of that generation.
+/// A foreign object, or one of this home of that generation.
 fn other(generation: Option<u32>, state: ObjectState) -> ObservedObject {
     let owner = generation.map(|generation| Owner {
         sandbox: SandboxId::trusted("another"),
@@ -39,14 +39,15 @@ fn failure(bench: &StepBench) -> Option<FailureCode> {
 }
 
 #[test]
-fn starting_and_stopping_are_tried_as_often_as_allowed_and_each_try_is_told() {
+fn starting_and_stopping_are_tried_as_often_as_allowed_and_each_try_is_recorded() {
     for phase in [Phase::Starting, Phase::Stopping] {
         let mut bench = bench_in(Some(phase));
         for left in [2, 1] {
             let commit = bench.answer(Err(broken()));
             assert_eq!(bench.issue.state.phase(), Some(phase), "{left} left");
-            let told: Vec<_> = commit.timeline.iter().map(|entry| &entry.reason).collect();
-            assert!(told[0].contains("tried again: the provider failed: it broke"), "{told:?}");
+            let reasons: Vec<_> = commit.timeline.iter().map(|entry| &entry.reason).collect();
+            let expected = "tried again: the provider failed: it broke";
+            assert!(reasons[0].contains(expected), "{reasons:?}");
             assert!(bench.due().call.is_some());
         }
         bench.answer(Err(broken()));
@@ -229,7 +230,7 @@ fn leftovers_that_come_up_after_all_are_removed_and_somebody_elses_are_not() {
 }
 
 #[test]
-fn names_that_an_event_claims_are_told_by_it() {
+fn names_that_an_event_claims_are_given_by_it() {
     let claims = vec![Alias::Issue(IssueId::trusted("x"))];
     let cause = || Cause::Service("test");
     let ensure = EnsureAsk {
@@ -271,16 +272,16 @@ fn a_delete_during_a_stop_goes_on_with_the_removal() {
 }
 
 #[test]
-fn what_stands_in_the_way_of_a_delete_is_shown_and_told_once_for_each_kind() {
+fn what_stands_in_the_way_of_a_delete_is_shown_and_recorded_once_for_each_kind() {
     let mut bench = bench_in(Some(Phase::Deleting));
-    let told = |commit: &crate::issue::Commit| commit.timeline.len();
-    assert_eq!(told(&bench.answer(Err(CallError::Refused("no".into())))), 1);
+    let entries = |commit: &crate::issue::Commit| commit.timeline.len();
+    assert_eq!(entries(&bench.answer(Err(CallError::Refused("no".into())))), 1);
     let failure = bench.issue.state.failure().expect("shown");
     assert!(failure.retryable, "it is tried again whatever it was");
     bench.due();
-    assert_eq!(told(&bench.answer(Err(CallError::Refused("no".into())))), 0, "the same again");
+    assert_eq!(entries(&bench.answer(Err(CallError::Refused("no".into())))), 0, "the same again");
     bench.due();
-    assert_eq!(told(&bench.answer(Err(broken()))), 1, "another kind");
+    assert_eq!(entries(&bench.answer(Err(broken()))), 1, "another kind");
     bench.due();
     bench.now = bench.now.after(Duration::from_secs(9));
     let ended = bench.answer(Err(CallError::Absent)).ended.expect("history");
@@ -325,15 +326,15 @@ fn names_alone_are_a_change_to_be_stored() {
     assert!(commit.changed && commit.aliases == [alias.clone()]);
     assert_eq!(bench.issue.version, before + 1);
 
-    let told = super::issue_deliveries::issue_delivery(
+    let event = super::issue_deliveries::issue_delivery(
         "edited",
         crate::issue::event::DeliveryEffect::Update,
         5,
         true,
         true,
     );
-    bench.apply(told.clone());
-    let IssueEvent::Delivery { issue_delivery, claims, place_elsewhere, .. } = told else {
+    bench.apply(event.clone());
+    let IssueEvent::Delivery { issue_delivery, claims, place_elsewhere, .. } = event else {
         panic!("a nudge")
     };
     let takes = vec![alias.clone()];
@@ -343,7 +344,7 @@ fn names_alone_are_a_change_to_be_stored() {
 
     let merged = || IssueEvent::Merged { into: crate::types::HomeId(9), cause: cause() };
     bench.apply(merged());
-    assert!(bench.apply(merged()).changed, "its names go there, also when told again");
+    assert!(bench.apply(merged()).changed, "its names go there, also when it is repeated");
 }
 
 #[test]

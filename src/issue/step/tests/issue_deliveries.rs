@@ -2,10 +2,12 @@
 
 use super::StepBench;
 use super::tables::bench_in;
+use crate::issue::Instruction;
 use crate::issue::commit::Reply;
 use crate::issue::event::{
     CallError, Command, DeliveryEffect, Done, IssueDelivery, IssueEvent, News, TriggerKind,
 };
+use crate::issue::instruction::InstructionSource;
 use crate::issue::state::{IssueState, StoppedBy};
 use crate::types::{
     DeliveryId, Generation, IssueId, IssueNumber, Phase, Repository, Timestamp, Wanted,
@@ -42,6 +44,7 @@ pub(super) fn issue_delivery(
         comment: None,
         installation: None,
         effect,
+        instruction: None,
     };
     IssueEvent::Delivery { issue_delivery, claims: vec![], takes: vec![], place_elsewhere: false }
 }
@@ -55,6 +58,37 @@ pub(super) fn applied(commit: &crate::issue::Commit) -> bool {
         Reply::Delivered(result) => result.applied,
         other => panic!("a delivery is answered, got {other:?}"),
     }
+}
+
+#[test]
+fn the_words_of_a_trigger_are_kept_when_it_is_applied() {
+    let instruction = Instruction {
+        source: InstructionSource::Issue,
+        author: None,
+        sender: None,
+        as_of: Timestamp::from_unix_ms(0),
+        title: Some("as of 5".into()),
+        text: "fix it".into(),
+    };
+    let with_words = |event| match event {
+        IssueEvent::Delivery { issue_delivery, claims, takes, place_elsewhere } => {
+            let instruction = Some(instruction.clone());
+            let issue_delivery = IssueDelivery { instruction, ..issue_delivery };
+            IssueEvent::Delivery { issue_delivery, claims, takes, place_elsewhere }
+        }
+        other => other,
+    };
+    let mut bench = StepBench::new(true);
+    let commit = bench.apply(with_words(labelled(5)));
+    assert_eq!(commit.instruction.as_ref(), Some(&instruction));
+    bench.up();
+    let commit = bench.apply(with_words(labelled(6)));
+    assert!(applied(&commit), "it counts as activity");
+    assert_eq!(commit.instruction.as_ref(), Some(&instruction), "there is more to do");
+    bench.apply(issue_delivery("closed", DeliveryEffect::Stop("closed"), 9, false, true));
+    let commit = bench.apply(with_words(labelled(7)));
+    assert!(!applied(&commit));
+    assert_eq!(commit.instruction, None, "the issue is closed");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Time: idle, closed and old sandboxes, phases that take too long, records given up by force.
+//! Time: idle, closed and old sandboxes, phases that take too long, records deleted by force.
 
 use std::time::Duration;
 
@@ -52,8 +52,8 @@ fn an_idle_sandbox_is_stopped_and_work_starts_it_again() {
 }
 
 #[test]
-fn a_limit_that_strikes_is_told_and_stops_the_sandbox_where_its_template_says_so() {
-    for (on_limit, phase, told) in [
+fn a_limit_event_is_recorded_and_stops_the_sandbox_if_its_template_says_so() {
+    for (on_limit, phase, reason) in [
         (OnLimit::Kill, Phase::Running, "memory limit 512 MB reached"),
         (OnLimit::Stop, Phase::Stopping, "stopping: memory limit 512 MB reached"),
     ] {
@@ -67,8 +67,8 @@ fn a_limit_that_strikes_is_told_and_stops_the_sandbox_where_its_template_says_so
         let other = bench.apply(limit_event(&SandboxId::trusted("another")));
         assert!(!other.changed && other.timeline.is_empty(), "a late one of an earlier sandbox");
         let commit = bench.apply(limit_event(&sandbox));
-        assert_eq!(commit.timeline.last().expect("told").reason, told);
-        assert!(commit.changed, "what is told is stored");
+        assert_eq!(commit.timeline.last().expect("an entry").reason, reason);
+        assert!(commit.changed, "the entry is stored");
         assert_eq!(bench.issue.state.phase(), Some(phase));
         if on_limit == OnLimit::Stop {
             assert!(
@@ -89,8 +89,8 @@ fn what_the_provider_ended_is_stopped_whatever_its_template_says() {
     let sandbox = bench.issue.state.record().expect("a sandbox").id.clone();
     let reason = "the host's disk is nearly full: 12 MB left".to_owned();
     let commit = bench.apply(IssueEvent::LimitStruck { sandbox, reason, ended: true });
-    let told = &commit.timeline.last().expect("told").reason;
-    assert_eq!(told, "stopping: the host's disk is nearly full: 12 MB left");
+    let reason = &commit.timeline.last().expect("an entry").reason;
+    assert_eq!(reason, "stopping: the host's disk is nearly full: 12 MB left");
     bench.answer(Ok(Done::Down));
     assert!(matches!(bench.issue.state, IssueState::Stopped { by: StoppedBy::Host, .. }));
     worked(&mut bench);
@@ -381,8 +381,8 @@ fn past_the_deadline_there_is_one_last_call_and_none_where_that_was_it() {
     overdue_with(&mut bench, 1);
     overdue_with(&mut bench, 1);
     assert_eq!(bench.issue.state.phase(), Some(Phase::Failed));
-    let told = bench.issue.state.failure().map(|failure| failure.message.clone());
-    assert!(told.is_some_and(|told| told.contains("may be left at the provider")));
+    let message = bench.issue.state.failure().map(|failure| failure.message.clone());
+    assert!(message.is_some_and(|message| message.contains("may be left at the provider")));
 }
 
 #[test]
@@ -440,17 +440,17 @@ fn nothing_is_done_before_its_time_and_nothing_that_is_being_answered_yet() {
 }
 
 #[test]
-fn a_limit_that_strikes_is_told_in_every_phase() {
+fn a_limit_event_is_recorded_in_every_phase() {
     const REASON: &str = "memory limit 512 MB reached";
-    for (on_limit, phase, told, wanted) in [
+    for (on_limit, phase, begins, wanted) in [
         (OnLimit::Kill, Phase::Creating, REASON, Wanted::Running),
         (OnLimit::Kill, Phase::Starting, REASON, Wanted::Running),
         (OnLimit::Kill, Phase::Stopping, REASON, Wanted::Stopped),
         (OnLimit::Kill, Phase::Stopped, REASON, Wanted::Stopped),
         (OnLimit::Kill, Phase::Failed, REASON, Wanted::Running),
         (OnLimit::Kill, Phase::Deleting, REASON, Wanted::Deleted),
-        (OnLimit::Stop, Phase::Creating, "wanted stopped from now on: ", Wanted::Stopped),
-        (OnLimit::Stop, Phase::Starting, "wanted stopped from now on: ", Wanted::Stopped),
+        (OnLimit::Stop, Phase::Creating, "desired state: stopped (", Wanted::Stopped),
+        (OnLimit::Stop, Phase::Starting, "desired state: stopped (", Wanted::Stopped),
         (OnLimit::Stop, Phase::Stopping, REASON, Wanted::Stopped),
         (OnLimit::Stop, Phase::Stopped, REASON, Wanted::Stopped),
         (OnLimit::Stop, Phase::Failed, REASON, Wanted::Running),
@@ -466,12 +466,12 @@ fn a_limit_that_strikes_is_told_in_every_phase() {
             ended: false,
         };
         let commit = bench.apply(limit_event());
-        let last = &commit.timeline.last().expect("told").reason;
-        assert!(last.starts_with(told) && last.ends_with(REASON), "{phase} {on_limit:?}: {last}");
+        let last = &commit.timeline.last().expect("an entry").reason;
+        assert!(last.starts_with(begins) && last.ends_with(REASON), "{phase} {on_limit:?}: {last}");
         assert_eq!(bench.issue.state.phase(), Some(phase));
         assert_eq!(bench.issue.state.wanted(), wanted, "{phase} {on_limit:?}");
-        if wanted == Wanted::Stopped && told != REASON {
-            assert!(bench.apply(limit_event()).timeline.is_empty(), "{phase}: it has been told");
+        if wanted == Wanted::Stopped && begins != REASON {
+            assert!(bench.apply(limit_event()).timeline.is_empty(), "{phase}: it has an entry");
         }
     }
 }

@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use super::{LATE_EFFECT_WINDOW, StepBench, unavailable};
-use crate::issue::commit::{Cleanup, CleanupAction, ProviderCall};
+use crate::issue::commit::ProviderCall;
 use crate::issue::event::{CallError, Done, NotAsked, ObservedObject, Owner};
 use crate::issue::state::Verb;
+use crate::issue::{Cleanup, CleanupAction};
 use crate::types::{ExternalId, Generation, Mode, ObjectState, SandboxId, Timestamp};
 
 #[derive(Clone, Debug)]
@@ -146,12 +147,12 @@ impl ModelWorld {
         self.objects.iter().map(seen).collect()
     }
 
-    /// Somebody removes an object from outside; the sandbox it carried.
+    /// A person removes an object at the provider; returns the sandbox it carried.
     pub fn lose(&mut self) -> Option<SandboxId> {
         self.objects.pop().map(|object| object.sandbox)
     }
 
-    /// Somebody takes an object down from outside.
+    /// A person stops an object at the provider.
     pub fn kill(&mut self) {
         for object in &mut self.objects {
             if object.state == ObjectState::Running {
@@ -198,7 +199,7 @@ impl ModelWorld {
     }
 
     /// Time has passed: late creates land. A removal that was begun ends only when it is asked
-    /// again: whoever began it may have crashed.
+    /// again: the process that began it may have crashed.
     pub fn settle(&mut self, now: Timestamp) {
         let (due, later) = self.landing.drain(..).partition(|(at, ..)| *at <= now);
         self.landing = later;

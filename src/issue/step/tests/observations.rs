@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use super::tables::bench_in;
 use super::{StepBench, template, unavailable};
-use crate::issue::commit::{CleanupAction, CommandRefusal, Commit, Reply};
+use crate::issue::commit::{CommandRefusal, Commit, Reply};
 use crate::issue::event::{
     AdoptAsk, CallError, Command, Done, FAST_ORPHAN_MAX, IssueEvent, Observation, ObservedObject,
     Owner, QUARANTINE, SweptObject,
 };
 use crate::issue::state::{IssueState, StoppedBy, Verb};
+use crate::issue::{Cleanup, CleanupAction, Effect};
 use crate::types::{
     Attempt, Cause, ExternalId, FailureCode, Generation, Mode, ObjectName, ObjectState, Phase,
     ProviderName, SandboxId,
@@ -49,6 +50,12 @@ fn orphan(bench: &StepBench, generation: u32, mode: Mode, state: ObjectState) ->
     swept(bench, ObservedObject { external_id, owner: Some(owner), state })
 }
 
+/// The one effect of a commit, a cleanup.
+fn cleanup_of(commit: Commit) -> Option<Cleanup> {
+    assert!(commit.effects.len() <= 1, "{commit:?}");
+    commit.effects.into_iter().next().map(|Effect::CleanUp(cleanup)| cleanup)
+}
+
 pub(super) fn observe(bench: &mut StepBench, objects: Vec<SweptObject>) -> Commit {
     let observation = observation(bench, objects);
     bench.apply(IssueEvent::Observed(observation))
@@ -62,7 +69,10 @@ fn what_is_as_recorded_changes_nothing() {
         let mut bench = bench_in(phase);
         let own = own(&bench, state);
         let commit = observe(&mut bench, vec![own]);
-        assert!(!commit.changed && commit.call.is_none() && commit.cleanup.is_none(), "{commit:?}");
+        assert!(
+            !commit.changed && commit.call.is_none() && commit.effects.is_empty(),
+            "{commit:?}"
+        );
     }
     assert!(!observe(&mut bench_in(None), vec![]).changed);
 }
@@ -131,7 +141,7 @@ fn a_stop_that_takes_effect_after_the_sandbox_was_started_again_killed_nothing()
         let commit = observe(&mut bench, vec![down.clone()]);
         assert_eq!(commit.call.map(|call| call.verb), Some(Verb::Start), "crashed: {crashed}");
         bench.up();
-        // ObservedObject up after that, or long after that, whoever takes it down is somebody else.
+        // Observed up after that, or long after that: another process stopped it.
         let mut later = StepBench { issue: bench.issue.clone(), ..bench_in(None) };
         later.now = until.after(Duration::from_secs(3600));
         observe(&mut later, vec![down.clone()]);
@@ -175,9 +185,9 @@ fn two_objects_fail_closed_and_the_recorded_one_is_kept() {
     assert_eq!(failure.code, FailureCode::DuplicateObject);
     assert!(failure.message.contains("second"), "{}", failure.message);
     assert_eq!(bench.issue.state.external_id(), recorded.as_ref());
-    assert_eq!(commit.cleanup, None, "nobody knows which of the two is right");
+    assert_eq!(commit.effects, [], "no rule says which of the two is right");
     let removal = discard(Some(second.seen), None);
-    let cleanup = bench.apply(removal).cleanup.expect("a person decided");
+    let cleanup = cleanup_of(bench.apply(removal)).expect("a person decided");
     assert_eq!((cleanup.external_id.as_str(), cleanup.action), ("second", CleanupAction::Remove));
     bench.command(Command::Retry);
     bench.up();
@@ -231,11 +241,12 @@ fn a_person_can_remove_any_object_of_ours_but_the_records_own() {
         let mut bench = bench_in(phase);
         let object = object(&bench);
         let commit = bench.apply(discard(Some(object.clone()), None));
-        let removed = commit.cleanup.map(|cleanup| (cleanup.external_id, cleanup.action));
+        let (reply, changed) = (commit.reply.clone(), commit.changed);
+        let removed = cleanup_of(commit).map(|cleanup| (cleanup.external_id, cleanup.action));
         let expected = is_removed.then_some((object.external_id, CleanupAction::Remove));
         assert_eq!(removed, expected, "row {row}");
-        assert_eq!(commit.reply == Reply::Accepted, is_removed, "row {row}");
-        assert!(!commit.changed, "row {row}");
+        assert_eq!(reply == Reply::Accepted, is_removed, "row {row}");
+        assert!(!changed, "row {row}");
     }
     let nothing = bench_in(Some(Phase::Running)).apply(discard(None, None));
     assert_eq!(nothing.reply, Reply::Refused(CommandRefusal::ObservationOutdated));
@@ -267,7 +278,7 @@ fn a_person_can_say_that_an_object_is_lost_where_the_record_still_has_one() {
 }
 
 #[test]
-fn objects_without_a_record_are_put_away_by_what_is_known_of_them() {
+fn orphans_are_cleaned_up_by_what_is_known_of_them() {
     use CleanupAction::{Remove, Stop};
     use ObjectState::{Running, Stopped};
     let minute = FAST_ORPHAN_MAX;
@@ -295,12 +306,12 @@ fn objects_without_a_record_are_put_away_by_what_is_known_of_them() {
         let orphan = orphan(&bench, generation, mode, state.clone());
         let commit =
             observe(&mut bench, vec![SweptObject { known_deleted, first_seen_at, ..orphan }]);
+        assert!(!commit.changed, "the issue's state stays as it is");
         assert_eq!(
-            commit.cleanup.map(|cleanup| cleanup.action),
+            cleanup_of(commit).map(|cleanup| cleanup.action),
             action,
             "{generation} {mode} {state} {known_deleted} {seen_for:?}"
         );
-        assert!(!commit.changed, "nothing of it is the issue's");
     }
 }
 
@@ -310,7 +321,7 @@ fn foreign_objects_are_never_touched() {
     let external_id = ExternalId::trusted("foreign");
     let foreign = ObservedObject { external_id, owner: None, state: ObjectState::Running };
     let foreign = SweptObject { known_deleted: true, ..swept(&bench, foreign) };
-    assert_eq!(observe(&mut bench, vec![foreign]).cleanup, None);
+    assert_eq!(observe(&mut bench, vec![foreign]).effects, []);
 }
 
 #[test]

@@ -52,14 +52,14 @@ fn what_would_make_or_start_is_refused_to_callers_and_changes_nothing() {
 }
 
 #[test]
-fn a_deliverys_wish_stays_and_is_granted() {
+fn a_deliverys_pending_start_stays_and_is_granted() {
     for phase in [None, Some(Phase::Stopped)] {
         let mut bench = bench_in(phase);
         bench.denial = denial();
         let commit = bench.apply(labelled(60));
         assert!(applied(&commit) && reason(&commit).contains("the server is held"), "{commit:?}");
         assert_eq!(bench.issue.state.phase(), phase);
-        let since = bench.issue.pending_start.as_ref().expect("a wish").since;
+        let since = bench.issue.pending_start.as_ref().expect("a pending start").since;
         bench.now = bench.now.after(std::time::Duration::from_secs(5));
         bench.apply(labelled(61));
         assert_eq!(
@@ -72,15 +72,15 @@ fn a_deliverys_wish_stays_and_is_granted() {
         bench.issue.delete_due = Some(bench.now);
         let commit = bench.apply(IssueEvent::Granted);
         assert!(commit.call.is_some(), "{phase:?}");
-        assert_eq!(bench.issue.delete_due, None, "somebody wants it");
+        assert_eq!(bench.issue.delete_due, None, "a caller wants it");
         assert_eq!(bench.issue.pending_start, None);
         assert!(!bench.apply(IssueEvent::Granted).changed, "once");
     }
 }
 
 #[test]
-fn who_ends_it_withdraws_the_wish() {
-    let wishing = || {
+fn who_ends_it_withdraws_the_pending_start() {
+    let pending = || {
         let mut bench = bench_in(None);
         bench.denial = denial();
         bench.apply(labelled(60));
@@ -104,7 +104,7 @@ fn who_ends_it_withdraws_the_wish() {
             delivery: DeliveryId::trusted("d"),
         },
     ] {
-        let mut bench = wishing();
+        let mut bench = pending();
         bench.apply(ending.clone());
         assert_eq!(bench.issue.pending_start, None, "{ending:?}");
         bench.denial = None;
@@ -113,7 +113,7 @@ fn who_ends_it_withdraws_the_wish() {
 }
 
 #[test]
-fn what_was_queued_behind_a_stop_or_a_delete_becomes_a_wish_when_held_meanwhile() {
+fn what_was_queued_behind_a_stop_or_a_delete_becomes_a_pending_start_when_held_meanwhile() {
     let mut bench = bench_in(Some(Phase::Stopping));
     bench.ensure();
     bench.denial = denial();
@@ -177,8 +177,8 @@ fn comments_command_by_the_table() {
         assert_eq!(bench.issue.state.phase(), after, "{phase:?} {command:?}");
     }
     let mut bench = bench_in(Some(Phase::Running));
-    let told = reason(&bench.apply(commented(DeliveryEffect::Status, 1)));
-    assert!(told.contains("running"), "{told}");
+    let answer = reason(&bench.apply(commented(DeliveryEffect::Status, 1)));
+    assert!(answer.contains("running"), "{answer}");
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn a_merged_home_deletes_its_sandbox_gives_its_names_away_and_makes_nothing_more
     assert_eq!(bench.issue.state, IssueState::Absent);
     assert_eq!(bench.issue.merged_into, Some(HomeId(9)));
     assert!(!bench.apply(IssueEvent::Granted).changed);
-    // Nor from a wish that came too late to be told where the issue lives now.
+    // Nor from a request that was sent before the issue's new place was known.
     bench.denial = denial();
     bench.apply(labelled(60));
     assert!(bench.issue.pending_start.is_some());
@@ -301,7 +301,7 @@ fn a_persons_stop_outlives_githubs_whichever_came_first_and_whatever_was_wished_
 }
 
 /// *Ensure* by a caller who says these things of the issue.
-fn told(
+fn ensured_at(
     bench: &mut StepBench,
     title: &str,
     repository: &str,
@@ -322,18 +322,18 @@ fn told(
 #[test]
 fn what_a_caller_says_of_the_issue_fills_gaps_and_contradicts_nothing() {
     let mut bench = bench_in(None);
-    told(&mut bench, "first", "octo/hello", 1, None);
+    ensured_at(&mut bench, "first", "octo/hello", 1, None);
     let facts = bench.issue.facts.clone();
     assert_eq!(facts.title.as_ref().map(|known| known.value.as_str()), Some("first"));
     assert_eq!(facts.repository, Some(Repository::trusted("octo/hello")));
     assert_eq!(facts.number, Some(IssueNumber(1)));
     // The same place, however its letters are written; what is known stays as it is.
-    let again = told(&mut bench, "second", "Octo/Hello", 1, None);
+    let again = ensured_at(&mut bench, "second", "Octo/Hello", 1, None);
     assert!(matches!(again, Reply::Ensured { .. }), "{again:?}");
     assert_eq!(bench.issue.facts, facts);
     let before = bench.issue.clone();
-    assert_eq!(told(&mut bench, "third", "octo/hello", 2, None), Reply::OtherPlace);
-    assert_eq!(told(&mut bench, "third", "octo/other", 1, None), Reply::OtherPlace);
+    assert_eq!(ensured_at(&mut bench, "third", "octo/hello", 2, None), Reply::OtherPlace);
+    assert_eq!(ensured_at(&mut bench, "third", "octo/other", 1, None), Reply::OtherPlace);
     assert_eq!(bench.issue, before);
     // GitHub's word is newer than a caller's.
     bench.apply(issue_delivery("edited", DeliveryEffect::Update, 5, true, true));
@@ -351,14 +351,14 @@ fn only_a_template_other_than_what_is_there_is_a_mismatch() {
         (None, "big", false),
     ] {
         let mut bench = bench_in(phase);
-        let reply = told(&mut bench, "title", "octo/hello", 1, Some(asked));
+        let reply = ensured_at(&mut bench, "title", "octo/hello", 1, Some(asked));
         let Reply::Ensured { mismatch, .. } = reply else { panic!("{reply:?}") };
         assert_eq!(mismatch == ["template"], differs, "{phase:?} {asked}");
         assert_eq!(mismatch.is_empty(), !differs, "{phase:?} {asked}");
     }
 }
 
-/// A delivery about the issue in a repository, told by its numeric id.
+/// A delivery about the issue in a repository, with its numeric id.
 pub(super) fn from_repository(event: IssueEvent, id: u64, formerly: Option<u64>) -> IssueEvent {
     let IssueEvent::Delivery { mut issue_delivery, claims, takes, place_elsewhere } = event else {
         panic!("a nudge")
@@ -405,7 +405,7 @@ fn each_repository_that_was_left_is_known_once_also_where_the_place_is_as_new() 
     bench.apply(from_repository(edited(5), 1, None));
     for (second, to, from, left) in [
         (5, 2, 1, [1].as_slice()),
-        // The other side tells of the same transfer.
+        // The other side sends the same transfer.
         (5, 2, 1, &[1]),
         (9, 3, 2, &[1, 2]),
     ] {
@@ -415,7 +415,7 @@ fn each_repository_that_was_left_is_known_once_also_where_the_place_is_as_new() 
 }
 
 #[test]
-fn comments_that_would_begin_something_wait_or_are_told_why_not() {
+fn comments_that_would_begin_something_wait_or_say_why_not() {
     let mut bench = bench_in(Some(Phase::Stopped));
     bench.denial = denial();
     let commit = bench.apply(commented(DeliveryEffect::Command(Command::Start), 1));
@@ -428,21 +428,21 @@ fn comments_that_would_begin_something_wait_or_are_told_why_not() {
 }
 
 #[test]
-fn a_wish_that_changes_without_a_step_is_told_and_one_that_stays_is_not() {
+fn a_changed_desired_state_without_a_step_is_recorded_and_an_unchanged_one_is_not() {
     type Ask = fn(&mut StepBench) -> crate::issue::Commit;
     let ensure: Ask = StepBench::ensure;
     let stop: Ask = |bench| bench.command(Command::Stop);
-    for (phase, ask, told) in [
+    for (phase, ask, entry) in [
         (Phase::Creating, ensure, None),
-        (Phase::Creating, stop, Some("wanted stopped from now on: a caller asked for it")),
+        (Phase::Creating, stop, Some("desired state: stopped (a caller asked for it)")),
         (Phase::Stopping, stop, None),
-        (Phase::Stopping, ensure, Some("wanted running from now on: a caller asked for it")),
+        (Phase::Stopping, ensure, Some("desired state: running (a caller asked for it)")),
         (Phase::Running, ensure, None),
-        (Phase::Deleting, ensure, Some("wanted running from now on: a caller asked for it")),
+        (Phase::Deleting, ensure, Some("desired state: running (a caller asked for it)")),
     ] {
         let mut bench = bench_in(Some(phase));
         let timeline = ask(&mut bench).timeline;
         let rows: Vec<_> = timeline.iter().map(|entry| entry.reason.as_str()).collect();
-        assert_eq!(rows, told.into_iter().collect::<Vec<_>>(), "{phase}");
+        assert_eq!(rows, entry.into_iter().collect::<Vec<_>>(), "{phase}");
     }
 }

@@ -1,4 +1,4 @@
-//! Random lives: whatever is wished, answered, lost, late or crashed, the invariants hold at every
+//! Random lives: whatever is asked for, answered, lost, late or crashed, the invariants hold at every
 //! step, and once the provider is well again everything comes to rest where it was wanted.
 
 use std::time::Duration;
@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::model::{ModelFate, ModelWorld};
 use super::{LATE_EFFECT_WINDOW, StepBench};
+use crate::issue::Effect;
 use crate::issue::commit::{Commit, ProviderCall, Reply};
 use crate::issue::event::{
     CallAnswer, Command, Denial, DenialKind, IssueEvent, Observation, ObservedObject, SweptObject,
@@ -29,7 +30,7 @@ enum Act {
     Passivate,
     /// A hold or a quota begins or ends to forbid what would begin.
     Denial(bool),
-    /// The wish that waits may be granted.
+    /// The pending start may be granted.
     Grant,
     /// A delivery that triggers.
     Trigger,
@@ -37,9 +38,9 @@ enum Act {
     Sweep,
     /// A sweep's sight that was taken before the act ahead arrives after it.
     StaleSweep,
-    /// Somebody removes the object from outside.
+    /// A person removes the object at the provider.
     Lose,
-    /// Somebody takes the object down from outside.
+    /// A person stops the object at the provider.
     Kill,
     /// The object cannot run any more.
     Spoil,
@@ -119,7 +120,7 @@ impl ModelLife {
     fn take(&mut self, before: &Issue, commit: Commit) {
         let after = &commit.issue;
         assert_eq!(after.version, before.version + u64::from(commit.changed));
-        assert!(commit.changed || *after == *before, "what changes is told to be stored");
+        assert!(commit.changed || *after == *before, "a change is to be stored");
         assert!(after.generation >= before.generation, "generations only grow");
         if let (Some(b), Some(a)) = (before.state.record(), after.state.record()) {
             if b.id == a.id {
@@ -144,9 +145,9 @@ impl ModelLife {
             assert!(!left || self.forced, "a confirmed delete means absent");
             self.ended.push(ended.id.clone());
         }
-        if let Some(cleanup) = &commit.cleanup {
+        for Effect::CleanUp(cleanup) in &commit.effects {
             let own = after.state.record().map(|record| &record.id);
-            assert_ne!(own, Some(&cleanup.expected), "its own object is never put away");
+            assert_ne!(own, Some(&cleanup.expected), "its own object is never cleaned up");
             if self.in_flight.is_none() {
                 self.world.clean(cleanup);
             }
@@ -214,16 +215,7 @@ impl ModelLife {
 
     fn act(&mut self, act: Act) {
         match act {
-            Act::Ensure => {
-                let before = self.bench.issue.clone();
-                let commit = self.bench.ensure();
-                if let Reply::Ensured { outcome, .. } = &commit.reply {
-                    let outcome = *outcome;
-                    let none = before.state == IssueState::Absent;
-                    assert_eq!(outcome == Outcome::Created, none, "created only where none was");
-                }
-                self.take(&before, commit);
-            }
+            Act::Ensure => self.ensure(),
             Act::Command(command) => {
                 let before = self.bench.issue.clone();
                 let commit = self.bench.command(command);
@@ -263,32 +255,8 @@ impl ModelLife {
                 self.observation = None;
             }
             Act::Answer(fate) => self.answer(fate),
-            Act::StaleAnswer(attempt) => {
-                let current = self.bench.issue.state.record().map(|r| r.attempt);
-                if self.in_flight.is_some() && current == Some(Attempt(attempt)) {
-                    return;
-                }
-                let before = self.bench.issue.clone();
-                let result = Err(super::unavailable());
-                let sandbox = self.bench.issue.state.record().map(|record| record.id.clone());
-                let sandbox = sandbox.unwrap_or_else(|| SandboxId::trusted("none"));
-                let stale = CallAnswer { sandbox, attempt: Attempt(attempt), result };
-                self.event(IssueEvent::Answered(stale));
-                assert_eq!(self.bench.issue, before, "a late answer changes nothing");
-            }
-            Act::Due => {
-                let answered_by = self.in_flight.as_ref().map(|call| call.deadline);
-                let due = answered_by.or(self.bench.issue.due_at());
-                let Some(due) = due else { return };
-                self.bench.now = self.bench.now.max(due);
-                self.world.settle(self.bench.now);
-                if answered_by.is_some() {
-                    // A provider gives up at the deadline: the answer comes now.
-                    self.answer(ModelFate::Unreached);
-                } else {
-                    self.event(IssueEvent::Due { in_flight: None, busy: false });
-                }
-            }
+            Act::StaleAnswer(attempt) => self.stale_answer(attempt),
+            Act::Due => self.due(),
             Act::Crash(fate) => {
                 self.behind = None;
                 if let Some(call) = self.in_flight.take() {
@@ -306,6 +274,45 @@ impl ModelLife {
             self.world.objects.iter().map(|o| o.sandbox.as_str()).collect();
         assert!(distinct.len() <= 1, "objects of two sandboxes at once: {:?}", self.world.objects);
         assert!(self.world.most <= 1, "two objects at once");
+    }
+
+    fn ensure(&mut self) {
+        let before = self.bench.issue.clone();
+        let commit = self.bench.ensure();
+        if let Reply::Ensured { outcome, .. } = &commit.reply {
+            let outcome = *outcome;
+            let none = before.state == IssueState::Absent;
+            assert_eq!(outcome == Outcome::Created, none, "created only where none was");
+        }
+        self.take(&before, commit);
+    }
+
+    fn stale_answer(&mut self, attempt: u32) {
+        let current = self.bench.issue.state.record().map(|r| r.attempt);
+        if self.in_flight.is_some() && current == Some(Attempt(attempt)) {
+            return;
+        }
+        let before = self.bench.issue.clone();
+        let result = Err(super::unavailable());
+        let sandbox = self.bench.issue.state.record().map(|record| record.id.clone());
+        let sandbox = sandbox.unwrap_or_else(|| SandboxId::trusted("none"));
+        let stale = CallAnswer { sandbox, attempt: Attempt(attempt), result };
+        self.event(IssueEvent::Answered(stale));
+        assert_eq!(self.bench.issue, before, "a late answer changes nothing");
+    }
+
+    fn due(&mut self) {
+        let answered_by = self.in_flight.as_ref().map(|call| call.deadline);
+        let due = answered_by.or(self.bench.issue.due_at());
+        let Some(due) = due else { return };
+        self.bench.now = self.bench.now.max(due);
+        self.world.settle(self.bench.now);
+        if answered_by.is_some() {
+            // A provider gives up at the deadline: the answer comes now.
+            self.answer(ModelFate::Unreached);
+        } else {
+            self.event(IssueEvent::Due { in_flight: None, busy: false });
+        }
     }
 
     /// The provider is well from now on: let everything come to rest.

@@ -86,7 +86,7 @@ fn ensure_answers_by_its_table() {
 fn the_first_commit_of_a_home_claims_its_issue_id() {
     let mut bench = StepBench::new(true);
     let own = Alias::Issue(bench.issue.facts.issue_id.clone());
-    assert_eq!(bench.ensure().aliases, [own], "also where nobody said so");
+    assert_eq!(bench.ensure().aliases, [own], "also if no caller said so");
     assert_eq!(bench.ensure().aliases, []);
 }
 
@@ -318,8 +318,8 @@ fn a_delete_that_waits_for_a_create_to_settle_says_so() {
     bench.command(Command::Delete);
     let commit = bench.answer(Ok(Done::Found(vec![])));
     assert_eq!(bench.issue.state.phase(), Some(Phase::Deleting), "it may still land");
-    let told = commit.timeline.iter().any(|row| row.reason.contains("may still come"));
-    assert!(told, "{:?}", commit.timeline);
+    let is_said = commit.timeline.iter().any(|row| row.reason.contains("may still take effect"));
+    assert!(is_said, "{:?}", commit.timeline);
     bench.due();
     bench.answer(Ok(Done::Found(vec![])));
     assert_eq!(bench.issue.state, IssueState::Absent);
@@ -473,7 +473,7 @@ fn an_object_that_stays_half_made_comes_to_an_end() {
 }
 
 #[test]
-fn a_wish_to_run_counts_after_failed() {
+fn a_request_to_run_counts_after_failed() {
     let mut bench = bench_in(Some(Phase::Failed));
     bench.command(Command::Stop);
     bench.ensure();

@@ -48,7 +48,7 @@ fn what_was_asked_for_over_there_is_asked_for_here_unless_it_ended() {
 }
 
 #[test]
-fn of_what_two_homes_know_the_newer_counts_as_if_it_had_been_told_here() {
+fn of_what_two_homes_know_the_newer_counts() {
     for (second, is_newer) in [(4, false), (5, false), (6, true)] {
         let mut bench = bench_in(Some(Phase::Running));
         bench.apply(issue_delivery("edited", DeliveryEffect::Update, 5, true, true));
@@ -113,7 +113,7 @@ fn what_was_left_counted_and_ended_over_there_was_so_here() {
 
 #[test]
 fn nothing_is_under_way_after_a_restore_but_what_takes_down() {
-    // Whether a sandbox was asked for since; what it comes to, where it was not at rest.
+    // Whether a sandbox was asked for since; what it comes to, if it was not at rest.
     for (phase, ensured, after) in [
         (Some(Phase::Creating), false, Some((Phase::Failed, Wanted::Running))),
         (Some(Phase::Starting), false, Some((Phase::Stopped, Wanted::Stopped))),
@@ -132,20 +132,20 @@ fn nothing_is_under_way_after_a_restore_but_what_takes_down() {
         }
         let before = bench.issue.clone();
         let now = bench.now.after(Duration::from_secs(3600));
-        let told = restored(&mut bench.issue, now);
+        let entry = restored(&mut bench.issue, now);
         let Some((phase_after, wanted)) = after else {
-            assert!(told.is_none() && bench.issue == before, "{phase:?}");
+            assert!(entry.is_none() && bench.issue == before, "{phase:?}");
             continue;
         };
-        let told = told.expect("it is told");
-        assert_eq!((told.at, told.from, told.to), (now, phase, Some(phase_after)));
-        assert_eq!(told.generation, before.generation);
+        let entry = entry.expect("an entry");
+        assert_eq!((entry.at, entry.from, entry.to), (now, phase, Some(phase_after)));
+        assert_eq!(entry.generation, before.generation);
         assert_eq!(bench.issue.state.phase(), Some(phase_after), "{phase:?}");
         assert_eq!(bench.issue.state.wanted(), wanted, "{phase:?}");
         assert_eq!(bench.issue.version, before.version + 1);
         let (old, new) = (before.state.record(), bench.issue.state.record());
         let (old, new) = (old.expect("a record"), new.expect("a record"));
-        assert_eq!(new.reason, told.reason);
+        assert_eq!(new.reason, entry.reason);
         let (since, deadline) = match phase == Some(phase_after) {
             true => (old.phase_since, old.deadline),
             false => (now, None),

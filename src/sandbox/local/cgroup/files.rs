@@ -1,12 +1,12 @@
-//! What is written into a control group's files for a limit, and what they tell. Pure.
+//! The values of a control group's files for a limit, and how to read its counters. Pure.
 
 use super::{Controller, Version};
 use crate::types::Resources;
 
-/// The span in which a share of the processors is counted, in microseconds: the kernel's default.
+/// The period of a CPU quota, in microseconds: the kernel's default.
 const PERIOD_US: u64 = 100_000;
 
-/// The smallest share that the kernel takes, in microseconds.
+/// The smallest quota of the kernel, in microseconds.
 const QUOTA_US_MIN: u64 = 1_000;
 
 /// One value for one file.
@@ -16,7 +16,7 @@ pub struct Setting {
     pub file: &'static str,
     /// What is written into it.
     pub value: String,
-    /// Whether the limit holds only with it. Others are files that a kernel without swap lacks.
+    /// Whether the limit depends on it. The others are files that a kernel without swap lacks.
     pub is_needed: bool,
 }
 
@@ -24,23 +24,23 @@ fn needed(file: &'static str, value: impl ToString) -> Setting {
     Setting { file, value: value.to_string(), is_needed: true }
 }
 
-fn where_there(file: &'static str, value: impl ToString) -> Setting {
+fn if_present(file: &'static str, value: impl ToString) -> Setting {
     Setting { file, value: value.to_string(), is_needed: false }
 }
 
-/// What makes a controller hold what a sandbox may use, in the order in which it is written.
+/// The settings that enforce a sandbox's limits on a controller, in the order to write them.
 pub fn settings(controller: Controller, version: Version, resources: &Resources) -> Vec<Setting> {
     let memory = resources.memory_mb.saturating_mul(1 << 20);
     let quota = quota_us(resources.cpu);
     match (controller, version) {
-        // What is taken together must not be smaller than memory alone, so memory goes first.
+        // Memory plus swap must not be below memory, so memory goes first.
         (Controller::Memory, Version::First) => vec![
             needed("memory.limit_in_bytes", memory),
-            where_there("memory.memsw.limit_in_bytes", memory),
-            where_there("memory.swappiness", 0),
+            if_present("memory.memsw.limit_in_bytes", memory),
+            if_present("memory.swappiness", 0),
         ],
         (Controller::Memory, Version::Second) => {
-            vec![needed("memory.max", memory), where_there("memory.swap.max", 0)]
+            vec![needed("memory.max", memory), if_present("memory.swap.max", 0)]
         }
         (Controller::Cpu, Version::First) => {
             vec![needed("cpu.cfs_period_us", PERIOD_US), needed("cpu.cfs_quota_us", quota)]
@@ -54,7 +54,7 @@ pub fn settings(controller: Controller, version: Version, resources: &Resources)
     }
 }
 
-/// The file of version 2 that a group has as long as it has the controller.
+/// The file of version 2 that exists while the group has the controller.
 pub fn limit(controller: Controller) -> &'static str {
     match controller {
         Controller::Memory => "memory.max",
@@ -63,15 +63,15 @@ pub fn limit(controller: Controller) -> &'static str {
     }
 }
 
-/// The time that this many processors have in a period.
+/// The quota of this many processors.
 fn quota_us(cpu: f64) -> u64 {
     let quota = (cpu * 100_000.0).round();
-    // A float becomes the nearest integer that there is.
+    // The cast takes the nearest integer.
     (quota as u64).max(QUOTA_US_MIN)
 }
 
-/// The file that counts how often a limit struck, and the word before the count; `None` for what
-/// only slows down.
+/// The file that counts limit events, and the word before the count; `None` if the limit only
+/// slows processes down.
 pub fn counter(controller: Controller, version: Version) -> Option<(&'static str, &'static str)> {
     match (controller, version) {
         (Controller::Memory, Version::First) => Some(("memory.oom_control", "oom_kill")),
@@ -81,13 +81,13 @@ pub fn counter(controller: Controller, version: Version) -> Option<(&'static str
     }
 }
 
-/// The count behind a word in a file of words and counts.
+/// The count after a word in a file of words and counts.
 pub fn count(text: &str, word: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(word)?.strip_prefix(' '))?;
     line.trim().parse().ok()
 }
 
-/// The bytes that wait to be brought to a disk or are on their way, by a group's `memory.stat`.
+/// The dirty and written-back bytes in a group's `memory.stat`.
 pub fn unwritten(version: Version, stat: &str) -> Option<u64> {
     let [waiting, leaving] = match version {
         Version::First => ["dirty", "writeback"],
@@ -96,8 +96,8 @@ pub fn unwritten(version: Version, stat: &str) -> Option<u64> {
     Some(count(stat, waiting)?.saturating_add(count(stat, leaving)?))
 }
 
-/// Whether a group, by its `cgroup.procs`, holds nobody but the process with this number: only then
-/// may it go into a leaf of its own, since the group could not have controllers with others in it.
+/// Whether the process `own` is alone in a group, by the group's `cgroup.procs`. Only then can it
+/// move into a leaf, since a group with other processes can't delegate controllers.
 pub fn is_alone(procs: &str, own: &str) -> bool {
     procs.lines().all(|pid| pid == own)
 }
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_alone_only_where_no_other_process_is() {
+    fn a_server_is_alone_only_if_no_other_process_is_in_its_group() {
         for (procs, expected) in
             [("7\n", true), ("", true), ("7\n8\n", false), ("8\n", false), ("77\n", false)]
         {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_on_the_disk_yet_is_what_waits_and_what_is_on_its_way() {
+    fn unwritten_bytes_are_dirty_ones_and_those_under_writeback() {
         let first = "cache 9\ndirty 40\nwriteback 2\ntotal_dirty 7\n";
         assert_eq!(unwritten(Version::First, first), Some(42));
         let second = "file 9\nfile_dirty 30\nfile_writeback 3\n";

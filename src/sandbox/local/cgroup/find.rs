@@ -1,8 +1,8 @@
-//! Where this process stands among the control groups, read from what the kernel says. Pure.
+//! Finds this process's control groups in what the kernel reports. Pure.
 
 use std::path::{Path, PathBuf};
 
-/// Where this process is.
+/// The control groups of this process.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct OwnGroups {
     /// Each controller of version 1, and this process's directory in its hierarchy.
@@ -45,15 +45,15 @@ pub fn find(cgroup: &str, mountinfo: &str) -> OwnGroups {
 struct Mount<'a> {
     /// Which directory of the file system is mounted.
     root: &'a str,
-    /// Where.
+    /// The mount point.
     point: String,
     kind: &'a str,
     options: &'a str,
 }
 
 impl Mount<'_> {
-    /// Where a path of the file system is seen; `None` where it is not below what is mounted, as in
-    /// a container that sees only its own part.
+    /// The path at which a directory of the file system is visible; `None` if it is outside of the
+    /// mounted part, as in a container that sees only its own part.
     fn place_of(&self, path: &str) -> Option<PathBuf> {
         let below = Path::new(path).strip_prefix(self.root).ok()?;
         let is_plain = below.components().all(|c| matches!(c, std::path::Component::Normal(_)));
@@ -117,8 +117,8 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_is_not_seen_here_is_not_found() {
-        // Another part is mounted, or the process is above what is.
+    fn a_directory_outside_of_the_mount_is_not_found() {
+        // Another part is mounted, or the process is above the mounted part.
         for path in ["/other", "/", "/jobsnot", "/jobs/../x"] {
             assert_eq!(find(&format!("5:memory:{path}\n"), FIRST), OwnGroups::default(), "{path}");
         }

@@ -1,15 +1,15 @@
-//! One sandbox's control group: who of it goes where, what it counts, and its end.
+//! One sandbox's control group: which processes join which part, what it counts, and its removal.
 //!
-//! All of a sandbox is limited in processes and processors, but only what *works* in it is limited
-//! in memory: commands, terminals and file workers. PID 1 and the launcher are not. Files in memory
-//! (`/tmp`, the home, `/dev/shm`) and shared memory of the old kind belong to no process: where they
-//! fill the limit the kernel kills whoever asks for more, frees nothing by that, and would come to
-//! PID 1, and the sandbox would be over. So it goes on, and whoever works in it next is ended by the
-//! limit or, where there is room, can clean up.
+//! The limits on processes and CPU hold for the whole sandbox, but the memory limit only for its
+//! *workers*: commands, terminals and file workers, not PID 1 and the launcher. Files in memory
+//! (`/tmp`, the home, `/dev/shm`) and System V shared memory belong to no process. When they fill
+//! the limit, the kernel kills whichever process asks for more, which frees nothing, so it would
+//! kill PID 1 and end the sandbox. With this split the sandbox goes on: the next worker is killed
+//! by the limit or, if there is room, can clean up.
 //!
-//! In version 1 memory has a hierarchy of its own, in which only those who work have a group. In
-//! version 2 a group with limited memory below it can't have processes, so it has two leaves, one
-//! for either kind.
+//! In version 1 memory has its own hierarchy, in which only the workers have a group. In version 2
+//! a group with limited memory below it can't hold processes, so it has two leaves, one for each
+//! kind.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -22,47 +22,47 @@ use std::time::{Duration, Instant};
 use super::{Controller, END_LOOK, Usable, Version, files, named};
 use crate::types::Resources;
 
-/// How long a group may take to become empty once its sandbox has been told to end.
+/// How long a group may take to become empty after its sandbox began to end.
 const END_WAIT: Duration = Duration::from_secs(5);
 
-/// In version 2, who works.
+/// In version 2, the leaf of the workers.
 const WORK_LEAF: &str = "work";
 
-/// In version 2, who doesn't.
+/// In version 2, the leaf of the other processes.
 const REST_LEAF: &str = "rest";
 
-/// The file through which processes step into a group of version 2.
+/// The file by which processes join a group of version 2.
 const SECOND_DOOR: &str = "cgroup.procs";
 
-/// The same of version 1. A process of one thread steps through this one without holding up the
-/// forks of every other process of the machine, which takes milliseconds.
+/// The same of version 1. A process with one thread joins through it without blocking all forks of
+/// the machine for milliseconds.
 const FIRST_DOOR: &str = "tasks";
 
-/// A sandbox's control group; removed when dropped, which must be after its last process has ended.
-/// [Empty](Group::default) where there is none.
+/// A sandbox's control group. Drop it after its last process has ended; that removes it.
+/// [Empty](Group::default) if there is no group.
 #[derive(Default)]
 pub struct Group {
-    /// What is removed in the end, with its leaves.
+    /// The directories to remove, with their leaves.
     dirs: Vec<PathBuf>,
-    /// Where each controller counts.
+    /// The directory in which each controller counts.
     places: Vec<(Controller, Version, PathBuf)>,
-    /// The doors for everybody.
+    /// The files by which all processes join.
     doors: Vec<PathBuf>,
-    /// The doors into and out of the group in which memory is limited.
+    /// The files to join and to leave the group with limited memory.
     work: Option<(PathBuf, PathBuf)>,
 }
 
-/// Open doors. Whoever writes `0` through one has stepped into its group: what counts is who opened
-/// it, since Linux 5.16 and those before that were repaired.
+/// Open files to join groups. A process that writes `0` joins the group. The kernel checks the
+/// rights of the opener, since Linux 5.16 and fixed older versions.
 pub struct Doors {
-    /// Into the groups that all of a sandbox is in.
+    /// For the groups of all processes of a sandbox.
     pub all: Vec<OwnedFd>,
-    /// Into and out of the group of those who work; `None` where memory is not limited.
+    /// To join and to leave the workers' group; `None` if memory is not limited.
     pub work: Option<(OwnedFd, OwnedFd)>,
 }
 
 impl Group {
-    /// One whose directory is there already.
+    /// A group whose directory exists already.
     #[cfg(test)]
     pub(super) fn made(dir: PathBuf) -> Self {
         let mut group = Self::default();
@@ -70,7 +70,7 @@ impl Group {
         group
     }
 
-    /// Makes what one more controller needs.
+    /// Adds what one more controller needs.
     pub(super) fn with(
         mut self,
         usable: &Usable,
@@ -124,10 +124,10 @@ impl Group {
         Ok(self)
     }
 
-    /// Opens the doors.
+    /// Opens the files to join its groups.
     ///
     /// # Errors
-    /// What opening them answers.
+    /// The error of opening them.
     pub fn doors(&self) -> io::Result<Doors> {
         let open = |path: &PathBuf| File::options().write(true).open(path).map(OwnedFd::from);
         let all = self.doors.iter().map(open).collect::<io::Result<_>>()?;
@@ -138,7 +138,7 @@ impl Group {
         Ok(Doors { all, work })
     }
 
-    /// A controller that no longer counts here, since it was taken away.
+    /// A controller that this group has lost.
     pub fn lost(&self) -> Option<Controller> {
         let is_lost = |(controller, version, place): &&(Controller, Version, PathBuf)| match version
         {
@@ -148,20 +148,21 @@ impl Group {
         self.places.iter().find(is_lost).map(|(controller, ..)| *controller)
     }
 
-    /// How often a controller's limit has struck; `None` where that is not counted.
+    /// How often a controller's limit was hit; `None` if that is not counted.
     pub fn limit_events(&self, controller: Controller) -> Option<u64> {
         let (version, place) = self.place(controller)?;
         let (file, word) = files::counter(controller, version)?;
         files::count(&fs::read_to_string(place.join(file)).ok()?, word)
     }
 
-    /// How many bytes it has written that are not on the disk yet; `None` where that is not counted.
+    /// How many bytes its processes have written that are not on disk yet; `None` if that is not
+    /// counted.
     pub fn unwritten(&self) -> Option<u64> {
         let (version, place) = self.place(Controller::Memory)?;
         files::unwritten(version, &fs::read_to_string(place.join("memory.stat")).ok()?)
     }
 
-    /// Where a controller counts.
+    /// The directory in which a controller counts.
     fn place(&self, controller: Controller) -> Option<(Version, &Path)> {
         let (_, version, place) = self.places.iter().find(|(counts, ..)| *counts == controller)?;
         Some((*version, place))
@@ -180,7 +181,7 @@ impl Drop for Group {
     }
 }
 
-/// Removes a group that has no processes, with its leaves.
+/// Removes a group without processes, with its leaves.
 pub(super) fn remove_now(dir: &Path) -> io::Result<()> {
     for leaf in [WORK_LEAF, REST_LEAF] {
         match fs::remove_dir(dir.join(leaf)) {
@@ -191,10 +192,10 @@ pub(super) fn remove_now(dir: &Path) -> io::Result<()> {
     fs::remove_dir(dir)
 }
 
-/// Removes groups, and ends what should not be in them any more where the kernel offers that.
+/// Removes groups, and kills the processes in them if the kernel supports that.
 ///
-/// Where the server ends, its sandboxes are still ending when it lets go of their groups. Nothing
-/// tells of the moment in which a group of version 1 is empty, so it is tried for a while.
+/// When the server ends, its sandboxes are still ending. The kernel does not report when a group
+/// of version 1 becomes empty, so a thread retries for a while.
 pub(super) fn remove(mut dirs: Vec<PathBuf>) {
     keep_busy(&mut dirs);
     if dirs.is_empty() {
@@ -212,26 +213,26 @@ pub(super) fn remove(mut dirs: Vec<PathBuf>) {
             keep_busy(&mut dirs);
         }
         for dir in dirs {
-            tell(&dir, &ErrorKind::ResourceBusy.into());
+            warn_of_rest(&dir, &ErrorKind::ResourceBusy.into());
         }
     };
-    // Without a thread it is left to the next start.
+    // If the thread can't start, the next start of the server removes the groups.
     let _ = thread::Builder::new().name("local-cgroup".into()).spawn(try_again);
 }
 
-/// Removes what can be and keeps what still has processes.
+/// Removes what it can, and keeps the groups that still have processes.
 fn keep_busy(dirs: &mut Vec<PathBuf>) {
     dirs.retain(|dir| match remove_now(dir) {
         Err(error) if error.kind() == ErrorKind::ResourceBusy => true,
         Err(error) if error.kind() != ErrorKind::NotFound => {
-            tell(dir, &error);
+            warn_of_rest(dir, &error);
             false
         }
         Ok(()) | Err(_) => false,
     });
 }
 
-fn tell(dir: &Path, error: &io::Error) {
+fn warn_of_rest(dir: &Path, error: &io::Error) {
     let dir = dir.display();
-    tracing::warn!(%dir, %error, "a sandbox's control group stays until the next start");
+    tracing::warn!(%dir, %error, "cannot remove a sandbox's control group; the next start tries again");
 }

@@ -1,5 +1,5 @@
-//! Groups made in a directory that looks like the kernel's, so that both versions can be tried on
-//! any machine.
+//! Control groups made in an ordinary directory that imitates the kernel's, so that both versions
+//! can be tested on any machine.
 
 use super::group::Doors;
 use super::*;
@@ -10,7 +10,7 @@ fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(path).expect("readable")
 }
 
-/// A directory with files in which new directories do not get the kernel's files by themselves.
+/// A directory with these files. Unlike in the kernel, directories made below it get no files.
 fn stands_in(dir: &Path, files: &[(&str, &str)]) {
     fs::create_dir_all(dir).expect("made");
     for (name, content) in files {
@@ -51,14 +51,14 @@ fn in_version_2_a_controller_is_switched_on_once() {
 }
 
 #[test]
-fn in_version_2_memory_is_limited_for_those_who_work_and_the_rest_for_all() {
+fn in_version_2_memory_is_limited_for_workers_and_the_rest_for_all() {
     let root = tempfile::tempdir().expect("a directory");
     let (dir, work) = (root.path().join("box"), root.path().join("box/work"));
     let files = ["cgroup.subtree_control", "cpu.max", "pids.max"].map(|name| (name, ""));
     stands_in(&dir, &files);
     stands_in(&work, &[("memory.max", ""), ("cgroup.procs", "")]);
     stands_in(&dir.join("rest"), &[("cgroup.procs", "")]);
-    // As if made a moment ago: here nobody puts files into a new directory.
+    // As if it was just made: here no kernel creates the files.
     let mut group = Group::made(dir.clone());
     for controller in Controller::ALL {
         let usable = Usable { controller, version: Version::Second, below: root.path().into() };
@@ -70,7 +70,7 @@ fn in_version_2_memory_is_limited_for_those_who_work_and_the_rest_for_all() {
     assert_eq!(read(dir.join("pids.max")), "32");
     assert!(!work.join("memory.swap.max").exists(), "a kernel without swap has no such file");
     let Doors { all, work: doors } = group.doors().expect("open");
-    assert_eq!(all.len(), 1, "one group for all that are not at work");
+    assert_eq!(all.len(), 1, "one group for all but the workers");
     let (enter, leave) = doors.expect("memory is limited");
     for (door, text) in [(&all[0], "all"), (&leave, "left"), (&enter, "works")] {
         rustix::io::write(door, text.as_bytes()).expect("written");
@@ -86,7 +86,7 @@ fn in_version_2_memory_is_limited_for_those_who_work_and_the_rest_for_all() {
 }
 
 #[test]
-fn a_controller_that_is_taken_away_is_missed_and_does_not_come_back_unnoticed() {
+fn a_lost_controller_is_noticed_and_stays_lost() {
     let root = tempfile::tempdir().expect("a directory");
     let usable = |controller| {
         let below = root.path().to_owned();
@@ -112,7 +112,7 @@ fn a_controller_that_is_taken_away_is_missed_and_does_not_come_back_unnoticed() 
     switched_on("");
     drop(cgroups.make("box", &RESOURCES).expect("a group with nothing in it"));
 
-    // A sandbox that runs has lost it too.
+    // A running sandbox has lost it too.
     let dir = root.path().join("box");
     stands_in(&dir, &["cpu.max", "cgroup.procs"].map(|name| (name, "")));
     let group = Group::made(dir.clone()).with(&usable(Controller::Cpu), "box", &RESOURCES);
@@ -134,7 +134,7 @@ fn a_group_goes_with_its_leaves() {
 }
 
 #[test]
-fn memory_that_is_counted_together_with_others_is_not_limited() {
+fn memory_in_a_shared_hierarchy_is_not_limited() {
     let at = |name: &str| (name.to_owned(), PathBuf::from("/cg/all"));
     let memory =
         |version| Usable { controller: Controller::Memory, version, below: "/cg/all".into() };

@@ -6,6 +6,7 @@ use std::os::unix::fs::chown;
 use std::path::Path;
 
 use super::network::NetworkRow;
+use super::workload::WorkloadRow;
 use super::{Owned, Row, private_dir, sync_dir, write_durably};
 use crate::sandbox::local::image::{IMAGE, Templates};
 use crate::types::ExternalId;
@@ -38,6 +39,7 @@ pub(super) fn record(path: &Path, external_id: &ExternalId, owned: &Owned) -> io
         memory_mb: Some(owned.resources.memory_mb),
         disk_mb: Some(owned.resources.disk_mb),
         network: NetworkRow::of(&owned.network),
+        workload: WorkloadRow::of(&owned.workload),
     };
     write_durably(&path.join("record.json"), &serde_json::to_vec_pretty(&row)?)?;
     sync_dir(path)
@@ -64,7 +66,7 @@ pub(super) fn lay_out(
     }
 }
 
-/// Explains an invalid owner: the number is not mapped where this server is root.
+/// Explains an invalid owner: the uid is not mapped in the server's user namespace.
 fn not_mapped(id: u32, error: io::Error) -> io::Error {
     if error.kind() != io::ErrorKind::InvalidInput {
         return error;

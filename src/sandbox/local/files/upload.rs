@@ -1,9 +1,9 @@
-//! What comes from outside into a file of the workspace, which the server itself writes.
+//! Writes uploaded content into a file of the workspace, on the server's side.
 //!
-//! So in the kernel's books it is the server's and not the sandbox's for as long as it is in memory
-//! only, and the watch over the host's disk does not see it (`host_disk`). Therefore it is brought to
-//! the disk as it comes: of each upload at most [`UNSYNCED_LEN_MAX`] is not, and the rest is seen as the
-//! image's growth. (What is unpacked from an archive the sandbox writes by itself.)
+//! The kernel charges these writes to the server, not to the sandbox, so the watch over the host's
+//! disk (`host_disk`) does not see unwritten ones. Therefore the server syncs as it goes: at most
+//! [`UNSYNCED_LEN_MAX`] of each upload is not on disk, and the rest is visible as growth of the
+//! image. (An archive is unpacked by the sandbox itself.)
 
 use std::io;
 
@@ -13,16 +13,16 @@ use tokio::io::AsyncWriteExt;
 use crate::sandbox::local::link::broken;
 use crate::sandbox::{ChunkReceiver, WorkError};
 
-/// Most bytes of an upload that may not be on the disk yet. Small beside the room that is kept free
-/// on the host's disk, and enough that waiting for the disk is seldom.
+/// Most bytes of an upload that are not on disk yet: small beside the reserve of the host's disk,
+/// and large enough that syncs are rare.
 const UNSYNCED_LEN_MAX: u64 = 16 << 20;
 
-/// Where an upload goes.
+/// The destination of an upload.
 pub(in super::super) trait UploadSink {
-    /// Writes all of it, into memory at least.
+    /// Writes all of it, at least to memory.
     async fn write(&mut self, chunk: &[u8]) -> io::Result<()>;
 
-    /// Returns once all that was written is on the disk.
+    /// Returns once everything written is on disk.
     async fn sync(&mut self) -> io::Result<()>;
 }
 
@@ -36,11 +36,11 @@ impl UploadSink for File {
     }
 }
 
-/// Writes all that comes, up to the longest that a file may be, and to the disk.
+/// Writes and syncs the content, up to the maximum length of a file.
 ///
 /// # Errors
-/// [`WorkError::Refused`] where it is too long or there is no room for it; what else there is where it
-/// breaks off.
+/// [`WorkError::Refused`] if it is too long or there is no room; other errors if it is
+/// interrupted.
 pub(in super::super) async fn fill(
     mut target: impl UploadSink,
     mut content: ChunkReceiver,
@@ -49,7 +49,7 @@ pub(in super::super) async fn fill(
     let mut room = mb_max.saturating_mul(1 << 20);
     let mut unsynced = 0;
     while let Some(chunk) = content.recv().await {
-        let chunk = chunk.map_err(|why| broken(format!("the content broke off: {why}")))?;
+        let chunk = chunk.map_err(|why| broken(format!("the content was interrupted: {why}")))?;
         let len = chunk.len() as u64;
         room = room.checked_sub(len).ok_or_else(|| too_long(mb_max))?;
         if unsynced + len > UNSYNCED_LEN_MAX {
@@ -77,7 +77,7 @@ mod tests {
 
     use super::*;
 
-    /// What was written, and how much of it was not on the disk at most and is not now.
+    /// Counts the written bytes, and the unsynced ones: the maximum and now.
     #[derive(Default)]
     struct Noted {
         written: u64,
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn little_of_an_upload_is_in_memory_only_and_nothing_at_its_end() {
+    async fn few_bytes_of_an_upload_are_unsynced_and_none_at_its_end() {
         const CHUNK: Bytes = Bytes::from_static(&[0; 300_000]);
         let (sender, content) = mpsc::channel(1);
         let send = async move {

@@ -1,9 +1,9 @@
-//! What comes back, as bytes.
+//! What the launcher and PID 1 answer.
 
-use super::codec::{Reader, put_bool, put_text, put_u64};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// What comes back.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
     /// PID 1 exists; from the launcher. Beside it: a pidfd of PID 1.
     Forked {
@@ -16,6 +16,7 @@ pub enum Answer {
     /// The sandbox could not be set up; nothing is left of it.
     SetupFailed {
         /// Which step failed.
+        #[serde(serialize_with = "cut")]
         step: String,
         /// The system's error number; 0 where a check failed.
         errno: i32,
@@ -52,6 +53,7 @@ pub enum Answer {
         /// What kind of trouble.
         kind: WorkFailure,
         /// What happened, for people.
+        #[serde(serialize_with = "cut")]
         message: String,
     },
     /// The workspace has no room left, and had some before; from the launcher.
@@ -59,7 +61,7 @@ pub enum Answer {
 }
 
 /// What kind of trouble kept a request from being done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WorkFailure {
     /// There is nothing at that path.
     NoSuchFile,
@@ -81,99 +83,24 @@ pub enum WorkFailure {
     NotListening,
 }
 
-impl WorkFailure {
-    pub(super) const ALL: [Self; 9] = [
-        Self::NoSuchFile,
-        Self::NotAllowed,
-        Self::WrongKind,
-        Self::CannotStart,
-        Self::Refused,
-        Self::Broken,
-        Self::Exists,
-        Self::BadArchive,
-        Self::NotListening,
-    ];
+/// Longest sentence that an answer carries, in bytes.
+pub(super) const MESSAGE_LEN_MAX: usize = 1024;
 
-    fn code(self) -> u8 {
-        match self {
-            Self::NoSuchFile => 0,
-            Self::NotAllowed => 1,
-            Self::WrongKind => 2,
-            Self::CannotStart => 3,
-            Self::Refused => 4,
-            Self::Broken => 5,
-            Self::Exists => 6,
-            Self::BadArchive => 7,
-            Self::NotListening => 8,
-        }
-    }
+/// Writes a sentence, of a long one its first [`MESSAGE_LEN_MAX`] bytes.
+fn cut<S: Serializer>(text: &str, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&text[..text.floor_char_boundary(MESSAGE_LEN_MAX)])
 }
 
 impl Answer {
-    /// The answer as bytes; a message that is too long is cut.
+    /// The answer as bytes. A message that is too long is cut.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(32);
-        match self {
-            Self::Forked { device } => {
-                out.push(0);
-                put_u64(&mut out, *device);
-            }
-            Self::Ready => out.push(1),
-            Self::SetupFailed { step, errno } => {
-                out.push(2);
-                put_text(&mut out, step);
-                out.extend_from_slice(&errno.to_le_bytes());
-            }
-            Self::Started { id } => {
-                out.push(3);
-                put_u64(&mut out, *id);
-            }
-            Self::Exited { id, code } => {
-                out.push(4);
-                put_u64(&mut out, *id);
-                out.extend_from_slice(&code.to_le_bytes());
-            }
-            Self::Opened { id } => {
-                out.push(5);
-                put_u64(&mut out, *id);
-            }
-            Self::Done { id, flag } => {
-                out.push(6);
-                put_u64(&mut out, *id);
-                put_bool(&mut out, *flag);
-            }
-            Self::Failed { id, kind, message } => {
-                out.push(7);
-                put_u64(&mut out, *id);
-                out.push(kind.code());
-                put_text(&mut out, message);
-            }
-            Self::DiskFull => out.push(15),
-        }
-        out
+        super::encode(self)
     }
 
-    /// Reads an answer; `None` where the bytes are not exactly one.
+    /// Reads an answer; `None` when the bytes are not exactly what [`encode`](Self::encode) makes of it.
+    /// This refuses numbers with leading zeros, which `postcard` takes, and messages that are too long.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut from = Reader(bytes);
-        let answer = match from.u8()? {
-            0 => Self::Forked { device: from.u64()? },
-            1 => Self::Ready,
-            2 => Self::SetupFailed { step: from.text()?, errno: from.i32()? },
-            3 => Self::Started { id: from.u64()? },
-            4 => Self::Exited { id: from.u64()?, code: from.i32()? },
-            5 => Self::Opened { id: from.u64()? },
-            6 => Self::Done { id: from.u64()?, flag: from.bool()? },
-            7 => Self::Failed {
-                id: from.u64()?,
-                kind: *WorkFailure::ALL.get(usize::from(from.u8()?))?,
-                message: from.text()?,
-            },
-            15 => Self::DiskFull,
-            _ => return None,
-        };
-        from.end()?;
-        Some(answer)
+        super::decode(bytes).filter(|answer: &Self| answer.encode() == bytes)
     }
 
     /// The request it answers; `None` where it answers none.

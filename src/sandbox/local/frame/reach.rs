@@ -1,9 +1,11 @@
-//! How a sandbox is connected, as a byte.
+//! How a sandbox is connected.
+
+use serde::{Deserialize, Serialize};
 
 use crate::types::Network;
 
 /// What a sandbox's own network namespace is for, if it has one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reach {
     /// Nothing but loopback.
     Loopback,
@@ -25,21 +27,5 @@ impl Reach {
             Network::Allow { .. } | Network::Full { .. } => Self::Proxy,
             Network::Host => Self::Host,
         }
-    }
-
-    const ALL: [Self; 3] = [Self::Loopback, Self::Proxy, Self::Host];
-
-    /// The byte for this.
-    pub(super) fn code(self) -> u8 {
-        match self {
-            Self::Loopback => 0,
-            Self::Proxy => 1,
-            Self::Host => 2,
-        }
-    }
-
-    /// Reads the byte back.
-    pub(super) fn from_code(code: u8) -> Option<Self> {
-        Self::ALL.get(usize::from(code)).copied()
     }
 }

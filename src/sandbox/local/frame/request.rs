@@ -1,11 +1,13 @@
-//! What the server asks for, as bytes.
+//! What the server asks for.
 
-use super::codec::{Reader, put_bool, put_bytes, put_list, put_path, put_u32, put_u64};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
 use super::{FileWork, Reach};
 
 /// How a sandbox is set up. Sent once, to the launcher. Beside it: the object's directory,
 /// and the doors of its control groups.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setup {
     /// The host uid and gid to become first; `None` to stay who the server is.
     pub host_id: Option<u32>,
@@ -26,7 +28,7 @@ pub struct Setup {
 }
 
 /// What the server asks for. Each `id` is the server's, used once.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
     /// Set the sandbox up.
     Setup(Setup),
@@ -35,22 +37,22 @@ pub enum Request {
         /// The request.
         id: u64,
         /// Program and arguments.
-        argv: Vec<Vec<u8>>,
+        argv: Vec<Bytes>,
         /// Working directory, taken from the workspace; empty for the workspace itself.
         cwd: Vec<u8>,
         /// `KEY=value` each, added to the sandbox's own.
-        env: Vec<Vec<u8>>,
+        env: Vec<Bytes>,
     },
     /// Start a command at a terminal of its own, which comes back beside *opened*; then as a command.
     Terminal {
         /// The request.
         id: u64,
         /// Program and arguments.
-        argv: Vec<Vec<u8>>,
+        argv: Vec<Bytes>,
         /// Working directory, as for a command.
         cwd: Vec<u8>,
         /// `KEY=value` each, added to the sandbox's own.
-        env: Vec<Vec<u8>>,
+        env: Vec<Bytes>,
         /// How wide the terminal is at first, in characters.
         columns: u16,
         /// How high it is.
@@ -60,6 +62,13 @@ pub enum Request {
     Kill {
         /// The request that started it.
         id: u64,
+    },
+    /// Send a signal to every process of a command's session; to none if it has ended.
+    Signal {
+        /// The request that started it.
+        id: u64,
+        /// The signal's number. Not SIGKILL, which is [`Kill`](Self::Kill).
+        number: i32,
     },
     /// A command's terminal is about to be closed. From now on it has ended once nothing of its
     /// session is left, not with its leader; so that the rest can still be killed. Answered by *done*,
@@ -135,130 +144,11 @@ pub enum Request {
 impl Request {
     /// The request as bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(64);
-        match self {
-            Self::Setup(setup) => {
-                out.push(0);
-                put_bool(&mut out, setup.host_id.is_some());
-                put_u32(&mut out, setup.host_id.unwrap_or(0));
-                put_u32(&mut out, setup.processes_max);
-                put_u64(&mut out, setup.disk_mb_max);
-                put_bool(&mut out, setup.data_mb_max.is_some());
-                put_u64(&mut out, setup.data_mb_max.unwrap_or(0));
-                put_u32(&mut out, setup.scratch_mb);
-                put_bool(&mut out, setup.has_work_group);
-                out.push(setup.reach.code());
-            }
-            Self::Exec { id, argv, cwd, env } => {
-                out.push(1);
-                put_u64(&mut out, *id);
-                put_list(&mut out, argv);
-                put_bytes(&mut out, cwd);
-                put_list(&mut out, env);
-            }
-            Self::Terminal { id, argv, cwd, env, columns, rows } => {
-                out.push(10);
-                put_u64(&mut out, *id);
-                put_list(&mut out, argv);
-                put_bytes(&mut out, cwd);
-                put_list(&mut out, env);
-                put_u32(&mut out, u32::from(*columns));
-                put_u32(&mut out, u32::from(*rows));
-            }
-            Self::Kill { id } => {
-                out.push(2);
-                put_u64(&mut out, *id);
-            }
-            Self::HangUp { id } => {
-                out.push(11);
-                put_u64(&mut out, *id);
-            }
-            Self::List { id, path, depth } => {
-                out.push(3);
-                put_u64(&mut out, *id);
-                put_bytes(&mut out, path);
-                put_u32(&mut out, *depth);
-            }
-            Self::Read { id, path } => put_path(&mut out, 4, *id, path),
-            Self::Write { id, path } => put_path(&mut out, 5, *id, path),
-            Self::Finish { id, write, keep } => {
-                out.push(6);
-                put_u64(&mut out, *id);
-                put_u64(&mut out, *write);
-                put_bool(&mut out, *keep);
-            }
-            Self::Delete { id, path } => put_path(&mut out, 7, *id, path),
-            Self::Files { id, work } => {
-                out.push(9);
-                put_u64(&mut out, *id);
-                work.put(&mut out);
-            }
-            Self::Connect { id, port, v6 } => {
-                out.push(12);
-                put_u64(&mut out, *id);
-                put_u32(&mut out, u32::from(*port));
-                put_bool(&mut out, *v6);
-            }
-            Self::KillAll => out.push(13),
-            Self::Stop { grace_ms } => {
-                out.push(8);
-                put_u32(&mut out, *grace_ms);
-            }
-        }
-        out
+        super::encode(self)
     }
 
-    /// Reads a request; `None` where the bytes are not exactly one.
+    /// Reads a request; `None` when the bytes are not exactly one.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut from = Reader(bytes);
-        let request = match from.u8()? {
-            0 => {
-                let (some, id) = (from.bool()?, from.u32()?);
-                let processes_max = from.u32()?;
-                let disk_mb_max = from.u64()?;
-                let (is_limited, data_mb) = (from.bool()?, from.u64()?);
-                Self::Setup(Setup {
-                    host_id: some.then_some(id),
-                    processes_max,
-                    disk_mb_max,
-                    data_mb_max: is_limited.then_some(data_mb),
-                    scratch_mb: from.u32()?,
-                    has_work_group: from.bool()?,
-                    reach: Reach::from_code(from.u8()?)?,
-                })
-            }
-            1 => Self::Exec {
-                id: from.u64()?,
-                argv: from.list()?,
-                cwd: from.bytes()?.to_vec(),
-                env: from.list()?,
-            },
-            2 => Self::Kill { id: from.u64()? },
-            3 => Self::List { id: from.u64()?, path: from.bytes()?.to_vec(), depth: from.u32()? },
-            4 => Self::Read { id: from.u64()?, path: from.bytes()?.to_vec() },
-            5 => Self::Write { id: from.u64()?, path: from.bytes()?.to_vec() },
-            6 => Self::Finish { id: from.u64()?, write: from.u64()?, keep: from.bool()? },
-            7 => Self::Delete { id: from.u64()?, path: from.bytes()?.to_vec() },
-            8 => Self::Stop { grace_ms: from.u32()? },
-            9 => Self::Files { id: from.u64()?, work: FileWork::take(&mut from)? },
-            10 => Self::Terminal {
-                id: from.u64()?,
-                argv: from.list()?,
-                cwd: from.bytes()?.to_vec(),
-                env: from.list()?,
-                columns: u16::try_from(from.u32()?).ok()?,
-                rows: u16::try_from(from.u32()?).ok()?,
-            },
-            11 => Self::HangUp { id: from.u64()? },
-            12 => Self::Connect {
-                id: from.u64()?,
-                port: from.u32()?.try_into().ok()?,
-                v6: from.bool()?,
-            },
-            13 => Self::KillAll,
-            _ => return None,
-        };
-        from.end()?;
-        Some(request)
+        super::decode(bytes)
     }
 }

@@ -1,9 +1,22 @@
 //! Round trips, and bytes that are no message.
 
+use bytes::Bytes;
 use proptest::prelude::*;
 
-use super::codec::MESSAGE_LEN_MAX;
+use super::answer::MESSAGE_LEN_MAX;
 use super::*;
+
+const FAILURES: [WorkFailure; 9] = [
+    WorkFailure::NoSuchFile,
+    WorkFailure::NotAllowed,
+    WorkFailure::WrongKind,
+    WorkFailure::CannotStart,
+    WorkFailure::Refused,
+    WorkFailure::Broken,
+    WorkFailure::Exists,
+    WorkFailure::BadArchive,
+    WorkFailure::NotListening,
+];
 
 fn requests() -> Vec<Request> {
     let setup = Setup {
@@ -20,19 +33,20 @@ fn requests() -> Vec<Request> {
         Request::Setup(Setup { host_id: None, data_mb_max: None, reach: Reach::Host, ..setup }),
         Request::Exec {
             id: 1,
-            argv: vec![b"a".to_vec(), Vec::new()],
+            argv: vec![b"a".as_slice().into(), Bytes::new()],
             cwd: b"d".to_vec(),
-            env: vec![b"K=v".to_vec()],
+            env: vec![b"K=v".as_slice().into()],
         },
         Request::Terminal {
             id: 9,
-            argv: vec![b"bash".to_vec()],
+            argv: vec![b"bash".as_slice().into()],
             cwd: Vec::new(),
-            env: vec![b"TERM=x".to_vec()],
+            env: vec![b"TERM=x".as_slice().into()],
             columns: u16::MAX,
             rows: 24,
         },
         Request::Kill { id: 2 },
+        Request::Signal { id: 2, number: 15 },
         Request::HangUp { id: 2 },
         Request::List { id: 3, path: b"p".to_vec(), depth: 4 },
         Request::Read { id: 4, path: b"\xff".to_vec() },
@@ -58,7 +72,7 @@ fn answers() -> Vec<Answer> {
         Answer::Opened { id: 2 },
         Answer::Done { id: 3, flag: true },
     ];
-    for kind in WorkFailure::ALL {
+    for kind in FAILURES {
         answers.push(Answer::Failed { id: 4, kind, message: "é".into() });
     }
     answers
@@ -82,6 +96,20 @@ fn a_cut_or_lengthened_message_is_refused() {
         }
         assert_eq!(Answer::decode(&[&bytes[..], &[0]].concat()), None);
     }
+}
+
+#[test]
+fn a_number_has_one_form_and_a_message_its_bound() {
+    assert_eq!(Answer::Started { id: 1 }.encode(), [3, 1]);
+    assert_eq!(Answer::decode(&[3, 0x81, 0]), None, "1 with a leading zero");
+    let failed = |len: usize| {
+        let head = Answer::SetupFailed { step: "x".repeat(len), errno: 0 }.encode();
+        let cut = MESSAGE_LEN_MAX.min(len);
+        assert_eq!(head.len(), 1 + 2 + cut + 1);
+        [&[2, len as u8 & 0x7f | 0x80, (len >> 7) as u8], &vec![b'x'; len][..], &[0]].concat()
+    };
+    assert!(Answer::decode(&failed(MESSAGE_LEN_MAX)).is_some());
+    assert_eq!(Answer::decode(&failed(MESSAGE_LEN_MAX + 1)), None);
 }
 
 #[test]
@@ -147,6 +175,7 @@ proptest! {
     fn no_bytes_of_a_text_are_lost_on_the_way(
         id: u64, code: i32, flag: bool, path: Vec<u8>, argv: Vec<Vec<u8>>, message in ".{0,200}",
     ) {
+        let argv: Vec<Bytes> = argv.into_iter().map(Bytes::from).collect();
         let (env, cwd) = (argv.clone(), path.clone());
         for request in [
             Request::Exec { id, argv, cwd, env },
@@ -154,7 +183,7 @@ proptest! {
         ] {
             prop_assert_eq!(Request::decode(&request.encode()), Some(request));
         }
-        let kind = WorkFailure::ALL[usize::from(flag)];
+        let kind = FAILURES[usize::from(flag)];
         for answer in [Answer::Exited { id, code }, Answer::Failed { id, kind, message }] {
             prop_assert_eq!(Answer::decode(&answer.encode()), Some(answer));
         }

@@ -1,53 +1,53 @@
-//! Which sandboxes are ended as the host's disk fills up. Pure: room and growth in, names out.
+//! Decides which sandboxes to end as the host's disk fills up. Pure: room and growth in, keys out.
 //!
-//! Ending a sandbox makes no room; it keeps what is left. So at a mark those that grew most are ended,
-//! as many as it takes for what the others grew by lately to fit into half the room, and the next
-//! only where the room goes on shrinking: one that writes a little beside those that filled the disk
-//! goes on. How fast one writes does not tell how fast it will: the kernel slows all down while much
-//! waits for the disk, and as soon as one is ended the others have what it used. So they must go
-//! together, and before a mark already where the fastest that they were would take them past it.
+//! Ending a sandbox frees nothing; it keeps what is left. So at a mark those that grew most are
+//! ended, until the recent growth of the others fits into half the room. The next is ended only if
+//! the room goes on shrinking, so a sandbox that writes little survives. A sandbox's past rate
+//! does not bound its future rate: the kernel throttles all writers while the disk is busy, and
+//! each end frees bandwidth for the others. So they are ended together, and early if at their
+//! fastest rates they would pass the mark.
 
 use std::cmp::Reverse;
 
 use crate::sandbox::DiskRoom;
 
-/// The room that must be left for all that runs to be unmounted whole, as a part of what is kept
-/// free: with less, everything is ended.
+/// The part of the reserve that must be left to unmount all running sandboxes; below it, all are
+/// ended.
 const ALL_BELOW_PART: u64 = 8;
 
-/// How far room has shrunk since one was ended when the next one is, in percent of what there was.
+/// The next sandbox is ended when the room has shrunk to this percentage since the last one.
 const NEXT_PERCENT: u64 = 75;
 
-/// For how many looks all must be able to write as fast as each did at its fastest: one until it is
-/// seen, one that comes late, and one until whoever writes has ended.
+/// How many looks of writing at full speed must fit: one until it is seen, one late look, and one
+/// until the writer has ended.
 const LOOKS_AHEAD: u64 = 3;
 
-/// The part of the room into which must fit what those that are not ended grew by lately: they may go
-/// on faster.
+/// The recent growth of the sandboxes that stay must fit into this part of the room, since they
+/// may speed up.
 const REST_PART: u64 = 2;
 
-/// A sandbox that runs, and how it has grown; `None` where that is not known.
+/// A running sandbox and its growth; `None` if unknown.
 pub type Growth<K> = (K, Option<Grown>);
 
-/// How much a sandbox has grown by, in bytes.
+/// The growth of a sandbox, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Grown {
     /// Within the last seconds.
     pub lately: u64,
-    /// Between two looks of these, at most.
+    /// The most between two looks in that time.
     pub fastest: u64,
 }
 
-/// Where on the way from *enough* to *full* somebody is ended next.
+/// The progress between *enough* and *full*.
 #[derive(Default)]
 pub struct Marks {
-    /// Room below which the next one is ended, in bytes; `None` where none was yet.
+    /// The room below which the next one is ended, in bytes; `None` if none was ended yet.
     next: Option<u64>,
 }
 
 impl Marks {
-    /// Who is to be ended now, with so much `room` left, in bytes: what is written and not yet on
-    /// the disk counts as taken.
+    /// The sandboxes to end now, at this `room` in bytes; data that is not on disk yet counts as
+    /// used.
     pub fn pass<K: Clone>(&mut self, disk: DiskRoom, room: u64, running: &[Growth<K>]) -> Vec<K> {
         if room >= disk.kept_free {
             self.next = None;
@@ -70,8 +70,8 @@ impl Marks {
     }
 }
 
-/// Those that grew most lately: at least so many, and as many as must go for as much as the others
-/// grew by to fit into a part of the room. Nobody who did not grow.
+/// The sandboxes that grew most: at least `at_least`, and as many as needed for the growth of the
+/// others to fit into a part of the room. None that did not grow.
 fn biggest<K: Clone>(mut running: Vec<(&K, Grown)>, room: u64, at_least: usize) -> Vec<K> {
     running.retain(|(_, grown)| grown.lately > 0);
     running.sort_by_key(|(_, grown)| Reverse(grown.lately));
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_grows_most_is_ended_and_the_next_only_as_room_goes_on_shrinking() {
+    fn the_fastest_writer_is_ended_and_the_next_only_if_room_goes_on_shrinking() {
         let all = [('a', lately(10)), ('b', lately(500)), ('c', lately(0)), ('d', None)];
         let without_b = [('a', lately(10)), ('c', lately(0)), ('d', None)];
         let mut marks = Marks::default();
@@ -119,7 +119,7 @@ mod tests {
             (140, &[('c', lately(0)), ('d', None)], ""),
             (110, &[('d', None)], ""),
             (99, &[('d', None), ('e', lately(0))], "de"),
-            // Some room is no end of it; enough is.
+            // Some room does not reset the marks; enough does.
             (700, &all, ""),
             (390, &all, ""),
             (800, &all, ""),
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_are_ended_at_a_look_as_it_takes_for_the_rest_to_fit() {
+    fn one_look_ends_as_many_as_needed_for_the_rest_to_fit() {
         let writing = |grown_mb: &[(u64, u64)]| {
             let grown = |(lately, fastest)| Grown { lately: lately << 20, fastest: fastest << 20 };
             let with = |(key, mb): (char, &(u64, u64))| (key, Some(grown(*mb)));
@@ -138,11 +138,11 @@ mod tests {
         };
         let five = [(339, 61), (288, 56), (357, 70), (680, 190), (276, 53), (1, 1)];
         for (room_mb, grown_mb, ended) in [
-            // With what is kept free nobody is ended, however fast.
+            // Above the reserve none is ended, however fast.
             (800, &[(2_000, 500)][..], ""),
             (699, &[(2_000, 233)], ""),
             (698, &[(2_000, 233)], "a"),
-            // Above half of it only where it would soon be gone, and whoever is left must be slow.
+            // Above half of it only if the room would soon be gone, and only if the rest is slow.
             (600, &[(10, 5), (900, 295), (30, 1)], "b"),
             (600, &[(10, 5), (250, 295), (30, 1)], ""),
             (799, &five[..5], "dcab"),
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn where_some_were_ended_early_half_of_what_is_kept_free_is_no_mark_of_its_own() {
+    fn after_an_early_end_half_of_the_reserve_is_no_separate_mark() {
         let mut marks = Marks::default();
         let fast = Some(Grown { lately: 600 << 20, fastest: 300 << 20 });
         assert_eq!(pass(&mut marks, 500, &[('a', fast), ('b', lately(1))]), "a");
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_is_kept_free_nobody_is_ended() {
+    fn without_a_reserve_no_sandbox_is_ended() {
         let none = DiskRoom { free: 0, kept_free: 0 };
         assert!(Marks::default().pass(none, 0, &[('a', lately(1))]).is_empty());
     }

@@ -1,14 +1,14 @@
-//! What programs have written and the kernel has not brought to any disk yet.
+//! The bytes that programs have written and that are not on any disk yet.
 
 use std::fs;
 
-/// How many bytes of the whole machine's are on their way to disks; 0 where the kernel does not say.
+/// The unwritten bytes of the whole machine; 0 if the kernel does not report them.
 pub fn unwritten() -> u64 {
     of(&fs::read_to_string("/proc/meminfo").unwrap_or_default())
 }
 
-/// The same by the text of `/proc/meminfo` (`Documentation/filesystems/proc.rst`): what waits and
-/// what is being written.
+/// The same from the text of `/proc/meminfo` (`Documentation/filesystems/proc.rst`): dirty bytes
+/// and those under writeback.
 fn of(meminfo: &str) -> u64 {
     let kb = |name: &str| {
         let line = meminfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_waits_and_what_is_being_written_counts() {
+    fn dirty_bytes_and_those_under_writeback_count() {
         let text = "Cached: 7 kB\nDirty:  1200 kB\nWriteback:   34 kB\nWritebackTmp:  9 kB\n";
         assert_eq!(of(text), 1_234 * 1024);
         assert_eq!(of(""), 0);

@@ -1,6 +1,6 @@
-//! What PID 1 finds out about itself before it says *ready*.
+//! PID 1's check of its own isolation before it reports *ready*.
 //!
-//! It asks the kernel, not the code that set things up: a step that silently did less than it
+//! It asks the kernel, not the code that set things up. A step that silently did less than it
 //! should is found here, and then there is no sandbox.
 
 use std::fs;
@@ -13,14 +13,14 @@ use super::super::frame::{Reach, Setup};
 use super::seccomp::FILTERS;
 use super::{INNER_ID, NameStep, SetupError, WORKSPACE, network};
 
-/// What is said of an id inside that is 0 outside, after `uid` or `gid`.
-pub const HOST_ROOT: &str = "0 of the host would be inside";
+/// The end of the message, after `uid` or `gid`, about an inner id that is 0 outside.
+pub const HOST_ROOT: &str = "0 of the host is mapped into the sandbox";
 
-/// The only places that may be written to.
+/// The only writable mounts.
 const WRITABLE: [&str; 5] = [WORKSPACE, "/tmp", "/home", "/dev/shm", "/proc"];
 
-/// Checks everything that can be seen from inside. `descriptors` are all that may be open, and
-/// `host_network` is the network namespace that this must not be in unless the order says so.
+/// Checks everything that is visible from inside. `descriptors` are all that may be open;
+/// `host_network` is the host's network namespace, which only the order may allow.
 pub fn check(descriptors: &[RawFd], setup: &Setup, host_network: &Path) -> Result<(), SetupError> {
     let read = |path: &str| fs::read_to_string(path).step(&format!("read {path}"));
     let failed = |what: Option<String>| what.map_or(Ok(()), |what| Err(SetupError::check(what)));
@@ -34,7 +34,7 @@ pub fn check(descriptors: &[RawFd], setup: &Setup, host_network: &Path) -> Resul
     match setup.reach {
         Reach::Loopback | Reach::Proxy => {
             let is_host = network::namespace()? == host_network;
-            failed(is_host.then(|| "has the host's network".to_owned()))?;
+            failed(is_host.then(|| "the sandbox has the host's network".to_owned()))?;
             failed(network_trouble(&read("/proc/self/net/dev")?))?;
         }
         Reach::Host => {}
@@ -50,7 +50,7 @@ pub fn check(descriptors: &[RawFd], setup: &Setup, host_network: &Path) -> Resul
     descriptor_trouble(descriptors)
 }
 
-/// What is wrong in `/proc/self/status`: privileges.
+/// The first wrong privilege in `/proc/self/status`.
 fn status_trouble(status: &str) -> Option<String> {
     let value = |key: &str| {
         status.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':')).map(str::trim)
@@ -71,10 +71,10 @@ fn status_trouble(status: &str) -> Option<String> {
     }
     let ids = [INNER_ID; 4].map(|id| id.to_string()).join("\t");
     (value("Uid") != Some(&ids) || value("Gid") != Some(&ids))
-        .then(|| format!("is not uid and gid {INNER_ID}"))
+        .then(|| format!("PID 1 is not uid and gid {INNER_ID}"))
 }
 
-/// What is wrong in a `uid` or `gid` map: there must be one id, and it must not be the host's root.
+/// What is wrong in a `uid` or `gid` map: it must map one id, and not the host's root.
 fn map_trouble(kind: &str, map: &str) -> Option<String> {
     let ids: Vec<&str> = map.split_ascii_whitespace().collect();
     match ids[..] {
@@ -84,8 +84,8 @@ fn map_trouble(kind: &str, map: &str) -> Option<String> {
     }
 }
 
-/// What is wrong in `/proc/self/mountinfo`: a mount that is writable, runs set-uid programs, or
-/// opens devices without being meant to.
+/// What is wrong in `/proc/self/mountinfo`: a mount that is wrongly writable, or allows set-uid
+/// programs or devices.
 fn mount_trouble(mounts: &str) -> Option<String> {
     mounts.lines().find_map(|line| {
         let mut fields = line.split(' ').skip(4);
@@ -104,8 +104,8 @@ fn mount_trouble(mounts: &str) -> Option<String> {
     })
 }
 
-/// What is wrong in `/proc/self/cgroup`: the namespace's root is the group of those who work, and
-/// this process must be outside of it.
+/// What is wrong in `/proc/self/cgroup`: the namespace's root is the workers' group, and PID 1
+/// must be outside of it.
 fn group_trouble(groups: &str) -> Option<String> {
     let path = |line: &str| line.splitn(3, ':').nth(2).map(|path| path.starts_with("/.."));
     let is_outside = groups.lines().any(|line| path(line) == Some(true));
@@ -118,10 +118,10 @@ fn network_trouble(interfaces: &str) -> Option<String> {
     names
         .map(str::trim)
         .find(|name| *name != "lo" && !is_template(name))
-        .map(|name| format!("has the network interface {name}"))
+        .map(|name| format!("the sandbox has the network interface {name}"))
 }
 
-/// Interfaces that some kernels put, down and without an address, into every network namespace.
+/// Interfaces that some kernels create, down and without an address, in every network namespace.
 fn is_template(name: &str) -> bool {
     let templates = ["tunl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "sit0"];
     templates.contains(&name) || ["ip6tnl0", "ip6gre0"].contains(&name)
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_among_those_whose_memory_is_limited_is_found() {
+    fn pid_1_in_the_workers_group_is_found() {
         for outside in ["5:pids:/\n4:memory:/..\n0::/\n", "0::/../rest\n"] {
             assert_eq!(group_trouble(outside), None, "{outside}");
         }

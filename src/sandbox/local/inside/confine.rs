@@ -1,8 +1,8 @@
-//! Gives up, for good, everything a sandbox has no use for.
+//! Drops everything that a sandbox does not need, for good.
 //!
-//! The order matters: the bounding set can be emptied only while there are capabilities; the
-//! parent-death signal is set late, since changes of identity clear it; the system-call filter comes
-//! last, since it refuses what was needed before.
+//! The order matters: emptying the bounding set needs capabilities; the parent-death signal comes
+//! late, because changes of identity clear it; the system-call filter comes last, because it
+//! refuses calls that earlier steps need.
 
 use std::fs;
 
@@ -21,10 +21,10 @@ use super::seccomp::Filters;
 use super::{NameStep, SetupError, sys};
 use crate::sabotage::{Bug, on};
 
-/// Most open files of one process. Enough for builds and servers, and what most systems give.
+/// Most open files of one process: enough for builds and servers, and a common default.
 const OPEN_FILES_MAX: u64 = 65_536;
 
-/// Confines this process and all that it will start. The view is already entered.
+/// Confines this process and all its future children. The view is already entered.
 pub fn confine(setup: &Setup, filters: &Filters) -> Result<(), SetupError> {
     sethostname(b"sandbox").step("name the host")?;
     match setup.reach {
@@ -32,12 +32,12 @@ pub fn confine(setup: &Setup, filters: &Filters) -> Result<(), SetupError> {
         Reach::Loopback | Reach::Proxy => {
             sys::raise_loopback().step("raise the loopback interface")?;
         }
-        // The host's is not ours to raise.
+        // The host's interface is not ours to raise.
         Reach::Host => {}
     }
     sys::fresh_keyring().step("leave the session keyring")?;
-    // Within the sandbox nobody may become root of a further namespace: much of what the kernel
-    // has had to repair was reachable only from there. Nobody inside can take this back.
+    // No process of the sandbox can become root of a further namespace: many kernel bugs were
+    // reachable only from there. Nothing inside can undo this.
     fs::write("/proc/sys/user/max_user_namespaces", "0").step("forbid user namespaces")?;
     limits(setup)?;
     give_up_capabilities()?;
@@ -76,7 +76,7 @@ fn limits(setup: &Setup) -> Result<(), SetupError> {
 }
 
 fn give_up_capabilities() -> Result<(), SetupError> {
-    // Up to the last that this kernel knows, which may be more than the library has names for.
+    // Up to the kernel's last capability; the library may not have names for all.
     let last = fs::read_to_string("/proc/sys/kernel/cap_last_cap").step("count capabilities")?;
     let last: u32 = last.trim().parse().map_err(|_| SetupError::check("count capabilities"))?;
     let last = if on(Bug::BoundingSetKept) { 0 } else { last.min(63) };

@@ -1,4 +1,4 @@
-//! Connects to a server in the sandbox, for the server outside.
+//! Connects to a server in the sandbox, for the server on the host.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -9,8 +9,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
 use super::super::frame::WorkFailure;
 use super::files::Failure;
 
-/// A socket that is connected to a port of the sandbox's own loopback, or about to be: PID 1 waits
-/// for nobody.
+/// A socket that is connected, or connecting, to a port on the sandbox's loopback. PID 1 does not
+/// wait for the connection.
 pub fn connect(port: u16, v6: bool) -> Result<OwnedFd, Failure> {
     let (family, address): (_, SocketAddr) = if v6 {
         (AddressFamily::INET6, (Ipv6Addr::LOCALHOST, port).into())
@@ -21,9 +21,9 @@ pub fn connect(port: u16, v6: bool) -> Result<OwnedFd, Failure> {
     let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
     match rustix::net::connect(&socket, &address) {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
-        // A host may have been set up without IPv6.
+        // The host may lack IPv6.
         Err(Errno::CONNREFUSED | Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT) => {
-            Err(Failure::new(WorkFailure::NotListening, "nobody listens there"))
+            Err(Failure::new(WorkFailure::NotListening, "no server listens on this port"))
         }
         Err(errno) => Err(errno.into()),
     }

@@ -1,13 +1,12 @@
-//! The workspace's files, as PID 1 reaches them for the server.
+//! The workspace's files, on PID 1's side.
 //!
-//! Every path is opened by the kernel with `RESOLVE_BENEATH`: links, `..` and anything swapped in
-//! meanwhile can lead within the workspace only; magic links (`/proc/self/fd/…`) and other mounts
-//! are not followed at all. What is opened must be a regular file, whatever it was a moment ago;
-//! `O_NONBLOCK` keeps a FIFO from blocking. PID 1 has no privileges, so nothing is done here that
-//! a command in the sandbox could not do itself.
+//! The kernel opens every path with `RESOLVE_BENEATH`: links, `..` and concurrent changes can lead
+//! only within the workspace; magic links (`/proc/self/fd/…`) and other mounts are not followed at
+//! all. An opened file must be regular; `O_NONBLOCK` prevents blocking on a FIFO. PID 1 has no
+//! privileges, so it can do nothing here that a command could not do.
 //!
-//! A write goes to a new file, which takes the old one's place once it is whole: a write that is
-//! broken off leaves the old file as it was, and nothing else.
+//! A write goes to a new file, which replaces the old one when it is complete. An interrupted
+//! write leaves the old file as it was, and nothing else.
 
 mod change;
 mod fresh;
@@ -35,29 +34,29 @@ use crate::sandbox::LIST_ENTRIES_MAX;
 /// Writes that may be open at once; more are refused, since each holds two descriptors.
 const WRITES_MAX: usize = 256;
 
-/// How often an opening is tried again that a concurrent rename made inconclusive.
+/// How often an `open` is retried that a concurrent rename made inconclusive.
 const TRIES: usize = 64;
 
-/// What the kernel may go through on the way to a file of the workspace.
+/// How the kernel resolves a path in the workspace.
 const RESOLVE: ResolveFlags =
     ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS).union(ResolveFlags::NO_XDEV);
 
-/// Why something was not done.
+/// A failed operation.
 #[derive(Debug)]
 pub struct Failure {
-    /// What kind of trouble.
+    /// The kind of the failure.
     pub kind: WorkFailure,
-    /// What happened, for people.
+    /// The message for people.
     pub message: String,
 }
 
 impl Failure {
-    /// A failure with its sentence.
+    /// A failure with its message.
     pub fn new(kind: WorkFailure, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
     }
 
-    /// The same, about an entry of a directory or an archive.
+    /// Adds the entry of a directory or an archive to the message.
     fn about(self, entry: &[u8]) -> Self {
         let Self { kind, message } = self;
         Self { kind, message: format!("{}: {message}", quoted(entry)) }
@@ -112,7 +111,7 @@ impl From<Errno> for Failure {
     }
 }
 
-/// That a file would become longer than what this process may write.
+/// The message about a file that would exceed this process's limit.
 fn too_long() -> String {
     match getrlimit(Resource::Fsize).current {
         Some(max) => format!("a file may not be longer than {} MB, the disk limit", max >> 20),
@@ -120,14 +119,14 @@ fn too_long() -> String {
     }
 }
 
-/// A new file that has not taken its place yet.
+/// A new file that has not replaced the old one yet.
 struct OpenWrite {
     id: u64,
     fresh: Fresh,
     name: Vec<u8>,
 }
 
-/// The workspace, and the writes under way in it.
+/// The workspace, and the writes under way.
 pub struct Files {
     root: OwnedFd,
     writes: VecDeque<OpenWrite>,
@@ -145,7 +144,7 @@ impl Files {
         Self { root, writes: VecDeque::new() }
     }
 
-    /// The workspace's own descriptor.
+    /// The workspace's descriptor.
     pub fn root(&self) -> &OwnedFd {
         &self.root
     }
@@ -161,11 +160,11 @@ impl Files {
         }
     }
 
-    /// Opens a new file that [`Files::finish`] lets take the place of `path`. Missing directories
-    /// are made. The new file has the permissions of the one it replaces.
+    /// Opens a new file, which [`Files::finish`] moves to `path`. Missing directories are made.
+    /// The new file gets the mode of the one that it replaces.
     pub fn write(&mut self, id: u64, path: &[u8]) -> Result<OwnedFd, Failure> {
         if self.writes.len() >= WRITES_MAX {
-            return Err(Failure::new(WorkFailure::Refused, "too many writes at once"));
+            return Err(Failure::new(WorkFailure::Refused, "too many writes at once; retry later"));
         }
         let (parent, name) = split(path)?;
         let directory = self.directories(parent)?;
@@ -178,12 +177,13 @@ impl Files {
         Ok(file)
     }
 
-    /// Ends a write: the new file takes its place, or goes. Says whether there was a file before.
+    /// Ends a write: the new file replaces the old one, or is discarded. Returns whether there was
+    /// a file before.
     pub fn finish(&mut self, write: u64, keep: bool) -> Result<bool, Failure> {
         let at = self.writes.iter().position(|open| open.id == write);
         let open = at.and_then(|at| self.writes.remove(at));
         let open =
-            open.ok_or_else(|| Failure::new(WorkFailure::Broken, "there is no such write"))?;
+            open.ok_or_else(|| Failure::new(WorkFailure::Broken, "this write does not exist"))?;
         if !keep {
             return Ok(false);
         }
@@ -192,7 +192,7 @@ impl Files {
         Ok(replaced)
     }
 
-    /// Deletes a file, a link, or a directory with all that is in it.
+    /// Deletes a file, a link, or a directory with its content.
     pub fn delete(&self, path: &[u8]) -> Result<(), Failure> {
         let (parent, name) = split(path)?;
         let parent = self.beneath(parent, OFlags::PATH | OFlags::DIRECTORY)?;
@@ -203,8 +203,8 @@ impl Files {
         }
     }
 
-    /// Writes what is at `path` into `out`, and says whether there was more. A link at its end is
-    /// shown as itself.
+    /// Writes the entries at `path` to `out`; returns whether some were left out. A final link is
+    /// listed as a link.
     pub fn list(&self, path: &[u8], depth: u32, out: &OwnedFd) -> Result<bool, Failure> {
         let (parent, name) = if path.is_empty() { (path, path) } else { split(path)? };
         let mut listing = DirectoryListing { out, left: LIST_ENTRIES_MAX, truncated: false };
@@ -227,7 +227,7 @@ impl Files {
         beneath(&self.root, path, flags, RESOLVE)
     }
 
-    /// Opens a directory beneath the workspace and makes what is missing of it.
+    /// Opens a directory beneath the workspace, and makes missing ones.
     fn directories(&self, path: &[u8]) -> Result<OwnedFd, Errno> {
         directories(&self.root, path, RESOLVE)
     }
@@ -244,7 +244,7 @@ fn beneath(
     let flags = flags | OFlags::CLOEXEC;
     for _ in 0..TRIES {
         match openat2(root, path, flags, Mode::empty(), resolve) {
-            // A rename somewhere meanwhile: the kernel can't tell that it stayed beneath.
+            // After a concurrent rename the kernel can't prove that the path stayed beneath.
             Err(Errno::AGAIN | Errno::INTR) => {}
             done => return done,
         }
@@ -252,8 +252,8 @@ fn beneath(
     Err(Errno::AGAIN)
 }
 
-/// Opens a directory beneath another and makes what is missing of it. Each step is opened from
-/// the upper one anew, so that none of them can lead outside.
+/// Opens a directory beneath another, and makes missing ones. Each step is opened from the one
+/// above, so none can lead outside.
 fn directories(root: &OwnedFd, path: &[u8], resolve: ResolveFlags) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY;
     match beneath(root, path, flags, resolve) {
@@ -280,7 +280,7 @@ fn directories(root: &OwnedFd, path: &[u8], resolve: ResolveFlags) -> Result<Own
     Ok(above)
 }
 
-/// The permissions of the regular file that a write would replace; `None` where there is nothing.
+/// The mode of the regular file that a write would replace; `None` if there is none.
 fn replaced_mode(directory: &OwnedFd, name: &[u8]) -> Result<Option<Mode>, Failure> {
     let stat = match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => stat,
@@ -295,7 +295,7 @@ fn replaced_mode(directory: &OwnedFd, name: &[u8]) -> Result<Option<Mode>, Failu
     }
 }
 
-/// The directory and the name in it. The workspace itself has neither.
+/// The parent directory and the name. The workspace itself has neither.
 fn split(path: &[u8]) -> Result<(&[u8], &[u8]), Failure> {
     if path.is_empty() {
         return Err(Failure::new(WorkFailure::NotAllowed, "it is the workspace itself"));
@@ -306,7 +306,7 @@ fn split(path: &[u8]) -> Result<(&[u8], &[u8]), Failure> {
     })
 }
 
-/// A listing on its way to the server.
+/// A listing under way to the server.
 struct DirectoryListing<'a> {
     out: &'a OwnedFd,
     left: usize,
@@ -327,7 +327,7 @@ impl DirectoryListing<'_> {
         Ok(())
     }
 
-    /// Lists a directory that is open, parents before children, by name.
+    /// Lists an open directory, parents before children, by name.
     fn directory(&mut self, directory: &OwnedFd, path: &[u8], levels: u32) -> Result<(), Errno> {
         if levels == 0 {
             return Ok(());
@@ -339,7 +339,7 @@ impl DirectoryListing<'_> {
                 self.truncated = true;
                 return Ok(());
             }
-            // Gone meanwhile: as if it had never been seen.
+            // Gone meanwhile: skip it.
             let Ok(stat) = statat(directory, &*name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
             let path = if path.is_empty() { name.clone() } else { [path, b"/", &name].concat() };
             self.left -= 1;
@@ -350,7 +350,7 @@ impl DirectoryListing<'_> {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             match rustix::fs::openat(directory, &*name, flags, Mode::empty()) {
                 Ok(below) => self.directory(&below, &path, levels - 1)?,
-                // It is shown; what is in it can't be.
+                // The directory is listed; its content is not readable.
                 Err(Errno::ACCESS | Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
                 Err(errno) => return Err(errno),
             }
@@ -359,7 +359,7 @@ impl DirectoryListing<'_> {
     }
 }
 
-/// The names in a directory, sorted, and whether there were more than memory is meant for.
+/// The sorted names in a directory, and whether there were more than the bound.
 fn names(directory: &OwnedFd) -> Result<(Vec<Vec<u8>>, bool), Errno> {
     let mut names = Vec::new();
     let mut is_cut = false;

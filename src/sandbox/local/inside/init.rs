@@ -13,6 +13,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
@@ -254,6 +255,12 @@ impl Init<'_> {
                     session::kill(command.pid);
                 }
             }
+            Request::Signal { id, number } => {
+                let command = self.commands.iter().find(|c| c.id == id);
+                if let (Some(command), Some(signal)) = (command, Signal::from_named_raw(number)) {
+                    session::signal(command.pid, signal);
+                }
+            }
             Request::HangUp { id } => {
                 if let Some(command) = self.commands.iter_mut().find(|c| c.id == id) {
                     command.killed = true;
@@ -303,7 +310,7 @@ impl Init<'_> {
     }
 
     /// What is to be started, with the environment that the network gives to all.
-    fn order(&self, argv: Vec<Vec<u8>>, cwd: Vec<u8>, env: Vec<Vec<u8>>) -> Order {
+    fn order(&self, argv: Vec<Bytes>, cwd: Vec<u8>, env: Vec<Bytes>) -> Order {
         Order { argv, cwd, env: network::environment(self.reach, env) }
     }
 

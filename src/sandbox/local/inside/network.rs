@@ -1,20 +1,21 @@
-//! A sandbox's network as it is from inside: its resolver's settings, the socket that the server's
-//! proxy works on, and the variables that lead programs to it.
+//! A sandbox's network from inside: resolver settings, the proxy's socket, and the environment
+//! variables that name the proxy.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
+use bytes::Bytes;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, ipproto, listen, socket_with};
 
 use super::super::frame::{PROXY_PORT, Reach};
 use super::{NameStep, SetupError};
 
-/// Connections that wait to be accepted by the proxy.
+/// Connections that wait for the proxy to accept them.
 const WAITING_MAX: i32 = 128;
 
-/// What leads programs to the proxy. Upper and lower case, since each is what some programs read (curl
-/// only the lower for `http://`, others only the upper); node reads neither unless it is told to.
+/// Names the proxy for programs. Upper and lower case, since programs differ (curl reads only the
+/// lower for `http://`, others only the upper). node needs `NODE_USE_ENV_PROXY`.
 const ENVIRONMENT: [&str; 7] = [
     "HTTP_PROXY=http://127.0.0.1:3128",
     "HTTPS_PROXY=http://127.0.0.1:3128",
@@ -28,8 +29,7 @@ const ENVIRONMENT: [&str; 7] = [
 /// Longest `/etc/resolv.conf` of the host that is copied, in bytes.
 const RESOLVER_LEN_MAX: u64 = 64 * 1024;
 
-/// Listens where the proxy is to be, in the sandbox's own network namespace; `None` where there is to
-/// be none.
+/// Listens for the proxy in the sandbox's own network namespace; `None` if it has no proxy.
 pub fn listen_for_proxy(reach: Reach) -> Result<Option<OwnedFd>, SetupError> {
     match reach {
         Reach::Loopback | Reach::Host => return Ok(None),
@@ -45,23 +45,21 @@ pub fn listen_for_proxy(reach: Reach) -> Result<Option<OwnedFd>, SetupError> {
     Result::<_, rustix::io::Errno>::map(open(), Some).step("listen for the proxy")
 }
 
-/// Which network namespace this is in.
+/// The network namespace of this process.
 pub fn namespace() -> Result<PathBuf, SetupError> {
-    std::fs::read_link("/proc/self/ns/net").step("tell the network namespace")
+    std::fs::read_link("/proc/self/ns/net").step("read the network namespace")
 }
 
-/// A command's own environment behind what the network gives to all, which it comes over.
-pub fn environment(reach: Reach, own: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+/// A command's own variables after the network's, which they override.
+pub fn environment(reach: Reach, own: Vec<Bytes>) -> Vec<Bytes> {
     match reach {
         Reach::Loopback | Reach::Host => own,
-        Reach::Proxy => {
-            ENVIRONMENT.map(|entry| entry.as_bytes().to_vec()).into_iter().chain(own).collect()
-        }
+        Reach::Proxy => ENVIRONMENT.map(Bytes::from).into_iter().chain(own).collect(),
     }
 }
 
-/// What `/etc/resolv.conf` says. The host's own is read by its path, so this must be asked before the
-/// host's files are left behind.
+/// The content of `/etc/resolv.conf`. The host's is read by its path, so call this before the
+/// host's files are detached.
 pub fn resolver_settings(reach: Reach) -> Vec<u8> {
     match reach {
         Reach::Loopback => b"# This sandbox has no network.\n".to_vec(),
@@ -84,7 +82,7 @@ mod tests {
 
     #[test]
     fn a_command_s_own_variables_come_last_and_only_a_proxy_adds_any() {
-        let own = vec![b"HTTPS_PROXY=mine".to_vec()];
+        let own = vec![Bytes::from("HTTPS_PROXY=mine")];
         for reach in [Reach::Loopback, Reach::Host] {
             assert_eq!(environment(reach, own.clone()), own);
         }
@@ -92,7 +90,7 @@ mod tests {
         assert_eq!(all.last(), own.last());
         let proxy = format!("http://127.0.0.1:{PROXY_PORT}");
         for name in ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"] {
-            assert!(all.contains(&format!("{name}={proxy}").into_bytes()), "{name}");
+            assert!(all.contains(&Bytes::from(format!("{name}={proxy}"))), "{name}");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! A sandbox in which something is not as it should be does not become ready: each such mistake is
-//! made in a real launcher, and PID 1 finds it.
+//! A wrongly set up sandbox does not become ready: each test makes one mistake in a real launcher,
+//! and PID 1 finds it.
 //!
-//! The launcher is this test's own binary, in which mistakes can be switched on; the fork is there
-//! because a launcher has one thread and a test has another beside it.
+//! The launcher is this test binary, with mistakes switched on. It forks because a launcher has
+//! one thread and a test binary has more.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -21,33 +21,33 @@ use super::sys::{self, Fork};
 use crate::sabotage::{self, Bug};
 use crate::types::Resources;
 
-/// Each mistake, and what PID 1 says of it.
+/// Each mistake, and PID 1's message.
 const MISTAKES: [(Bug, &str); 19] = [
     (Bug::CapabilitiesKept, "CapPrm is not empty"),
     (Bug::BoundingSetKept, "CapBnd is not empty"),
     (Bug::PrivilegesGained, "NoNewPrivs is not set"),
     (Bug::CallsNotFiltered, "system calls are not filtered"),
     (Bug::FilterMissing, "system calls are not filtered"),
-    (Bug::HostGroupInside, "gid 0 of the host would be inside"),
-    (Bug::HostRootInside, "uid 0 of the host would be inside"),
-    (Bug::RootInside, "is not uid and gid 1000"),
-    (Bug::RootGroupInside, "is not uid and gid 1000"),
+    (Bug::HostGroupInside, "gid 0 of the host is mapped into the sandbox"),
+    (Bug::HostRootInside, "uid 0 of the host is mapped into the sandbox"),
+    (Bug::RootInside, "PID 1 is not uid and gid 1000"),
+    (Bug::RootGroupInside, "PID 1 is not uid and gid 1000"),
     (Bug::DevicesOpened, "/tmp opens devices"),
     (Bug::SetUidHonoured, "honours set-uid"),
     (Bug::ProgramsWritable, "/usr is writable"),
     (Bug::RootWritable, "/ is writable"),
     (Bug::DumpableInside, "PID 1 is dumpable"),
     (Bug::OutlivesLauncher, "PID 1 would outlive its launcher"),
-    (Bug::NetworkShared, "has the host's network"),
+    (Bug::NetworkShared, "the sandbox has the host's network"),
     (Bug::DescriptorInherited, "was inherited"),
     (Bug::InWorkGroup, "PID 1 is in the group"),
     (Bug::BarriersOff, "write barriers stay off"),
 ];
 
-/// Set to the number of a mistake where this binary is to be a launcher that makes it.
+/// The number of a mistake; set if this binary is to be the launcher that makes it.
 const MISTAKE: &str = "ISSUEBOX_TEST_MISTAKE";
 
-/// Is the launcher.
+/// Acts as the launcher.
 #[test]
 fn launcher_with_a_mistake() {
     let Ok(mistake) = std::env::var(MISTAKE) else { return };
@@ -66,8 +66,8 @@ fn launcher_with_a_mistake() {
     }
 }
 
-/// What a launcher with a mistake comes to: `None` where the sandbox is ready. Its workspace is an
-/// image where there is something to make it from.
+/// The failure of a launcher with a mistake; `None` if the sandbox becomes ready. Its workspace is
+/// an image if there are templates.
 fn refusal(mistake: &str, images: Option<&Templates>) -> Option<(String, i32)> {
     let dir = tempfile::tempdir().expect("a directory");
     File::create(dir.path().join("lock")).expect("a lock");
@@ -77,7 +77,7 @@ fn refusal(mistake: &str, images: Option<&Templates>) -> Option<(String, i32)> {
         None => {
             let workspace = dir.path().join("workspace");
             fs::create_dir(&workspace).expect("a workspace");
-            std::os::unix::fs::chown(&workspace, host_id, host_id).expect("given away");
+            std::os::unix::fs::chown(&workspace, host_id, host_id).expect("chowned");
         }
     }
     let object: OwnedFd = File::open(dir.path()).expect("opened").into();
@@ -114,7 +114,7 @@ fn refusal(mistake: &str, images: Option<&Templates>) -> Option<(String, i32)> {
     let mut is_half_up = false;
     let refusal = loop {
         let len = packet::receive(&ours, &mut buffer, &mut beside).expect("received");
-        match Answer::decode(&buffer[..len]).expect("it must say what came of it") {
+        match Answer::decode(&buffer[..len]).expect("an answer") {
             Answer::Forked { .. } | Answer::Ready if is_half_up => break None,
             Answer::Forked { .. } | Answer::Ready => is_half_up = true,
             Answer::SetupFailed { step, errno } => break Some((step, errno)),
@@ -127,7 +127,7 @@ fn refusal(mistake: &str, images: Option<&Templates>) -> Option<(String, i32)> {
 }
 
 #[test]
-fn a_sandbox_that_is_not_what_it_should_be_never_becomes_ready() {
+fn a_wrongly_set_up_sandbox_never_becomes_ready() {
     if let Some(trouble) = refusal("none", None) {
         let required = std::env::var("ISSUEBOX_REQUIRE_LOCAL").is_ok_and(|v| v == "1");
         assert!(!required, "{trouble:?}");
@@ -138,7 +138,7 @@ fn a_sandbox_that_is_not_what_it_should_be_never_becomes_ready() {
     let has_group = Cgroups::open("refusals").has(Controller::Memory);
     let dir = tempfile::tempdir().expect("a directory");
     let images = Templates::open(&dir.path().join("images")).ok();
-    for (number, (bug, says)) in MISTAKES.iter().enumerate() {
+    for (number, (bug, message)) in MISTAKES.iter().enumerate() {
         let is_of_root = matches!(bug, Bug::HostRootInside | Bug::HostGroupInside);
         if is_of_root && !is_root || *bug == Bug::InWorkGroup && !has_group {
             continue;
@@ -149,6 +149,6 @@ fn a_sandbox_that_is_not_what_it_should_be_never_becomes_ready() {
         }
         let refusal = refusal(&number.to_string(), images);
         let (step, errno) = refusal.unwrap_or_else(|| panic!("{bug:?} must be found"));
-        assert!(step.contains(says) && errno == 0, "{bug:?}: {step}, {errno}");
+        assert!(step.contains(message) && errno == 0, "{bug:?}: {step}, {errno}");
     }
 }

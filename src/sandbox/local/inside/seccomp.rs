@@ -1,15 +1,15 @@
-//! The system calls that nothing in a sandbox may make.
+//! The system-call filters of a sandbox.
 //!
-//! Namespaces and the lack of capabilities already keep a sandbox where it is; the filter takes
-//! away the kernel's rarely used parts, in which most of its holes are found, and the few calls
-//! that would reach from one process of a sandbox into another's. A filter has one answer for all
-//! that it catches, so there are three: *not permitted*, *not there*, and *not there* for every
-//! call that is newer than the [table]. All programs run unchanged but those whose work is what is
-//! refused: debuggers, tracers, and sandboxes of their own. A program for another processor (one
-//! of 32 bits on a 64-bit one) is killed at its first call, since its numbers mean other calls.
+//! Namespaces and missing capabilities already isolate a sandbox. The filters remove rarely used
+//! parts of the kernel, where most of its bugs are, and the few calls by which one process of a
+//! sandbox could reach into another. A filter has one answer for all calls it matches, so there
+//! are three filters: *not permitted*, *not implemented*, and *not implemented* for every call
+//! newer than the [table]. All programs run unchanged except those that need refused calls:
+//! debuggers, tracers, and other sandboxes. A program of another architecture (32-bit on a 64-bit
+//! one) is killed at its first call, since its call numbers mean other calls.
 //!
-//! PID 1 installs them in itself when all is set up, and so every command has them from its first
-//! instruction. Nobody can take them away.
+//! PID 1 installs them when everything is set up, so every command has them from its first
+//! instruction. No process can remove them.
 
 mod table;
 
@@ -28,21 +28,22 @@ use table::{
     SOCKETS, SystemCall, TERMINAL_TRICKS,
 };
 
-/// How many filters there are.
+/// The number of filters.
 pub const FILTERS: usize = 3;
 
-/// The filters of this processor. Building them takes as long as some of the steps of setting up,
-/// so that is done while a launcher waits for its order.
+/// The filters for this processor. A launcher builds them while it waits for its order, since that
+/// takes as long as some set-up steps.
 pub struct Filters([BpfProgram; FILTERS]);
 
 impl Filters {
     /// Builds them.
     pub fn build() -> Result<Self, SetupError> {
-        let none = || SetupError::check("there is no system-call filter for this processor");
+        let none =
+            || SetupError::check("this processor has no system-call filter; use x86_64 or aarch64");
         filters(Processor::OWN.ok_or_else(none)?).map(Self)
     }
 
-    /// Installs them in this process and all that it will start. *No new privileges* must be set.
+    /// Installs them in this process and its future children. *No new privileges* must be set.
     pub fn install(&self) -> Result<(), SetupError> {
         let filters = if on(Bug::FilterMissing) { &self.0[1..] } else { &self.0[..] };
         filters.iter().try_for_each(|one| seccompiler::apply_filter(one).map_err(not_installed))
@@ -55,7 +56,7 @@ fn not_installed(error: seccompiler::Error) -> SetupError {
         seccompiler::Error::Prctl(error) | seccompiler::Error::Seccomp(error) => {
             Err::<(), _>(error).step(step).expect_err("it is an error")
         }
-        other => SetupError::check(format!("could not {step}: {other}")),
+        other => SetupError::check(format!("cannot {step}: {other}")),
     }
 }
 
@@ -66,9 +67,8 @@ fn filters(processor: Processor) -> Result<[BpfProgram; FILTERS], SetupError> {
         let not_there = compile(processor, all_of(processor, NOT_THERE), Errno::NOSYS)?;
         Ok([not_permitted, not_there, nothing_newer()])
     };
-    build().map_err(|error| {
-        SetupError::check(format!("could not build the system-call filter: {error}"))
-    })
+    build()
+        .map_err(|error| SetupError::check(format!("cannot build the system-call filter: {error}")))
 }
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
@@ -86,7 +86,7 @@ fn compile(
     SeccompFilter::new(rules, SeccompAction::Allow, refuse, processor)?.try_into()
 }
 
-/// Calls that are caught whatever their arguments, which is what no rule means.
+/// Rules that match calls with any arguments: an empty rule list means that.
 fn all_of(processor: Processor, calls: &[SystemCall]) -> Rules {
     calls.iter().filter_map(|call| Some((call.number(processor)?, Vec::new()))).collect()
 }
@@ -96,7 +96,7 @@ fn not_permitted(processor: Processor) -> Result<Rules, seccompiler::BackendErro
     let mut catch = |call: SystemCall, caught: Vec<SeccompRule>| {
         rules.extend(call.number(processor).map(|number| (number, caught)));
     };
-    // The kernel takes each of these arguments as 32 bits: what stands above them must not decide.
+    // The kernel uses 32 bits of these arguments, so the upper bits must not matter.
     let is = |argument, operator, value| {
         SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)
     };
@@ -107,7 +107,7 @@ fn not_permitted(processor: Processor) -> Result<Rules, seccompiler::BackendErro
     catch(CLONE, any(namespaces.into_iter().collect::<Result<_, _>>()?)?);
     let terminal = TERMINAL_TRICKS.map(|request| is(1, SeccompCmpOp::Eq, request));
     catch(IOCTL, any(terminal.into_iter().collect::<Result<_, _>>()?)?);
-    // Programs ask for their own limits by the number 0.
+    // Programs use pid 0 for their own limits.
     let of_another = is(0, SeccompCmpOp::Ne, 0)?;
     let to_set = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0)?;
     catch(LIMITS, vec![SeccompRule::new(vec![of_another, to_set])?]);
@@ -118,8 +118,8 @@ fn not_permitted(processor: Processor) -> Result<Rules, seccompiler::BackendErro
     Ok(rules)
 }
 
-/// Every call above the last that has been judged. Written out, since the library compares numbers
-/// only for equality; the processor has been checked by the other filters.
+/// Matches every call above the last one of the table. Hand-written, since the library compares
+/// call numbers only for equality; the other filters check the processor.
 fn nothing_newer() -> BpfProgram {
     const LOAD_WORD: u16 = 0x20;
     const JUMP_IF_GREATER: u16 = 0x25;

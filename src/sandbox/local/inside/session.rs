@@ -1,28 +1,28 @@
-//! Which processes belong to a command: those in the session that it leads.
+//! The processes of a command: those in the session that it leads.
 //!
-//! A command is a session leader, so its children stay in its session whatever process groups a
-//! shell makes, unless they ask for a session of their own; who does that is a daemon, and lives
-//! until the sandbox stops.
+//! A command is a session leader, and its children stay in its session, whatever process groups a
+//! shell makes. A process that starts its own session is a daemon, and lives until the sandbox
+//! stops.
 //!
-//! A leader may have been reaped while its session is killed. Its number means this session all the
-//! same: the kernel gives it to no other process while it is the session of any. Once nothing of the
-//! session is left PID 1 answers for the command, and kills it no more.
+//! The leader may be reaped while its session is killed. Its number still means this session: the
+//! kernel does not reuse it while a process has this session. When the session is empty, PID 1
+//! reports the command's end and kills no more.
 
 use std::collections::HashSet;
 use std::fs;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Most passes over the process table. Each kills everything it sees; a session that still
-/// escapes is forking faster than it is killed, and ends with the sandbox.
+/// Most passes over the process table. Each kills every process that it sees; a session that still
+/// escapes forks faster than it is killed, and ends with the sandbox.
 const PASSES_MAX: usize = 200;
 
-/// Kills every process of a session. Who has been killed can't fork any more, so a pass that sees
-/// nobody new has seen all. The leader is killed by its number first: it may be on its way still,
-/// and not yet in a session of its own.
+/// Kills every process of a session. Killed processes can't fork, so a pass without new processes
+/// has seen all. The leader is killed by its number first: it may not have started its session
+/// yet.
 pub fn kill(leader: Pid) {
     let mut killed = HashSet::new();
-    // One that has ended by itself meanwhile is what is wanted; so below.
+    // The process may have ended by itself; the same below.
     let _ = kill_process(leader, Signal::KILL);
     for _ in 0..PASSES_MAX {
         let before = killed.len();
@@ -36,7 +36,15 @@ pub fn kill(leader: Pid) {
     }
 }
 
-/// Whether a process of the session has not ended yet.
+/// Sends a signal to every process of a session.
+pub fn signal(leader: Pid, signal: Signal) {
+    for pid in members(leader) {
+        // One that has ended meanwhile needs no signal.
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// Whether a process of the session still runs.
 pub fn is_alive(leader: Pid) -> bool {
     !members(leader).is_empty()
 }
@@ -54,8 +62,8 @@ fn members(leader: Pid) -> Vec<Pid> {
         .collect()
 }
 
-/// The session in a line of `/proc/<pid>/stat`; `None` where the process has ended. The name in
-/// it is the process's own choice and may hold anything, so reading begins after its last `)`.
+/// The session in a line of `/proc/<pid>/stat`; `None` if the process has ended. The process
+/// chooses its name, which may contain anything, so parsing begins after the last `)`.
 fn living_session(stat: &[u8]) -> Option<i32> {
     let after_name = stat.iter().rposition(|b| *b == b')')? + 1;
     let mut fields = str::from_utf8(&stat[after_name..]).ok()?.split_ascii_whitespace();

@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use bytes::Bytes;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, ioctl_tiocsctty, setsid};
@@ -37,11 +38,11 @@ const CHOSEN_FIRST: &str = "1000";
 /// What is to be started.
 pub struct Order {
     /// Program and arguments.
-    pub argv: Vec<Vec<u8>>,
+    pub argv: Vec<Bytes>,
     /// Working directory, taken from the workspace.
     pub cwd: Vec<u8>,
     /// `KEY=value` each.
-    pub env: Vec<Vec<u8>>,
+    pub env: Vec<Bytes>,
 }
 
 /// What a command's standard streams are.
@@ -186,9 +187,9 @@ pub fn outcome(report: &OwnedFd, order: &Order) -> Result<(), Failure> {
 }
 
 /// The whole environment, each key once.
-fn environment(own: &[Vec<u8>]) -> Vec<Vec<u8>> {
-    let mut all: Vec<Vec<u8>> =
-        ENVIRONMENT.iter().map(|(key, value)| format!("{key}={value}").into_bytes()).collect();
+fn environment(own: &[Bytes]) -> Vec<Bytes> {
+    let mut all: Vec<Bytes> =
+        ENVIRONMENT.iter().map(|(key, value)| format!("{key}={value}").into()).collect();
     for entry in own {
         match all.iter_mut().find(|known| key_of(known) == key_of(entry)) {
             Some(known) => known.clone_from(entry),
@@ -203,7 +204,7 @@ fn key_of(entry: &[u8]) -> &[u8] {
 }
 
 /// Where a program may be: at its path where it has one, else in the directories of `PATH`.
-fn candidates(program: &[u8], env: &[Vec<u8>]) -> Vec<Vec<u8>> {
+fn candidates(program: &[u8], env: &[Bytes]) -> Vec<Vec<u8>> {
     if program.contains(&b'/') {
         return vec![program.to_vec()];
     }
@@ -222,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_request_s_environment_comes_over_the_sandbox_s() {
-        let env = environment(&[b"HOME=/x".to_vec(), b"K=1".to_vec(), b"K=2=3".to_vec()]);
+        let env = environment(&["HOME=/x", "K=1", "K=2=3"].map(Bytes::from));
         let of = |key: &str| {
             let found: Vec<_> = env.iter().filter(|e| key_of(e) == key.as_bytes()).collect();
             assert_eq!(found.len(), 1, "{key} must be there once");
@@ -235,7 +236,7 @@ mod tests {
 
     #[test]
     fn programs_are_looked_for_in_path_unless_they_have_one() {
-        let env = [b"PATH=/a::/b".to_vec()];
+        let env = [Bytes::from("PATH=/a::/b")];
         let found: Vec<_> =
             candidates(b"x", &env).into_iter().map(|c| String::from_utf8(c).unwrap()).collect();
         assert_eq!(found, ["/a/x", "./x", "/b/x"]);

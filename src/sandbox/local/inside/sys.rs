@@ -1,9 +1,9 @@
-//! The system calls that have no safe wrapper elsewhere, each made as narrow as its one use.
+//! System calls without a safe wrapper elsewhere, each as narrow as its one use.
 //!
-//! All of them are for the launcher and PID 1, which have one thread; that is what makes `fork`
-//! and `unshare` sound here.
+//! All are for the launcher and PID 1, which have one thread; that makes `fork` and `unshare`
+//! sound here.
 
-#![allow(unsafe_code, reason = "this is where the kernel is spoken to")]
+#![allow(unsafe_code, reason = "these system calls have no safe wrapper")]
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -13,11 +13,11 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-/// Which side of a fork this is.
+/// The side of a fork.
 pub enum Fork {
     /// The new process.
     Child,
-    /// The old one, and who the new one is.
+    /// The old process, with the pid of the new one.
     Parent(Pid),
 }
 
@@ -44,7 +44,7 @@ pub fn fork() -> Result<Fork, Errno> {
     })
 }
 
-/// Ends this process at once, without running anything of the process it was forked from.
+/// Ends this process at once, without cleanup code of the process that it was forked from.
 pub fn exit_now(code: i32) -> ! {
     // SAFETY: `_exit` takes any number and does not return.
     unsafe { libc::_exit(code) }
@@ -52,7 +52,7 @@ pub fn exit_now(code: i32) -> ! {
 
 /// Enters new namespaces.
 pub fn unshare(flags: UnshareFlags) -> Result<(), Errno> {
-    // SAFETY: this process has one thread; no descriptor table is unshared under another's feet.
+    // SAFETY: this process has one thread, so no other thread uses the descriptor table.
     unsafe { unshare_unsafe(flags) }
 }
 
@@ -75,12 +75,12 @@ pub fn end_at_execution_from(first: libc::c_uint) -> Result<(), Errno> {
 
 /// Makes `to` (0, 1 or 2) the same as `from`.
 pub fn place_descriptor(from: BorrowedFd<'_>, to: i32) -> Result<(), Errno> {
-    // SAFETY: the standard descriptors are owned by nobody here and may be replaced.
+    // SAFETY: no value here owns the standard descriptors, so they may be replaced.
     checked(unsafe { libc::dup2(from.as_raw_fd(), to) })?;
     Ok(())
 }
 
-/// Becomes another program; returns only where that failed.
+/// Executes another program; returns only on failure.
 pub fn execute(program: &CStr, arguments: &[CString], environment: &[CString]) -> Errno {
     let pointers = |list: &[CString]| {
         let mut list: Vec<_> = list.iter().map(|text| text.as_ptr()).collect();
@@ -96,7 +96,7 @@ pub fn execute(program: &CStr, arguments: &[CString], environment: &[CString]) -
 /// Blocks `SIGCHLD` and returns a descriptor that is readable while one is pending.
 pub fn child_signals() -> Result<OwnedFd, Errno> {
     // SAFETY: an all-zero set is valid storage for `sigemptyset`; the calls only fill and read it;
-    // a descriptor that was just made is owned by nobody else.
+    // a new descriptor has no other owner.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
@@ -108,7 +108,7 @@ pub fn child_signals() -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Gives signals back their default meaning, as a program expects to find them.
+/// Resets signals to their defaults, as a program expects.
 pub fn reset_signals() {
     // SAFETY: an all-zero set is valid storage for `sigemptyset`; no handler of ours is replaced,
     // since there is none.
@@ -120,8 +120,8 @@ pub fn reset_signals() {
     }
 }
 
-/// Has every signal do what it does by default. Who started the server may have had some ignored,
-/// as a shell does for what it runs in the background, and that is inherited over executions.
+/// Resets every signal to its default. The server's parent may have ignored some, as a shell does
+/// for background jobs, and ignored signals survive `execve`.
 pub fn default_signals() {
     for signal in 1..=libc::SIGRTMAX() {
         // SAFETY: no handler of ours is replaced, since there is none. What cannot be set stays.
@@ -129,7 +129,7 @@ pub fn default_signals() {
     }
 }
 
-/// Has a write beyond the longest file fail with `EFBIG`, instead of ending this process.
+/// Makes a write beyond the longest file fail with `EFBIG` instead of killing this process.
 pub fn survive_long_files() {
     // SAFETY: no handler of ours is replaced, since there is none.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
@@ -137,16 +137,16 @@ pub fn survive_long_files() {
 
 /// Sends a signal to every process in this pid namespace but this one.
 pub fn signal_everyone(signal: Signal) {
-    // SAFETY: -1 means "all that may be signalled"; this process is PID 1 of its namespace, which
-    // bounds it. That there is nobody is no error.
+    // SAFETY: -1 means all processes that may be signalled; this process is PID 1 of its
+    // namespace, which bounds them. No other process is no error.
     unsafe { libc::kill(-1, signal.as_raw()) };
 }
 
-/// Leaves the session keyring that was inherited for a fresh one.
+/// Replaces the inherited session keyring by a new one.
 pub fn fresh_keyring() -> Result<(), Errno> {
     const JOIN_SESSION_KEYRING: libc::c_long = 1;
     let name: *const libc::c_char = ptr::null();
-    // SAFETY: a null name asks for an anonymous keyring; no memory is handed over.
+    // SAFETY: a null name requests an anonymous keyring; no memory is passed.
     let joined =
         checked_long(unsafe { libc::syscall(libc::SYS_keyctl, JOIN_SESSION_KEYRING, name) });
     match joined {
@@ -164,7 +164,7 @@ struct MountAttributes {
     userns: u64,
 }
 
-/// Sets attributes (`MOUNT_ATTR_*`) of a mount, and of all below it where `recursive`.
+/// Sets attributes (`MOUNT_ATTR_*`) of a mount, and with `recursive` of all mounts below it.
 pub fn set_mount(mount: impl AsFd, attributes: u64, recursive: bool) -> Result<(), Errno> {
     const EMPTY_PATH: libc::c_uint = 0x1000;
     const RECURSIVE: libc::c_uint = 0x8000;

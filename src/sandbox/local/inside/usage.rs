@@ -1,16 +1,15 @@
-//! How much of the disk a tree takes, found out a piece at a time by looking at all that is in it.
+//! Measures the disk use of a tree in small pieces.
 //!
-//! The tree is a sandbox's workspace, and what runs in the sandbox changes it meanwhile, or was made
-//! to be hard to look at. So nothing here recurses, waits, or follows a link; each [piece](Walk::go_on)
-//! is one look at some of a directory, whatever the tree is like; and memory is bounded: of the way
-//! down only the [upper levels](HELD_MAX) are held open, and the way up from deeper ones is `..`, which
-//! must lead to the directory that was come from. Where directories that deep were moved about
-//! meanwhile, the walk has [lost](Seen::Lost) its way and counts for nothing but what it has seen.
+//! The tree is a workspace that running processes change, or that is built to be hard to walk. So
+//! nothing here recurses, blocks, or follows a link; each [piece](Walk::go_on) reads a part of one
+//! directory; and memory is bounded. Only the [upper levels](HELD_MAX) stay open. The walk returns
+//! from deeper ones by `..`, which must be the directory that it came from. If directories that
+//! deep were moved meanwhile, the walk is [lost](WalkProgress::Lost), and only what it has seen
+//! counts.
 //!
-//! What counts is the room that is taken, not the length that a file has, and at least
-//! [something](ENTRY_BYTES) for every name. Of a file with many names each has its part. What a file
-//! system shares between files (reflinks) is counted for each. A file that has no name any more, and
-//! is still open, is not seen.
+//! The allocated blocks count, not a file's length, and at least [some bytes](ENTRY_BYTES) per
+//! name. A file with several names is divided among them. Blocks shared between files (reflinks)
+//! count for each. Open files without a name are not seen.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,53 +19,53 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-/// The least that a name takes, in bytes: what common file systems keep for a file without content.
+/// The least bytes of a name: what common file systems allocate for an empty file.
 const ENTRY_BYTES: u64 = 512;
 
-/// The levels that are held open. Who moves directories at these does not lead the walk astray.
+/// The levels that stay open. Moving directories at these levels does not mislead the walk.
 const HELD_MAX: usize = 128;
 
-/// The deepest way down, at some 64 bytes for each level.
+/// The deepest level, at some 64 bytes of memory per level.
 const LEVELS_MAX: usize = 200_000;
 
-/// The most names of directories that are remembered on the whole way down.
+/// The most directory names that the walk remembers.
 const NAMES_MAX: usize = 4_096;
 
 /// How much of a directory is read at once, in bytes.
 const PIECE: usize = 16 * 1024;
 
-/// What a piece of a walk has come to.
+/// The state of a walk after a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WalkProgress {
-    /// There is more to see.
+    /// There is more to read.
     Part,
-    /// This is all of it.
+    /// The walk is complete.
     Whole,
-    /// The way was lost, or a directory could not be looked at.
+    /// The walk lost its way, or a directory could not be read.
     Lost,
 }
 
 /// A walk through a tree.
 pub struct Walk {
-    /// The directory that is looked at, and where in it to go on.
+    /// The current directory, and the position in it.
     here: Here,
     above: Vec<Level>,
-    /// How many names are remembered in all.
+    /// The number of remembered names.
     remembered: usize,
     bytes: u64,
 }
 
 struct Here {
     directory: OwnedFd,
-    /// The kernel's own mark of a place in the directory.
+    /// The kernel's cookie for a position in the directory.
     cookie: u64,
-    /// Whether nothing is left to be read.
+    /// Whether the directory is read to its end.
     is_read: bool,
-    /// Directories in it that have not been entered.
+    /// Subdirectories that are not entered yet.
     names: Vec<Vec<u8>>,
 }
 
-/// A level on the way down that is come back to.
+/// A level on the way down, to return to.
 struct Level {
     identity: (u64, u64),
     held: Option<OwnedFd>,
@@ -76,10 +75,10 @@ struct Level {
 }
 
 impl Walk {
-    /// Begins at a directory.
+    /// Starts at a directory.
     ///
     /// # Errors
-    /// What opening it answers.
+    /// The error of opening it.
     pub fn new(top: impl AsFd) -> Result<Self, Errno> {
         let directory = enter(top, b".")?;
         let bytes = taken(&fstat(&directory)?);
@@ -87,12 +86,12 @@ impl Walk {
         Ok(Self { here, above: Vec::new(), remembered: 0, bytes })
     }
 
-    /// What has been seen so far, in bytes.
+    /// The bytes seen so far.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Looks at one more piece.
+    /// Walks one more piece.
     pub fn go_on(&mut self) -> WalkProgress {
         let done = if let Some(name) = self.here.names.pop() {
             self.remembered -= 1;
@@ -105,7 +104,7 @@ impl Walk {
         done.unwrap_or(WalkProgress::Lost)
     }
 
-    /// Counts what is in a piece of the directory.
+    /// Counts a piece of the directory.
     fn read(&mut self) -> Result<(), Errno> {
         let here = &mut self.here;
         let mut buffer = [MaybeUninit::uninit(); PIECE];
@@ -119,11 +118,11 @@ impl Walk {
             let entry = entry?;
             let (name, next) = (entry.file_name().to_bytes(), entry.next_entry_cookie());
             if name != b"." && name != b".." {
-                // Where it has gone meanwhile it takes nothing.
+                // If it is gone meanwhile it takes nothing.
                 if let Ok(stat) = statat(&here.directory, name, AtFlags::SYMLINK_NOFOLLOW) {
                     if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
                         if self.remembered >= NAMES_MAX && !here.names.is_empty() {
-                            // It is read again once those are done.
+                            // It is read again after those.
                             return Ok(());
                         }
                         here.names.push(name.to_vec());
@@ -145,7 +144,7 @@ impl Walk {
         }
         let below = match enter(&self.here.directory, name) {
             Ok(below) => below,
-            // Gone, or something else meanwhile.
+            // Gone or replaced meanwhile.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
             Err(errno) => return Err(errno),
         };
@@ -183,11 +182,11 @@ fn enter(at: impl AsFd, name: &[u8]) -> Result<OwnedFd, Errno> {
     openat(at, name, flags, Mode::empty())
 }
 
-/// What a name takes of the disk, in bytes: the kernel counts in blocks of 512.
+/// The allocated bytes of a name: the kernel counts in blocks of 512.
 fn taken(stat: &Stat) -> u64 {
     let bytes = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
     let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-    // A directory's further names are its own `.` and its children's `..`.
+    // A directory's further links are its own `.` and its children's `..`.
     #[allow(clippy::useless_conversion, reason = "a smaller number on aarch64")]
     let names = if is_directory { 1 } else { u64::from(stat.st_nlink).max(1) };
     (bytes / names).max(ENTRY_BYTES)
@@ -204,7 +203,7 @@ mod tests {
 
     use super::*;
 
-    /// What a tree takes, and in how many pieces that was seen.
+    /// The disk use of a tree, and the number of pieces.
     fn whole(top: &Path) -> (u64, usize) {
         let top = File::open(top).expect("opens");
         let mut walk = Walk::new(&top).expect("begins");
@@ -212,7 +211,7 @@ mod tests {
             match walk.go_on() {
                 WalkProgress::Part => {}
                 WalkProgress::Whole => return (walk.bytes(), pieces),
-                WalkProgress::Lost => panic!("nobody moves anything here"),
+                WalkProgress::Lost => panic!("no directory is moved here"),
             }
         }
         unreachable!("it ends")
@@ -227,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_is_counted_once_and_what_is_elsewhere_is_not() {
+    fn blocks_in_the_tree_count_once_and_others_do_not() {
         let dir = tempfile::tempdir().expect("a directory");
         let write = |path: &str, len: usize| {
             let mut file = File::create(dir.path().join(path)).expect("made");
@@ -251,16 +250,16 @@ mod tests {
     }
 
     #[test]
-    fn trees_that_are_deep_and_wide_are_seen_to_their_end_in_small_pieces() {
+    fn deep_and_wide_trees_are_walked_to_the_end_in_small_pieces() {
         let dir = tempfile::tempdir().expect("a directory");
         deep(dir.path(), HELD_MAX + 1_000);
-        // More directories beside one another than are remembered.
+        // More sibling directories than the walk remembers.
         for name in 0..NAMES_MAX + 1_000 {
             fs::create_dir(dir.path().join(format!("w{name}"))).expect("made");
         }
         let directories = 1 + HELD_MAX + 1_000 + NAMES_MAX + 1_000;
         let (bytes, pieces) = whole(dir.path());
-        // Each is entered, read and left; a file system may take some blocks for each.
+        // Each is entered, read and left; a file system may use some blocks for each.
         assert!((directories * 3..directories * 5).contains(&pieces), "{pieces}");
         let least = directories as u64 * ENTRY_BYTES;
         assert!((least..least * 16).contains(&bytes), "{bytes}");
@@ -272,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn who_moves_directories_loses_the_walk_only_below_what_is_held() {
+    fn moved_directories_mislead_the_walk_only_below_the_open_levels() {
         for (levels, ends) in
             [(HELD_MAX - 8, WalkProgress::Whole), (HELD_MAX + 8, WalkProgress::Lost)]
         {
@@ -283,7 +282,7 @@ mod tests {
             while walk.above.len() < levels {
                 assert_eq!(walk.go_on(), WalkProgress::Part);
             }
-            // The last is moved to the top while it is looked at.
+            // The last one is moved to the top during the walk.
             let last = dir.path().join("d/".repeat(levels));
             fs::rename(last, dir.path().join("moved")).expect("moved");
             let end = loop {
@@ -297,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_looked_at_is_not_taken_for_nothing() {
+    fn an_unreadable_directory_does_not_count_as_empty() {
         if rustix::process::geteuid().is_root() {
             return;
         }

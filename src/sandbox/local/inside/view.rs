@@ -1,11 +1,10 @@
-//! The file system that a sandbox sees: built from nothing, then entered for good.
+//! The file system of a sandbox: built from nothing, then entered for good.
 //!
-//! A tmpfs is the root. Into it come detached copies of the host's program directories,
-//! made read-only *recursively* before they are attached (a plain read-only bind leaves mounts
-//! below it writable), an `/etc` of our own, the harmless devices, writable places, a
-//! `/proc` of the new pid namespace, and the workspace. In the end the root is made read-only and
-//! the host's is left behind. No later step can fall back to something weaker: each that fails
-//! ends the setting up.
+//! The root is a tmpfs. It contains detached copies of the host's program directories, made
+//! read-only *recursively* before they are attached (a plain read-only bind leaves mounts below it
+//! writable); its own `/etc`; harmless devices; writable directories; a `/proc` of the new pid
+//! namespace; and the workspace. In the end the root is made read-only and the host's root is
+//! detached. No step falls back to something weaker: if one fails, there is no sandbox.
 //!
 //! The caller is in fresh namespaces, and alone.
 
@@ -30,13 +29,13 @@ use super::workspace::Workspace;
 use super::{HOME, NameStep, SetupError, WORKSPACE, network, sys};
 use crate::sabotage::{Bug, on};
 
-/// Where the new root is built; nothing but a directory that every system has.
+/// The mount point of the new root; every system has this directory.
 const BUILD_AT: &str = "/tmp";
 
-/// What the root holds itself, in MiB: a few settings of some hundred bytes each.
+/// The size of the root's own content, in MiB: a few settings of some hundred bytes each.
 const ROOT_MB: u32 = 1;
 
-/// Devices that hand out or swallow bytes and know nothing of the host.
+/// Devices without state of the host.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
 /// The sandbox's own `/etc`.
@@ -68,7 +67,7 @@ pub fn enter(setup: &Setup, workspace: Workspace) -> Result<(), SetupError> {
     mount_change("/", private).step("make mounts private")?;
     let workspace = workspace.mount()?;
 
-    // The root keeps a few names and bytes for itself; the rest is for what is written later.
+    // The root needs a few names and bytes itself; the rest is for later writes.
     let size = format!("{}m", setup.scratch_mb.saturating_add(ROOT_MB));
     let files = (u64::from(setup.scratch_mb) * 256 + 1024).to_string();
     let root = tmpfs(&[("size", &size), ("nr_inodes", &files), ("mode", "0755")])
@@ -90,7 +89,7 @@ pub fn enter(setup: &Setup, workspace: Workspace) -> Result<(), SetupError> {
 
     fchdir(root).step("enter the new root")?;
     pivot_root(".", ".").step("pivot to the new root")?;
-    // The old root lies on top of the new one; taking it away uncovers that.
+    // The old root is mounted on top of the new one; detaching it uncovers that.
     unmount(".", UnmountFlags::DETACH).step("leave the old root")?;
     std::env::set_current_dir("/").step("go to the new root")?;
     mkdirat(CWD, HOME, Mode::from_raw_mode(0o700)).step("make the home directory")?;
@@ -103,7 +102,7 @@ fn bits(flags: MountAttrFlags) -> u64 {
     u64::from(flags.bits())
 }
 
-/// A detached copy of what is mounted at a path.
+/// A detached copy of the mount at a path.
 fn copy(at: BorrowedFd<'_>, path: &str, recursive: bool) -> Result<OwnedFd, Errno> {
     let mut flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
@@ -135,7 +134,7 @@ fn parents(root: BorrowedFd<'_>, path: &str) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Makes a place at `path` and attaches a detached mount there.
+/// Makes a mount point at `path` and attaches a detached mount there.
 fn attach(mount: &OwnedFd, root: BorrowedFd<'_>, path: &str, directory: bool) -> Result<(), Errno> {
     parents(root, path)?;
     if directory {
@@ -147,8 +146,8 @@ fn attach(mount: &OwnedFd, root: BorrowedFd<'_>, path: &str, directory: bool) ->
     move_mount(mount, "", root, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-/// Shows a file or directory of the host read-only under the same path. A link is made again as
-/// a link, which then leads to what is there inside; what does not exist is left out.
+/// Shows a file or directory of the host read-only under the same path. A link is recreated as a
+/// link, which then resolves inside; missing paths are skipped.
 fn show(root: BorrowedFd<'_>, path: &str) -> Result<(), SetupError> {
     let from = Path::new("/").join(path);
     let step = || format!("show /{path}");
@@ -222,9 +221,9 @@ fn devices(root: BorrowedFd<'_>) -> Result<(), SetupError> {
     Ok(())
 }
 
-/// Terminals of the sandbox's own, for programs that want one to run another in. The kernel makes
-/// their files itself, so nothing else need be able to write there. It has some thousands for the
-/// whole machine, of which one sandbox could take all.
+/// The sandbox's own terminals. The kernel makes their files itself, so the mount need not be
+/// writable. The machine has some thousands of terminals, and one sandbox could otherwise take
+/// all.
 fn terminals(root: BorrowedFd<'_>) -> Result<(), Errno> {
     let context = fsopen("devpts", FsOpenFlags::FSOPEN_CLOEXEC)?;
     for (key, value) in [("ptmxmode", "0666"), ("mode", "0620"), ("max", TERMINALS_MAX)] {
@@ -237,18 +236,18 @@ fn terminals(root: BorrowedFd<'_>) -> Result<(), Errno> {
     symlinkat("pts/ptmx", root, "dev/ptmx")
 }
 
-/// A directory of the root that stays writable when the root no longer is: a mount of its own, of
-/// the same file system. So one bound holds for all such places together, bytes and names.
+/// A directory that stays writable when the root is read-only: a mount of the same file system. So
+/// one limit holds for all such directories together, bytes and inodes.
 fn writable(root: BorrowedFd<'_>, path: &str, mode: u32) -> Result<(), Errno> {
     parents(root, path)?;
     mkdirat(root, path, Mode::from_raw_mode(mode))?;
-    // What a new directory gets is less the umask.
+    // The umask has reduced the mode of the new directory.
     chmodat(root, path, Mode::from_raw_mode(mode), AtFlags::empty())?;
     let mount = copy(root, path, false)?;
     move_mount(&mount, "", root, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-/// A `/proc` that shows this pid namespace.
+/// A `/proc` of this pid namespace.
 fn processes(root: BorrowedFd<'_>) -> Result<(), SetupError> {
     let mount = || {
         let context = fsopen("proc", FsOpenFlags::FSOPEN_CLOEXEC)?;

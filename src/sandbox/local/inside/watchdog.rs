@@ -1,53 +1,53 @@
-//! When a workspace is looked at that nothing limits, and what is too much. Pure.
+//! Decides when to measure an unlimited workspace, and when it is too large. Pure.
 //!
-//! The kernel tells nobody how large a tree is, so all of it is [walked through](super::usage), now
-//! and then: soon where little is left of the limit or the host's disk has lost much in the
-//! meantime, seldom where nothing changes, and never for more than a part of a processor.
+//! The kernel does not report the size of a tree, so the launcher [walks through it](super::usage)
+//! from time to time: soon if little is left of the limit or the host's disk has lost much, rarely
+//! if nothing changes, and never for more than a part of a processor.
 //!
-//! A sandbox that is too large when it starts was stopped for that, and is started to be cleaned up:
-//! it may stay as large as it is, and become smaller. So may one that goes on after it was told.
+//! A sandbox that starts too large was stopped for that, and is started to be cleaned up: it may
+//! keep its size and shrink. The same holds for one that goes on after it hit the limit.
 //!
-//! # Races it accepts
-//! - What is written between two looks is there; the limit is met a moment late.
-//! - What is written during the first walk of a start counts as having been there.
-//! - Who moves a file during a walk may have it counted twice or not at all. So only two walks, one
-//!   right after the other, make it too much.
+//! # Accepted races
+//! - Between two walks the workspace can grow past the limit.
+//! - Data written during the first walk after a start counts as old.
+//! - A file that is moved during a walk may count twice or not at all. So only two walks in a row
+//!   make it too large.
 
 use std::time::Duration;
 
 use super::usage::WalkProgress;
 
-/// The shortest rest between two walks.
+/// The shortest pause between two walks.
 const REST_MIN: Duration = Duration::from_millis(500);
 
-/// The longest, where it has lately grown, and where it has not.
+/// The longest pause, after recent growth and without.
 const REST_MAX: Duration = Duration::from_secs(10);
 const REST_MAX_IDLE: Duration = Duration::from_secs(60);
 
-/// How many times as long as a walk took is rested after it.
+/// The pause as a multiple of the last walk's duration.
 const REST_FACTOR: u32 = 10;
 
-/// How fast it is assumed to grow, in bytes a second, where the host's disk does not tell more.
+/// The assumed growth, in bytes a second, if the host's disk does not show more.
 const GROWTH: u64 = 100 << 20;
 
-/// What one that is too large may grow by: commands that clean up write a little as well.
+/// The growth that is allowed to one that is too large: commands that clean up write a little too.
 const SLACK: u64 = 1 << 20;
 
-/// How many times as long after an alarm.
+/// The same multiple after an alarm.
 const ALARM_FACTOR: u32 = 4;
 
 /// How many walks in a row must find too much.
 const OVER_MAX: u32 = 2;
 
-/// How many walks may lose their way in a row before the sandbox counts as too large: who goes on
-/// moving its deepest directories keeps its size from being seen.
+/// How many walks may be lost in a row before the sandbox counts as too large: a process that
+/// keeps moving deep directories hides its size.
 const LOST_MAX: u32 = 8;
 
-/// What is known of a workspace's use.
+/// The known size of a workspace.
 #[derive(Debug)]
 pub struct Watchdog {
     limit: u64,
-    /// What it may take; `None` before the first walk, and after it took too much.
+    /// The allowed size; `None` before the first walk, and after it was too large.
     allowed: Option<u64>,
     used: u64,
     /// Walks in a row that found too much.
@@ -58,18 +58,19 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// One that has not looked yet; `limit` is in bytes.
+    /// A watchdog before its first walk; `limit` is in bytes.
     pub fn new(limit: u64) -> Self {
         Self { limit, allowed: None, used: 0, over: 0, lost: 0, rest: Duration::ZERO }
     }
 
-    /// Whether a walk that has seen so much need not go on.
+    /// Whether a walk that has seen this much can stop.
     pub fn is_enough(&self, bytes: u64) -> bool {
         self.allowed.is_some_and(|allowed| bytes > allowed)
     }
 
-    /// Hears how a walk ended, what it saw and how long it took. Says whether it is too much now.
-    pub fn hear(&mut self, seen: WalkProgress, bytes: u64, took: Duration) -> bool {
+    /// Takes the end, the bytes and the duration of a walk; returns whether the workspace is too
+    /// large now.
+    pub fn judge(&mut self, seen: WalkProgress, bytes: u64, took: Duration) -> bool {
         let is_over = self.is_enough(bytes);
         let is_lost = seen == WalkProgress::Lost && !is_over;
         self.over = if is_over { self.over + 1 } else { 0 };
@@ -91,13 +92,13 @@ impl Watchdog {
         false
     }
 
-    /// How long to rest before the next walk.
+    /// The pause before the next walk.
     pub fn rest(&self) -> Duration {
         self.rest
     }
 
-    /// Whether the host's disk has lost so much since a walk began that the next should not wait,
-    /// but for a little, as long as that walk took it.
+    /// Whether the host's disk has lost so much since a walk began that the next one should start
+    /// after only a short pause, as long as the last walk.
     pub fn is_alarmed(&self, lost_bytes: u64, rested: Duration, took: Duration) -> bool {
         let is_rested = rested >= REST_MIN.max(took.saturating_mul(ALARM_FACTOR));
         is_rested && lost_bytes > self.left(self.used) / 2
@@ -124,50 +125,50 @@ mod tests {
     const NEVER: [usize; 0] = [];
     const QUICK: Duration = Duration::from_millis(2);
 
-    /// What a series of whole walks comes to: at which of them it was too much.
+    /// The numbers of the walks at which a series is too large.
     fn too_much(limit_mb: u64, found_mb: &[u64]) -> Vec<usize> {
         let mut dog = Watchdog::new(limit_mb * MB);
         let hear =
-            |(at, mb): (usize, &u64)| dog.hear(WalkProgress::Whole, mb * MB, QUICK).then_some(at);
+            |(at, mb): (usize, &u64)| dog.judge(WalkProgress::Whole, mb * MB, QUICK).then_some(at);
         found_mb.iter().enumerate().filter_map(hear).collect()
     }
 
     #[test]
-    fn one_that_grows_past_its_limit_is_too_large_at_the_second_look() {
+    fn growth_past_the_limit_counts_at_the_second_walk() {
         assert_eq!(too_much(100, &[10, 100, 101, 150]), [3]);
         assert_eq!(too_much(100, &[10, 101, 99, 101, 50]), NEVER, "each time a file was moved");
         assert_eq!(too_much(100, &[0, 200, 200, 200, 200, 203, 203]), [2, 6], "and grew again");
     }
 
     #[test]
-    fn one_that_starts_too_large_may_become_smaller_and_not_larger() {
+    fn a_workspace_that_starts_too_large_may_only_shrink() {
         assert_eq!(too_much(100, &[300, 301, 300, 250, 200, 100, 99]), NEVER);
         assert_eq!(too_much(100, &[300, 302, 302]), [2]);
-        assert_eq!(too_much(100, &[300, 200, 250, 250]), [3], "what was won back is lost");
+        assert_eq!(too_much(100, &[300, 200, 250, 250]), [3], "freed space may not be used again");
         assert_eq!(too_much(100, &[300, 50, 101, 101]), [3]);
     }
 
     #[test]
-    fn who_keeps_losing_the_walks_is_too_large_and_who_loses_some_is_not() {
+    fn many_lost_walks_in_a_row_count_as_too_large_and_a_few_do_not() {
         let mut dog = Watchdog::new(100 * MB);
-        let lost = |dog: &mut Watchdog| dog.hear(WalkProgress::Lost, MB, QUICK);
+        let lost = |dog: &mut Watchdog| dog.judge(WalkProgress::Lost, MB, QUICK);
         for _ in 0..3 {
             for _ in 1..LOST_MAX {
                 assert!(!lost(&mut dog));
             }
-            assert!(!dog.hear(WalkProgress::Whole, MB, QUICK));
+            assert!(!dog.judge(WalkProgress::Whole, MB, QUICK));
         }
         assert_eq!((0..LOST_MAX).filter(|_| lost(&mut dog)).count(), 1);
-        dog.hear(WalkProgress::Whole, MB, QUICK);
-        assert!(!dog.hear(WalkProgress::Lost, 101 * MB, QUICK));
-        assert!(dog.hear(WalkProgress::Lost, 101 * MB, QUICK), "what was seen is enough");
+        dog.judge(WalkProgress::Whole, MB, QUICK);
+        assert!(!dog.judge(WalkProgress::Lost, 101 * MB, QUICK));
+        assert!(dog.judge(WalkProgress::Lost, 101 * MB, QUICK), "the bytes seen suffice");
     }
 
     #[test]
-    fn it_rests_the_longer_the_more_is_left_and_the_less_changes() {
+    fn the_pause_grows_with_the_room_left_and_shrinks_with_growth() {
         let mut dog = Watchdog::new(2_000 * MB);
         let mut rest = |used: u64, took: Duration| {
-            assert!(!dog.hear(WalkProgress::Whole, used * MB, took));
+            assert!(!dog.judge(WalkProgress::Whole, used * MB, took));
             dog.rest().as_millis()
         };
         assert_eq!(rest(10, QUICK), 10_000);

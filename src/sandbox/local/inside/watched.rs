@@ -1,7 +1,7 @@
-//! What the launcher watches of a workspace: whether its image is full, or its directory too large.
+//! The launcher's watch over a workspace: whether its image is full, or its directory too large.
 //!
-//! Nothing wakes a process for either, so it is looked at once in a while, for a few milliseconds at
-//! most: the launcher must also hear that the server has gone.
+//! The kernel notifies about neither, so it is checked from time to time, for a few milliseconds
+//! at most: the launcher must also notice the end of the server.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -12,22 +12,23 @@ use super::super::image;
 use super::usage::{Walk, WalkProgress};
 use super::watchdog::Watchdog;
 
-/// The pause between two looks, whether at an image or at what the host's disk has lost.
+/// The pause between two checks of an image or of the host's free space.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// The same of a directory, which nothing else stops from growing.
+/// The same for a directory, which nothing else stops from growing.
 const PAUSE_DIRECTORY: Duration = Duration::from_millis(200);
 
-/// How many pieces of a walk are one look. Each is a system call for a few hundred names at most.
+/// How many pieces of a walk make one check. Each is a system call for a few hundred names at
+/// most.
 const PIECES: usize = 8;
 
-/// What is watched.
+/// A watched workspace.
 pub enum WatchedDisk {
     /// An image, by its mount.
     Image {
-        /// The launcher's own hold on it.
+        /// The launcher's own descriptor of the mount.
         mount: OwnedFd,
-        /// As it was at the last look.
+        /// Whether it was full at the last check.
         was_full: bool,
     },
     /// A directory.
@@ -38,30 +39,30 @@ pub enum WatchedDisk {
 pub struct WatchedDirectory {
     top: OwnedFd,
     dog: Watchdog,
-    /// The walk that is under way, and its begin.
+    /// The walk under way, and its start.
     walk: Option<(Walk, Instant)>,
-    /// When the last one ended, and how long it took.
+    /// When the last walk ended, and its duration.
     last: (Instant, Duration),
-    /// What was free of the host's disk when it began, in bytes.
+    /// The bytes free on the host's disk at that walk's start.
     free: u64,
 }
 
 impl WatchedDisk {
-    /// Begins with an image. One that starts full is told by nobody's doing: who starts it may mean
-    /// to make room.
+    /// Watches an image. One that is full at the start is not reported: it may be started to free
+    /// space.
     pub fn image(mount: OwnedFd) -> Self {
         let was_full = is_full(&mount);
         Self::Image { mount, was_full }
     }
 
-    /// Begins with a directory that may take so much.
+    /// Watches a directory with this limit.
     pub fn directory(top: OwnedFd, limit_mb: u64) -> Self {
         let dog = Watchdog::new(limit_mb.saturating_mul(1 << 20));
         let (walk, last, free) = (None, (Instant::now(), Duration::ZERO), 0);
         Self::Directory(Box::new(WatchedDirectory { top, dog, walk, last, free }))
     }
 
-    /// How long to do something else before the next look.
+    /// The pause before the next check.
     pub fn pause(&self) -> Duration {
         match self {
             Self::Image { .. } => PAUSE,
@@ -70,7 +71,7 @@ impl WatchedDisk {
         }
     }
 
-    /// Looks, and says whether the limit has been met since the last look.
+    /// Checks; returns whether the limit was hit since the last check.
     pub fn look(&mut self) -> bool {
         match self {
             Self::Image { mount, was_full } => {
@@ -86,7 +87,7 @@ impl WatchedDisk {
 impl WatchedDirectory {
     fn look(&mut self) -> bool {
         let Some((walk, began)) = &mut self.walk else {
-            return self.begin_where_due();
+            return self.begin_if_due();
         };
         let began = *began;
         for _ in 0..PIECES {
@@ -99,7 +100,7 @@ impl WatchedDirectory {
         false
     }
 
-    fn begin_where_due(&mut self) -> bool {
+    fn begin_if_due(&mut self) -> bool {
         let (ended, took) = self.last;
         let (rested, free) = (ended.elapsed(), free(&self.top));
         let lost = self.free.saturating_sub(free);
@@ -120,16 +121,16 @@ impl WatchedDirectory {
     fn end(&mut self, seen: WalkProgress, bytes: u64, began: Instant) -> bool {
         self.walk = None;
         self.last = (Instant::now(), began.elapsed());
-        self.dog.hear(seen, bytes, began.elapsed())
+        self.dog.judge(seen, bytes, began.elapsed())
     }
 }
 
-/// Whether an image has no room left. One that can't be looked at is not known to be full.
+/// Whether an image is full. Not if it can't be read.
 fn is_full(mount: &OwnedFd) -> bool {
     image::is_full(mount).unwrap_or(false)
 }
 
-/// What is free of the file system that a directory is on, in bytes; 0 where it does not say.
+/// The bytes free on a directory's file system; 0 if it can't be read.
 fn free(top: &OwnedFd) -> u64 {
     fstatfs(top)
         .map_or(0, |stat| stat.f_bfree.saturating_mul(u64::try_from(stat.f_bsize).unwrap_or(0)))

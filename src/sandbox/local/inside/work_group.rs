@@ -1,11 +1,11 @@
-//! The control group in which memory is limited, as PID 1 has it.
+//! The workers' control group, whose memory is limited, on PID 1's side.
 //!
-//! Whoever works steps into it before anything else: a fork that becomes a command or works on
-//! files, and with it all that it starts. PID 1 does not: what fills the limit need not belong to
-//! any process that could be ended for it, and PID 1's end is the sandbox's.
+//! Each worker joins it first: a fork that becomes a command or works on files, and with it all
+//! its children. PID 1 stays outside. The limit may be filled by memory of no process, and PID 1's
+//! end is the sandbox's end.
 //!
-//! The door is a descriptor of PID 1's that ends at an execution. Through it one gets in and not
-//! out, and a command that had it would be where it is already.
+//! The door is a close-on-exec descriptor of PID 1. It only allows to join; a command that had it
+//! would already be in the group.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
@@ -15,32 +15,34 @@ use rustix::thread::UnshareFlags;
 use super::{NameStep, SetupError, sys};
 use crate::sabotage::{Bug, on};
 
-/// Its two doors, before PID 1 has made it its own.
+/// The files to join and to leave it, before PID 1 makes it a namespace's root.
 pub struct WorkGroup {
     enter: OwnedFd,
     leave: OwnedFd,
 }
 
-/// The way into it.
+/// The file to join it.
 pub struct Door(OwnedFd);
 
 impl WorkGroup {
-    /// Takes both doors from an order.
+    /// Takes both files from an order.
     pub fn take(beside: &mut impl Iterator<Item = OwnedFd>) -> Result<Self, SetupError> {
         match (beside.next(), beside.next()) {
             (Some(enter), Some(leave)) => Ok(Self { enter, leave }),
-            (_, _) => Err(SetupError::check("the order must have the doors of its group")),
+            (_, _) => {
+                Err(SetupError::check("the order lacks the files of the workers' control group"))
+            }
         }
     }
 
-    /// Makes it all that those in it can see: the root of a cgroup namespace, which is that of
-    /// whoever enters the namespace at that moment. So PID 1 steps in, and out again.
+    /// Makes it the root of a cgroup namespace, so that its members see nothing above it. The root
+    /// is the current group of the process that makes the namespace, so PID 1 joins and leaves.
     pub fn enclose(self) -> Result<Door, SetupError> {
         let step = |door| write(door, b"0");
-        step(&self.enter).step("step into the control group of those who work")?;
+        step(&self.enter).step("join the workers' control group")?;
         sys::unshare(UnshareFlags::NEWCGROUP).step("make a cgroup namespace")?;
         if !on(Bug::InWorkGroup) {
-            step(&self.leave).step("step out of the control group of those who work")?;
+            step(&self.leave).step("leave the workers' control group")?;
         }
         Ok(Door(self.enter))
     }
@@ -52,7 +54,7 @@ impl Door {
         self.0.as_raw_fd()
     }
 
-    /// Steps in, for good. 0 is whoever writes it.
+    /// Joins, for good. 0 means the writer.
     pub fn enter(&self) -> Result<(), Errno> {
         write(&self.0, b"0").map(|_| ())
     }

@@ -40,7 +40,7 @@ fn taken_over() -> (Arc<Link>, OwnedFd) {
         external_id: ExternalId::trusted("taken-over@1"),
         expected: SandboxId::trusted("s"),
     };
-    (Link::new(arrived, target, 1, |_| {}), theirs)
+    (Link::new(arrived, target, 1, CommandDefaults::default(), |_| {}), theirs)
 }
 
 /// Says something, with so many descriptors beside it.
@@ -90,7 +90,7 @@ async fn what_it_must_not_say_ends_the_sandbox() {
     for (told, bytes, descriptors, times) in [
         ("no message", vec![99], 0, 1),
         ("a request", Request::Stop { grace_ms: 1 }.encode(), 0, 1),
-        ("half a message", started[..5].to_vec(), 0, 1),
+        ("half a message", started[..1].to_vec(), 0, 1),
         ("more than a message", [&started[..], &[0]].concat(), 0, 1),
         ("that it is ready, again", Answer::Ready.encode(), 0, 1),
         ("that it has another PID 1", Answer::Forked { device: 0 }.encode(), 1, 1),
@@ -184,10 +184,10 @@ async fn a_command_that_ended_before_it_started_is_not_believed() {
         command: vec!["true".into()],
         cwd: None,
         env: Vec::new(),
-        stdin: bytes::Bytes::new(),
+        stdin: bytes::Bytes::new().into(),
         timeout: None,
     };
-    let asked = tokio::spawn(async move { exec::exec(&link, request).await.map(drop) });
+    let asked = tokio::spawn(async move { exec::start(&link, request).await.map(drop) });
     let (Request::Exec { id, .. }, _) = hear(&theirs).await else { panic!("must execute") };
     say(&theirs, &Answer::Exited { id, code: 0 }.encode(), 0);
     let run = tokio::time::timeout(WAIT, asked).await.expect("must end").expect("no panic");

@@ -1,4 +1,4 @@
-//! The host's disk, as far as single objects are concerned with it.
+//! Connects the watch over the host's disk with single objects.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use crate::sandbox::local::link::Link;
 use crate::sandbox::{Capacity, ProviderError};
 
 impl Objects {
-    /// The room on the host's disk, as of a moment ago.
+    /// The room on the host's disk at the last look.
     pub fn capacity(&self) -> Capacity {
         self.host_disk.capacity()
     }
 
-    /// Whether there is room to bring something up, as of a moment ago.
+    /// Whether the host's disk had room for a start at the last look.
     ///
     /// # Errors
     /// `Exhausted` if there is none.
@@ -24,7 +24,7 @@ impl Objects {
         shortage.map_or(Ok(()), |shortage| Err(ProviderError::exhausted(shortage)))
     }
 
-    /// Watches a sandbox that has just come up, for as long as it runs.
+    /// Watches a sandbox that has just started, while it runs.
     pub(super) fn watch_host_disk(
         &self,
         link: &Arc<Link>,

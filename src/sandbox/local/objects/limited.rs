@@ -1,4 +1,4 @@
-//! How the limits hold: for all objects made here, and for one that was made when less was possible.
+//! How the limits hold: for new objects, and for an object that was made when less was possible.
 
 use super::Objects;
 use crate::sandbox::local::disk::{Disk, Workspace};
@@ -11,7 +11,7 @@ impl Objects {
         limits::holds(&self.starter.cgroups, self.disk.why_no_images().as_deref())
     }
 
-    /// The limits of one object and how each holds for it; `None` where there is none.
+    /// The limits of one object and how each holds; `None` if it does not exist.
     pub async fn limits_of(&self, target: &Target) -> Option<LimitsInForce> {
         let name = Disk::name_of(&target.external_id)?;
         let stored = self.blocking(move |disk| disk.object(&name)).await.ok()??;
@@ -23,7 +23,7 @@ impl Objects {
         Some(LimitsInForce { resources: owned.resources, holds })
     }
 
-    /// Why the disk of an object is not limited; `None` where it is.
+    /// Why the disk of an object is not limited; `None` if it is.
     fn why_no_image(&self, workspace: Workspace) -> Option<String> {
         match workspace {
             Workspace::Image => None,
@@ -38,13 +38,13 @@ impl Objects {
         limits::not_enforced(&self.starter.cgroups, self.disk.why_no_images().as_deref())
     }
 
-    /// Why sandboxes are refused although they could be made.
+    /// Why sandboxes are refused although this host can make them.
     pub(super) fn refused(&self, workspace: Workspace) -> Option<String> {
         if !self.config.require_limits {
             return None;
         }
         let why_no_image = self.why_no_image(workspace);
         let missing = limits::not_enforced(&self.starter.cgroups, why_no_image.as_deref())?;
-        Some(format!("providers.local.require_limits is set, but here {missing}"))
+        Some(format!("providers.local.require_limits is set, but on this host {missing}"))
     }
 }

@@ -1,4 +1,4 @@
-//! Whether sandboxes can be made here, found out by making one.
+//! Whether this host can make sandboxes: makes one as a probe.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,24 +6,26 @@ use std::time::{Duration, Instant};
 use super::starting::Make;
 use super::{Disk, Objects};
 use crate::sandbox::ProviderError;
+use crate::sandbox::local::LocalOptions;
 use crate::sandbox::local::frame::Reach;
 use crate::sandbox::local::health::{BAD_FOR, GOOD_FOR};
 use crate::types::Resources;
 
-/// How long the look may take.
+/// The timeout of the probe.
 const WAIT: Duration = Duration::from_millis(1_800);
 
-/// What the trial may use.
+/// The limits of the probe.
 const MAKE: Make = Make {
     resources: Resources { cpu: 1.0, memory_mb: 64, processes: 16, disk_mb: 16 },
     reach: Reach::Loopback,
+    options: LocalOptions { scratch_mb: None },
 };
 
 impl Objects {
-    /// Why sandboxes can't be made here; `None` where they can.
+    /// Why this host can't make sandboxes; `None` if it can.
     pub async fn trouble(&self) -> Option<String> {
         let warm = Arc::clone(&self.warm);
-        // Where it can't be done the server is ending.
+        // This fails only if the server is ending.
         let _ = self
             .blocking(move |_| {
                 warm.refresh();
@@ -46,7 +48,7 @@ impl Objects {
                 *last = Some((Instant::now(), trouble.clone()));
                 trouble
             }
-            Err(_) => Some("a sandbox made as a trial was not ready in time".into()),
+            Err(_) => Some("a sandbox made as a probe was not ready in time".into()),
         }
     }
 

@@ -1,4 +1,4 @@
-//! What an earlier server left running is waited for before anything is begun.
+//! Waits for the sandboxes of an earlier server to end before new work starts.
 
 use std::io;
 use std::sync::Arc;
@@ -6,26 +6,26 @@ use std::time::Duration;
 
 use super::super::disk::Disk;
 
-/// How long opening waits for an earlier server's sandboxes to end. They take milliseconds; one
-/// that hangs in the kernel must not keep the server from starting, and is waited for again by
-/// whoever wants to start or delete it.
+/// How long opening waits for an earlier server's sandboxes, which need milliseconds. One that
+/// hangs in the kernel must not block the server's start; the next start or delete of it waits
+/// again.
 const RECOVERY_WAIT: Duration = Duration::from_secs(5);
 
-/// Waits until nothing of an earlier server's sandboxes runs any more.
+/// Waits until no sandbox of an earlier server runs.
 pub fn wait_for_orphans(disk: &Arc<Disk>) -> io::Result<()> {
     let objects = disk.all()?;
-    let (tell, done) = std::sync::mpsc::channel();
+    let (sender, done) = std::sync::mpsc::channel();
     let disk = Arc::clone(disk);
     std::thread::Builder::new().name("local-recovery".into()).spawn(move || {
         for stored in objects.iter().filter(|stored| stored.owned.is_some()) {
-            // An object that can't be locked says so when it is worked on.
+            // A lock that fails is reported by the next call for that object.
             let _ = disk.lock(stored);
         }
-        // Opening may have gone on.
-        let _ = tell.send(());
+        // Opening may have stopped waiting.
+        let _ = sender.send(());
     })?;
     if done.recv_timeout(RECOVERY_WAIT).is_err() {
-        tracing::warn!("processes of an earlier server's local sandboxes have not ended yet");
+        tracing::warn!("local sandboxes of an earlier server are still ending");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Starting a sandbox in a directory: its limits, its control group, its launcher.
+//! Starts a sandbox in a directory: its limits, its control group, its launcher.
 
 use std::fs;
 use std::io;
@@ -9,7 +9,6 @@ use rustix::io::Errno;
 
 use crate::clock::IdSource;
 use crate::sandbox::ProviderError;
-use crate::sandbox::local::LocalConfig;
 use crate::sandbox::local::cgroup::{Cgroups, Group};
 use crate::sandbox::local::frame::{Reach, Setup};
 use crate::sandbox::local::health;
@@ -17,34 +16,41 @@ use crate::sandbox::local::image;
 use crate::sandbox::local::launching::{Arrived, LaunchError, launch};
 use crate::sandbox::local::limits;
 use crate::sandbox::local::spawner::Spawner;
+use crate::sandbox::local::{LocalConfig, LocalOptions};
 use crate::types::{Resources, Template};
 
-/// What sandboxes of one make are started with. Whose they are does not come into it.
+/// The parameters of a sandbox, without its owner.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Make {
-    /// What it may use.
+    /// Its limits.
     pub resources: Resources,
-    /// What network it sees.
+    /// Its network.
     pub reach: Reach,
+    /// What its template says to this provider alone.
+    pub options: LocalOptions,
 }
 
 impl Make {
-    /// What a template says of it.
+    /// The make of a template.
     pub fn of(template: &Template) -> Self {
-        Self { resources: template.resources.clone(), reach: Reach::of(&template.network) }
+        Self {
+            resources: template.resources.clone(),
+            reach: Reach::of(&template.network),
+            options: LocalOptions::of(&template.workload.options),
+        }
     }
 }
 
-/// A sandbox that is ready, with its control group.
+/// A ready sandbox with its control group.
 pub struct Up {
     /// The sandbox.
     pub arrived: Arrived,
-    /// Its control group, which goes after the last of its processes.
+    /// Its control group, which must outlive its last process.
     pub group: Arc<Group>,
 }
 
 impl Up {
-    /// Ends it, and returns once nothing of it runs any more.
+    /// Ends it, and returns once none of its processes runs.
     pub async fn end(self) {
         let Self { arrived: Arrived { socket, launcher, .. }, group } = self;
         drop(socket);
@@ -56,14 +62,14 @@ impl Up {
 /// Starts sandboxes.
 pub struct Starter {
     config: LocalConfig,
-    /// The control groups that can be made here.
+    /// The control groups of this host.
     pub cgroups: Cgroups,
     spawner: Spawner,
     ids: Arc<dyn IdSource>,
 }
 
 impl Starter {
-    /// One that starts sandboxes as configured.
+    /// A starter for this configuration.
     pub fn new(
         config: LocalConfig,
         cgroups: Cgroups,
@@ -73,12 +79,12 @@ impl Starter {
         Self { config, cgroups, spawner, ids }
     }
 
-    /// Starts a sandbox in a directory, as this host uid and gid. A `label` begins the name of its
-    /// control group.
+    /// Starts a sandbox in a directory, as this host uid and gid. `label` is the prefix of its
+    /// control group's name.
     ///
     /// # Errors
-    /// [`ProviderError::Broken`] where trying again may help, else [`ProviderError::Refused`]; nothing
-    /// runs then.
+    /// [`ProviderError::Broken`] if trying again may help, else [`ProviderError::Refused`];
+    /// nothing runs then.
     pub async fn start(
         &self,
         label: &str,
@@ -86,9 +92,8 @@ impl Starter {
         host_id: Option<u32>,
         make: &Make,
     ) -> Result<Up, ProviderError> {
-        let failed =
-            |error| ProviderError::Broken(format!("no control group could be made: {error}"));
-        // A few system calls, none of which waits.
+        let failed = |error| ProviderError::Broken(format!("cannot make a control group: {error}"));
+        // A few system calls that do not block.
         let name = format!("{label}-{}", self.ids.request_id());
         let group = self.cgroups.make(&name, &make.resources).map(Arc::new).map_err(failed)?;
         let setup = self.setup(host_id, make);
@@ -99,7 +104,8 @@ impl Starter {
 
     fn setup(&self, host_id: Option<u32>, make: &Make) -> Setup {
         let (processes_max, disk_mb_max, data_mb_max) = (0, 0, None);
-        let (scratch_mb, has_work_group) = (self.config.scratch_mb, false);
+        let scratch_mb = make.options.scratch_mb.unwrap_or(self.config.scratch_mb);
+        let has_work_group = false;
         let setup = Setup {
             host_id,
             processes_max,
@@ -109,7 +115,7 @@ impl Starter {
             has_work_group,
             reach: make.reach,
         };
-        limits::ask(&self.cgroups, &make.resources, setup)
+        limits::apply(&self.cgroups, &make.resources, setup)
     }
 }
 

@@ -1,20 +1,18 @@
-//! Sandboxes that are up before anybody asks for them: the warm pool.
+//! The warm pool: started sandboxes that are not assigned to an object yet.
 //!
-//! Setting a sandbox up needs to know nothing of whose it will be. So once a new one has been given
-//! away, another of the same make is started for nobody: in a directory without a name, with all its
-//! limits, and checked from inside like any other. A create that wants one like it writes its record,
-//! gives the directory its name, and has a sandbox.
+//! Starting a sandbox needs nothing that depends on its owner. So when one was assigned, the pool
+//! starts another of the same make: in a directory without a name, with all its limits, checked
+//! from inside like any other. A create of that make writes its record, names the directory, and
+//! has a running sandbox.
 //!
 //! # Guarantees
-//! - **Nobody's until it is named.** It is no object before: no list shows it, and it ends and goes
-//!   with the server.
-//! - **Given away once**, and nothing has ever run in it but PID 1.
-//! - **Nothing waits for it.** Where none like it is up, a create starts its own. Others are started
-//!   only while no create is under way and the host's disk has room, one at a time.
-//! - **As if started now.** One that was started before the host's settings changed ([`HostView`]), or
-//!   before a limit could be enforced or no longer could, is not given away, and is replaced when
-//!   somebody asks for the provider's health. None waits that shares the host's network, whose settings
-//!   change by themselves.
+//! - **No object before it is named.** No list contains it, and it ends with the server.
+//! - **Assigned once**, and only PID 1 has run in it before.
+//! - **Nothing waits for it.** Without a warm sandbox a create starts its own. The pool starts
+//!   sandboxes only while no create is under way and the host's disk has room, one at a time.
+//! - **As if started now.** A sandbox from before a change of the host's settings ([`HostView`])
+//!   or of the enforced limits is not assigned; the next health check replaces it. The pool keeps
+//!   none with the host's network, whose settings change by themselves.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,7 +29,7 @@ use crate::sandbox::local::host_disk::HostDisk;
 use crate::sandbox::local::host_view::HostView;
 use crate::sandbox::{CreateSpec, ProviderError};
 
-/// A sandbox that is up and nobody's.
+/// A started sandbox without an object.
 pub struct Ready {
     make: Make,
     seen: HostView,
@@ -40,7 +38,7 @@ pub struct Ready {
 }
 
 impl Ready {
-    /// Whether it is what a create would start now, with the same limits, and nothing has ended it.
+    /// Whether it equals what a create would start now, with the same limits, and still runs.
     /// Blocks.
     fn is_as_new(&self) -> bool {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -51,7 +49,7 @@ impl Ready {
             && self.up.group.lost().is_none()
     }
 
-    /// Ends it; then its directory goes, which takes a few system calls.
+    /// Ends it and removes its directory, which takes a few system calls.
     async fn end(self) {
         let Self { directory, up, .. } = self;
         up.end().await;
@@ -59,9 +57,9 @@ impl Ready {
     }
 }
 
-/// Where sandboxes wait to be asked for.
+/// The warm pool.
 pub struct Warm {
-    /// How many wait at most, each of another make.
+    /// The maximum size; each sandbox is of a different make.
     most: usize,
     disk: Arc<Disk>,
     starter: Arc<Starter>,
@@ -73,19 +71,19 @@ pub struct Warm {
 
 #[derive(Default)]
 struct Pool {
-    /// The one that was made last comes last.
+    /// Oldest first.
     ready: Vec<Ready>,
-    /// What is to wait, and does not yet; what was asked for last comes last.
+    /// Makes that the pool should hold and does not yet; the latest request comes last.
     wanted: Vec<Make>,
-    /// Creates that are under way.
+    /// Creates under way.
     creates: usize,
-    /// What starts the next one.
+    /// The task that starts the next one.
     starting: Option<AbortHandle>,
     is_closed: bool,
 }
 
 impl Pool {
-    /// What is to be started now.
+    /// The make to start now.
     fn next(&mut self) -> Option<Make> {
         if self.is_closed || self.creates > 0 {
             return None;
@@ -96,18 +94,18 @@ impl Pool {
     }
 }
 
-/// A create that is under way. With the end of the last one it is seen to what is to wait.
+/// A create under way. The end of the last one lets the pool start sandboxes.
 pub struct Creating(Arc<Warm>);
 
 impl Drop for Creating {
     fn drop(&mut self) {
         self.0.pool().creates -= 1;
-        self.0.see_to_it();
+        self.0.start_next();
     }
 }
 
 impl Warm {
-    /// An empty pool of at most so many.
+    /// An empty pool of at most this size.
     pub fn new(
         most: usize,
         disk: Arc<Disk>,
@@ -119,18 +117,18 @@ impl Warm {
         Self { most, disk, starter, host_disk, ids, runtime, pool: Mutex::default() }
     }
 
-    /// Notes that a create is under way.
+    /// Marks a create as under way.
     pub fn creating(self: &Arc<Self>) -> Creating {
         self.pool().creates += 1;
         Creating(Arc::clone(self))
     }
 
-    /// How many wait.
+    /// The number of warm sandboxes.
     pub fn len(&self) -> usize {
         self.pool().ready.len()
     }
 
-    /// One of this make, for whoever will name it. Blocks.
+    /// Takes a sandbox of this make, for the caller to name. Blocks.
     pub fn take(&self, make: &Make) -> Option<Ready> {
         loop {
             let ready = {
@@ -144,7 +142,7 @@ impl Warm {
         }
     }
 
-    /// Replaces what would not be given away any more. Blocks.
+    /// Replaces sandboxes that would not be assigned any more. Blocks.
     pub fn refresh(self: &Arc<Self>) {
         let waiting = std::mem::take(&mut self.pool().ready);
         for ready in waiting {
@@ -155,13 +153,13 @@ impl Warm {
                 self.runtime.spawn(ready.end());
             }
         }
-        self.see_to_it();
+        self.start_next();
     }
 
-    /// Makes one an object, and gives it away; it waits again where that was not to be.
+    /// Makes a warm sandbox an object; returns it to the pool if it was not wanted.
     ///
     /// # Errors
-    /// What the file system answers; it ends then.
+    /// The file system's error; the sandbox ends then.
     pub fn name(
         &self,
         mut ready: Ready,
@@ -198,14 +196,13 @@ impl Warm {
         }
     }
 
-    /// Sees to it that one of this make waits.
+    /// Keeps one of this make warm.
     pub fn keep(self: &Arc<Self>, make: Make) {
         self.want(make);
-        self.see_to_it();
+        self.start_next();
     }
 
-    /// Notes that one of this make is to wait, in place of what was asked for before where that is
-    /// too much.
+    /// Requests one of this make; drops the oldest request if there are too many.
     pub fn want(&self, make: Make) {
         if make.reach == Reach::Host {
             return;
@@ -217,8 +214,8 @@ impl Warm {
         pool.wanted.drain(..excess);
     }
 
-    /// Starts what is to wait, where nothing does so already and it is the time.
-    fn see_to_it(self: &Arc<Self>) {
+    /// Starts the next sandbox, if none is being started and no create is under way.
+    fn start_next(self: &Arc<Self>) {
         let mut pool = self.pool();
         if pool.starting.is_some() || pool.wanted.is_empty() || pool.creates > 0 {
             return;
@@ -228,15 +225,15 @@ impl Warm {
             while let Some(make) = warm.next() {
                 match warm.start(make).await {
                     Ok(ready) => warm.put(ready),
-                    // Whoever asks for one starts it, and is told.
-                    Err(error) => tracing::debug!(%error, "no sandbox could be started ahead"),
+                    // A create starts its own then, and reports the error.
+                    Err(error) => tracing::debug!(%error, "failed to start a warm sandbox"),
                 }
             }
         });
         pool.starting = Some(starting.abort_handle());
     }
 
-    /// What is to be started now; where there is nothing, nothing is being started any more.
+    /// The make to start now; `None` also marks that the task has ended.
     fn next(&self) -> Option<Make> {
         let has_room = self.host_disk.capacity().shortage.is_none();
         let mut pool = self.pool();
@@ -262,7 +259,7 @@ impl Warm {
         Ok(Ready { make, seen, directory, up })
     }
 
-    /// Ends all that wait, and keeps none any more.
+    /// Ends all warm sandboxes, and keeps none from now on.
     pub fn close(&self) {
         let mut pool = self.pool();
         pool.is_closed = true;
@@ -272,7 +269,7 @@ impl Warm {
         }
     }
 
-    /// The pool, also where a thread panicked under it: it is whole between statements.
+    /// Locks the pool, also after a panic: it is consistent between statements.
     fn pool(&self) -> MutexGuard<'_, Pool> {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -12,7 +12,7 @@ fn now() -> Timestamp {
 }
 
 fn hold(reason: &str) -> Hold {
-    let by = "somebody".to_owned();
+    let by = "a person".to_owned();
     Hold {
         scope: HoldScope::Server,
         reason: reason.to_owned(),

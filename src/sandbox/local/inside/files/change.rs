@@ -1,4 +1,4 @@
-//! Changes to the workspace that take no time: a new directory, another place, other permissions.
+//! Quick changes to the workspace: make a directory, move, set permissions.
 
 use std::os::fd::AsRawFd;
 
@@ -11,11 +11,11 @@ use rustix::io::Errno;
 use super::super::super::frame::WorkFailure;
 use super::{Failure, Files, split};
 
-/// The bits that may be set: none that would lend a file's owner to whoever runs it.
+/// The mode bits that may be set: no set-uid, set-gid or sticky bit.
 const MODE_MAX: u32 = 0o777;
 
 impl Files {
-    /// Makes a directory and what is missing above it; says whether it was there.
+    /// Makes a directory and its missing parents; returns whether it existed.
     pub fn make_directory(&self, path: &[u8]) -> Result<bool, Failure> {
         if path.is_empty() {
             return Ok(true);
@@ -35,12 +35,12 @@ impl Files {
         }
     }
 
-    /// Moves what is at `from` to `to`, in one step; says whether something gave way.
+    /// Moves `from` to `to` in one step; returns whether something was replaced.
     pub fn relocate(&self, from: &[u8], to: &[u8], overwrite: bool) -> Result<bool, Failure> {
         let (from_parent, from_name) = split(from)?;
         let (to_parent, to_name) = split(to)?;
         let from_parent = self.beneath(from_parent, OFlags::PATH | OFlags::DIRECTORY)?;
-        // Before anything is made for what is not there.
+        // Fails early if the source is missing, before directories are made.
         statat(&from_parent, from_name, AtFlags::SYMLINK_NOFOLLOW)?;
         let to_parent = self.directories(to_parent)?;
         let moved = if overwrite {
@@ -63,7 +63,7 @@ impl Files {
         })
     }
 
-    /// Sets the permission bits of a file or directory; says nothing.
+    /// Sets the mode bits of a file or directory; returns false.
     pub fn set_mode(&self, path: &[u8], mode: u32) -> Result<bool, Failure> {
         if mode > MODE_MAX {
             return Err(Failure::new(WorkFailure::NotAllowed, "only permission bits can be set"));
@@ -73,8 +73,8 @@ impl Files {
             FileType::RegularFile | FileType::Directory => {}
             _ => return Err(Failure::new(WorkFailure::WrongKind, "it is not a file or directory")),
         }
-        // A file that may not be read can be opened as a path only, which `fchmod` does not take.
-        // This names what is open, not what may be at the path by now.
+        // A file without read permission can be opened only with `O_PATH`, which `fchmod` does not
+        // accept. This path names the open file, not a replacement at the same path.
         let opened = format!("/proc/self/fd/{}", opened.as_raw_fd());
         chmodat(CWD, opened, Mode::from_raw_mode(mode), AtFlags::empty())?;
         Ok(false)

@@ -1,14 +1,14 @@
-//! A new file that has no name until it has come whole, and how what is new takes its place.
+//! A new file without a name until it is complete, and how it replaces an old one.
 //!
-//! Whatever ends the sandbox while a file is on its way, the kernel takes the file with it, and
-//! nothing is left for anybody to tidy. Where something has to give way there are two system calls
-//! from the file's first name to its own; a sandbox that is killed between them keeps a whole file
-//! under the first. A file system that knows no nameless files has the name from the beginning.
+//! If the sandbox ends meanwhile, the kernel removes the nameless file. Replacing an existing file
+//! takes a temporary name and a rename; a sandbox killed between these two calls keeps the
+//! complete file under the temporary name. On a file system without `O_TMPFILE` the file has the
+//! temporary name from the start.
 //!
-//! No name is taken that is in use, so nothing is removed here but what was made here.
+//! Only free names are used, so only files made here are removed.
 //!
-//! Nothing here keeps the file open for writing: forks of this process would hold it too, and a program
-//! that is open for writing anywhere can't be executed (`ETXTBSY`).
+//! Nothing here keeps the file open for writing: forks of this process would hold it too, and a
+//! program that is open for writing can't be executed (`ETXTBSY`).
 
 use std::cell::Cell;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -17,24 +17,24 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, openat, renameat, unlinkat}
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
-/// What the names begin with that are there for a moment.
+/// The prefix of temporary names.
 const FIRST_NAME: &str = ".issuebox-new-";
 
-/// Most names that are tried; past that somebody makes them on purpose.
+/// Most names that are tried; more collisions are made on purpose.
 const NAMES_MAX: usize = 64;
 
-/// A new regular file in a directory, which goes unless it is placed.
+/// A new regular file in a directory, removed unless it is placed.
 pub(super) struct Fresh {
-    /// The file, as a place and not to be written.
+    /// The file, opened with `O_PATH`.
     file: OwnedFd,
-    /// Where it is to be.
+    /// Its directory.
     pub directory: OwnedFd,
-    /// Its name, where it needs one.
+    /// Its temporary name, if it has one.
     name: Cell<Option<String>>,
 }
 
 impl Fresh {
-    /// Makes one, and what to write to it with.
+    /// Makes a file, and returns it with a descriptor for writing.
     pub fn make(directory: OwnedFd, mode: Mode) -> Result<(Self, OwnedFd), Errno> {
         let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
         match openat(&directory, ".", flags, mode) {
@@ -61,7 +61,7 @@ impl Fresh {
         Ok((Self { file, directory, name: Cell::new(name) }, writer))
     }
 
-    /// Gives it its name; a file or link that has it gives way.
+    /// Gives the file its name, replacing a file or link there.
     pub fn place(self, name: &[u8]) -> Result<(), Errno> {
         match self.name.take() {
             Some(first) => {
@@ -84,19 +84,19 @@ impl Fresh {
 impl Drop for Fresh {
     fn drop(&mut self) {
         if let Some(name) = self.name.take() {
-            // It may have been removed by a command; then there is nothing to tidy.
+            // A command may have removed it already.
             let _ = unlinkat(&self.directory, name, AtFlags::empty());
         }
     }
 }
 
-/// What names an open file that has no other name.
+/// The path of an open file without a name.
 fn by_descriptor(file: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
-/// Makes something under a name, where a file or link that has it gives way. What makes it must
-/// fail where there is something.
+/// Makes something under a name, replacing a file or link there. `make` must fail if the name is
+/// taken.
 pub(super) fn place(
     directory: &OwnedFd,
     name: &[u8],
@@ -108,15 +108,15 @@ pub(super) fn place(
     }
     let ((), first) = free_name(|first| make(first.as_bytes()))?;
     let placed = renameat(directory, &first, directory, name);
-    // A link to the very file that is there already is not renamed; and a failure leaves nothing.
+    // Renaming a link to the same file does nothing; and a failure must leave nothing.
     let _ = unlinkat(directory, &first, AtFlags::empty());
     placed
 }
 
-/// Makes something under a name that nothing has.
+/// Makes something under a free temporary name.
 fn free_name<T>(make: impl Fn(&str) -> Result<T, Errno>) -> Result<(T, String), Errno> {
     for number in 0..NAMES_MAX {
-        // What a sandbox that was killed has left, or makes at the same time, is under another.
+        // A killed sandbox, or a concurrent write, uses other names.
         let now = clock_gettime(ClockId::Monotonic);
         let name = format!("{FIRST_NAME}{:x}{:08x}-{number}", now.tv_sec, now.tv_nsec);
         match make(&name) {
@@ -152,7 +152,7 @@ mod tests {
         for make in [Fresh::make, Fresh::named] {
             let place = tempfile::tempdir().expect("a directory");
             let path = place.path();
-            // Somebody else's, by such a name.
+            // A foreign file with such a name.
             let theirs = format!("{FIRST_NAME}0-0");
             fs::write(path.join(&theirs), "theirs").expect("written");
             fs::create_dir(path.join("directory")).expect("made");
@@ -191,11 +191,11 @@ mod tests {
             let mode = Mode::from_raw_mode(0o755);
             let (fresh, writer) = make(open(place.path()), mode).expect("made");
             File::from(writer).write_all(b"#!/bin/sh\nexit 7\n").expect("written");
-            // As a fork has it that was made meanwhile.
+            // As in a fork that was made meanwhile.
             let forked = fresh.file.try_clone().expect("copied");
             assert_eq!(fresh.place(b"program"), Ok(()));
             let ended = std::process::Command::new(place.path().join("program")).status();
-            assert_eq!(ended.expect("it is executed").code(), Some(7));
+            assert_eq!(ended.expect("executed").code(), Some(7));
             drop(forked);
         }
     }

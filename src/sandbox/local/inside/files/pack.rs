@@ -1,13 +1,12 @@
-//! A directory of the workspace as a tar archive, written while it is walked.
+//! A directory of the workspace as a tar archive, written during the walk.
 //!
 //! Links are archived as links and never followed; sockets, FIFOs and devices are left out. Owners
-//! are left out too: nobody outside has the sandbox's users. Names are bytes; what has no room in a
-//! header comes before it, as GNU tar does it.
+//! are left out too, because the sandbox's users do not exist outside. Names are bytes; what does
+//! not fit into a header precedes it, as in GNU tar.
 //!
-//! Commands may be at work meanwhile. What is gone or something else by the time it is opened is
-//! left out; a file that grew is cut at the length it had, and one that got shorter is filled up
-//! with zeros. What its owner may not read is not left out: the archive ends with an error that
-//! names it, since nobody would notice that it is missing.
+//! Commands may run meanwhile. A file that is gone or replaced before it is opened is left out;
+//! one that grew is cut at its first length, and one that shrank is filled up with zeros. A file
+//! that its owner may not read is an error that names it, since its absence would go unnoticed.
 
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};
@@ -20,10 +19,10 @@ use tar::{EntryType, Header};
 use super::super::super::frame::WorkFailure;
 use super::{Failure, Files, LEVELS_MAX, names};
 
-/// Bytes of a block: headers are one, contents are filled up to one.
+/// Bytes of a block: a header is one, contents are padded to whole ones.
 const BLOCK_LEN: u64 = 512;
 
-/// How much is gathered before it is written to the pipe, in bytes.
+/// The buffer before the pipe, in bytes.
 const BUFFER_LEN: usize = 64 * 1024;
 
 impl Files {
@@ -37,11 +36,11 @@ impl Files {
     }
 }
 
-/// Writes what is in a directory as an archive.
+/// Writes the content of a directory as an archive.
 pub(super) fn pack(directory: &OwnedFd, out: impl Write) -> Result<(), Failure> {
     let mut out = BufWriter::with_capacity(BUFFER_LEN, out);
     if let Err(failure) = entries(&mut out, directory, b"", LEVELS_MAX) {
-        // What has not been sent yet never is: where that is all, the reason is the whole answer.
+        // Drops what is still buffered: if nothing was sent, the caller gets only the error.
         drop(out.into_parts());
         return Err(failure);
     }
@@ -77,7 +76,7 @@ fn entries(
     Ok(())
 }
 
-/// Writes one entry; returns the directory that is to be gone into, where it is one.
+/// Writes one entry; returns the directory to descend into, if it is one.
 fn entry(
     out: &mut impl Write,
     directory: &OwnedFd,
@@ -123,12 +122,11 @@ fn entry(
     }
 }
 
-/// What was found by a name; none where that is gone meanwhile, or is of another kind: as if it had
-/// never been seen.
+/// The entry of a name; `None` if it is gone meanwhile or of another kind: it is left out.
 fn still<T>(found: Result<T, Errno>) -> Result<Option<T>, Errno> {
     match found {
         Ok(found) => Ok(Some(found)),
-        // A link where a file was, a file where a directory was, a socket, and no link any more.
+        // A link instead of a file, a file instead of a directory, a socket, and no link any more.
         Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR | Errno::NXIO | Errno::INVAL) => Ok(None),
         Err(errno) => Err(errno),
     }
@@ -148,7 +146,7 @@ pub(super) fn content(
     fill_up(out, size)
 }
 
-/// Writes an entry's header, and before it what has no room in it.
+/// Writes an entry's header, preceded by the names that do not fit into it.
 fn head(
     out: &mut impl Write,
     path: &[u8],
@@ -176,7 +174,7 @@ fn head(
     Ok(out.write_all(header.as_bytes())?)
 }
 
-/// Writes a name that is too long for the header that follows.
+/// Writes a name that is too long for the following header.
 fn long(out: &mut impl Write, kind: EntryType, name: &[u8]) -> Result<(), Failure> {
     let mut header = Header::new_gnu();
     place(&mut header.as_old_mut().name, b"././@LongLink");
@@ -190,7 +188,7 @@ fn long(out: &mut impl Write, kind: EntryType, name: &[u8]) -> Result<(), Failur
     fill_up(out, size)
 }
 
-/// Puts as much of a name into a field as there is room for; false where that is not all.
+/// Copies as much of a name into a field as fits; returns whether all fit.
 fn place(field: &mut [u8], name: &[u8]) -> bool {
     let len = name.len().min(field.len());
     field[..len].copy_from_slice(&name[..len]);

@@ -1,19 +1,18 @@
-//! A tar archive into a directory of the workspace, read in the sandbox.
+//! Unpacks a tar archive into a directory of the workspace, in the sandbox.
 //!
-//! It is read by PID 1's fork and not by the server, for two reasons: what reads hostile bytes has
-//! no more rights than a command of the sandbox and counts against its limits, and an archive is
-//! one request, not one for every entry.
+//! A fork of PID 1 reads it, not the server, for two reasons: a parser of hostile bytes then has
+//! only the rights and limits of a command, and an archive is one request, not one per entry.
 //!
 //! # Guarantees
-//! - Each entry is opened beneath the directory and *through no link at all*, so neither `..` nor a
-//!   link that was in the archive or in the directory leads anywhere else. An absolute name and a
-//!   name with `..` are refused, not corrected; a hard link's target is held to the same rule.
-//! - Files, directories and links are made, with permission bits only; a device, FIFO, sparse file
-//!   or unknown kind is refused. What a link points at is as it was written: it is followed by
-//!   nothing here, and a command could have made it.
-//! - A file takes its place once it has come whole. A refusal names the entry; what came before it
-//!   stays. An archive without its end mark was cut off, and is said to have been.
-//! - What is kept in memory is bounded, whatever the archive says.
+//! - Each entry is opened beneath the directory and *through no link at all*, so neither `..` nor
+//!   a link in the archive or in the directory leads outside. An absolute name and a name with
+//!   `..` are refused, not changed; so are a hard link's targets.
+//! - Only files, directories and links are made, with permission bits only; a device, FIFO, sparse
+//!   file or unknown kind is refused. A link's target is kept as written: nothing here follows it,
+//!   and a command could have made it.
+//! - A file gets its name when it is complete. A refusal names the entry; earlier entries stay. An
+//!   archive without an end mark is reported as cut off.
+//! - Memory use is bounded, whatever the archive contains.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -37,21 +36,21 @@ use crate::sandbox::WorkspacePath;
 /// Most entries of one archive.
 const ENTRIES_MAX: usize = 200_000;
 
-/// Most bytes between the contents of two files: long names and the like, which are kept in memory.
+/// Most bytes between the contents of two files: long names and the like, kept in memory.
 const BETWEEN_LEN_MAX: u64 = 1024 * 1024;
 
-/// Most bytes of names that are kept until the end: those of directories with permissions under
-/// which nothing could be put into them.
+/// Most bytes of directory names that are kept until the end, because the final mode of these
+/// directories would prevent writing into them.
 const CLOSED_LEN_MAX: usize = 16 * 1024 * 1024;
 
-/// Most bytes after the end mark that are read, so that whoever sends them is not cut off.
+/// Most bytes read after the end mark, so that the sender is not cut off.
 const REST_LEN_MAX: u64 = 1024 * 1024;
 
-/// Not even a link that stays in the workspace is followed.
+/// Links are not followed, even within the workspace.
 const THROUGH_NO_LINK: ResolveFlags = RESOLVE.union(ResolveFlags::NO_SYMLINKS);
 
 impl Files {
-    /// Reads an archive from a pipe into the directory at `path`, which is made where it is missing.
+    /// Reads an archive from a pipe into the directory at `path`, which is made if it is missing.
     pub fn unpack(&self, path: &[u8], pipe: Option<OwnedFd>) -> Result<bool, Failure> {
         let pipe =
             pipe.ok_or_else(|| Failure::new(WorkFailure::Broken, "an archive needs a pipe"))?;
@@ -86,7 +85,7 @@ pub(super) fn unpack(directory: OwnedFd, from: impl Read) -> Result<(), Failure>
     }
     tree.close()?;
     left.set(u64::MAX);
-    // What comes after the end means nothing, whether it can be read or not.
+    // Data after the end is ignored, readable or not.
     let _ = io::copy(&mut archive.into_inner().take(REST_LEN_MAX), &mut io::sink());
     Ok(())
 }
@@ -95,7 +94,7 @@ fn wrong(message: impl Into<String>) -> Failure {
     Failure::new(WorkFailure::BadArchive, message)
 }
 
-/// Reads no more than it is allowed at the moment, and remembers whether there was an end.
+/// A reader with a movable bound, which remembers whether the end was reached.
 struct Metered<R> {
     from: R,
     left: Rc<Cell<u64>>,
@@ -116,13 +115,13 @@ impl<R: Read> Read for Metered<R> {
     }
 }
 
-/// The directory that the archive's entries go to.
+/// The directory of the archive's entries.
 struct Tree {
     root: OwnedFd,
-    /// Directories that nothing could be put into with the permissions they are to have, by path:
-    /// what is said last of one counts.
+    /// Final modes, by path, of directories that would not be writable with them; the last entry
+    /// for a path wins.
     closed: BTreeMap<Vec<u8>, Mode>,
-    /// How long their paths are together, in bytes.
+    /// The sum of their paths' lengths, in bytes.
     closed_len: usize,
 }
 
@@ -130,7 +129,7 @@ impl Tree {
     fn take<R: Read>(&mut self, name: &[u8], entry: &mut Entry<'_, R>) -> Result<(), Failure> {
         let kind = entry.header().entry_type();
         match kind {
-            // It is about the archive, not about a file; left out without being read.
+            // It describes the archive, not a file; skipped unread.
             EntryType::XGlobalHeader => {
                 return if entry.size() > BETWEEN_LEN_MAX {
                     Err(wrong("its headers are longer than 1 MiB"))
@@ -138,12 +137,12 @@ impl Tree {
                     Ok(())
                 };
             }
-            // One that is an entry of its own, as of a header of an old form, would be read whole.
-            EntryType::XHeader => return Err(wrong("its extended header is not one")),
+            // As an entry of its own (in a header of an old form) it would be read whole.
+            EntryType::XHeader => return Err(wrong("its extended header is invalid")),
             _ => check_extensions(entry)?,
         }
         match kind {
-            // Before there was a type for directories they ended in a slash.
+            // Old archives mark directories by a final slash.
             EntryType::Regular if name.ends_with(b"/") => {
                 return self.directory(&clean(name)?, entry.header().mode()?);
             }
@@ -163,7 +162,9 @@ impl Tree {
             EntryType::Char | EntryType::Block => Err(wrong("it is a device")),
             EntryType::Fifo => Err(wrong("it is a FIFO")),
             EntryType::GNUSparse => Err(wrong("it is a sparse file; archive it without --sparse")),
-            other => Err(wrong(format!("its type {:?} is not known", char::from(other.as_byte())))),
+            other => {
+                Err(wrong(format!("its type {:?} is not supported", char::from(other.as_byte()))))
+            }
         }
     }
 
@@ -225,8 +226,7 @@ impl Tree {
         link().map_err(of_target)
     }
 
-    /// Gives directories the permissions they are to have, from below upwards: what is in a
-    /// directory comes after it in the order of paths.
+    /// Sets the final modes of directories, deepest first: a directory's content sorts after it.
     fn close(&mut self) -> Result<(), Failure> {
         for (path, mode) in std::mem::take(&mut self.closed).into_iter().rev() {
             let closed = self.open_directory(&path).and_then(|directory| fchmod(directory, mode));
@@ -236,7 +236,7 @@ impl Tree {
     }
 }
 
-/// A regular file, which takes its place once it has come whole.
+/// A regular file, which gets its name when it is complete.
 fn file<R: Read>(above: OwnedFd, name: &[u8], entry: &mut Entry<'_, R>) -> Result<(), Failure> {
     let (fresh, writer) = Fresh::make(above, Mode::from_raw_mode(0o600))?;
     let mut file = File::from(writer);
@@ -259,17 +259,17 @@ fn link<R: Read>(above: &OwnedFd, name: &[u8], entry: &Entry<'_, R>) -> Result<(
     Ok(place(above, name, |name| symlinkat(&*target, above, name))?)
 }
 
-/// What a link points at, as it is written.
+/// The target of a link, as written.
 fn target<R: Read>(entry: &Entry<'_, R>) -> Result<Vec<u8>, Failure> {
     let target = entry.link_name_bytes().map(|target| target.into_owned()).unwrap_or_default();
     if target.is_empty() || target.contains(&0) || target.len() > WorkspacePath::LEN_MAX {
-        return Err(wrong("it is a link that points at nothing that can be written"));
+        return Err(wrong("it is a link without a valid target"));
     }
     Ok(target)
 }
 
-/// A name as a path below the directory: without `.` and doubled slashes. Nothing that leads
-/// elsewhere is mended.
+/// A name as a path below the directory: without `.` and doubled slashes. A path that leads
+/// outside is refused, not changed.
 fn clean(name: &[u8]) -> Result<Vec<u8>, Failure> {
     if name.starts_with(b"/") {
         return Err(wrong("its name is absolute"));
@@ -288,8 +288,8 @@ fn clean(name: &[u8]) -> Result<Vec<u8>, Failure> {
     Ok(parts.join(&b'/'))
 }
 
-/// Extended headers may say again how long a file is, or that it is sparse in a way of its own.
-/// Readers differ in which they believe, so that an archive can look different to each.
+/// Extended headers may repeat a file's size, or mark it as sparse in their own way. Readers
+/// differ in which they use, so an archive could look different to each.
 fn check_extensions<R: Read>(entry: &mut Entry<'_, R>) -> Result<(), Failure> {
     let size = entry.size();
     let Some(extensions) = entry.pax_extensions()? else { return Ok(()) };
@@ -299,8 +299,9 @@ fn check_extensions<R: Read>(entry: &mut Entry<'_, R>) -> Result<(), Failure> {
         if key.starts_with(b"GNU.sparse.") {
             return Err(wrong("it is a sparse file; archive it without --sparse"));
         }
-        let told = std::str::from_utf8(extension.value_bytes()).ok().and_then(|v| v.parse().ok());
-        if key == b"size" && told != Some(size) {
+        let repeated =
+            std::str::from_utf8(extension.value_bytes()).ok().and_then(|v| v.parse().ok());
+        if key == b"size" && repeated != Some(size) {
             return Err(wrong("its headers disagree on its size"));
         }
     }

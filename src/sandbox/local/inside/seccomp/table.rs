@@ -1,9 +1,8 @@
-//! Which system calls are refused, by name and by their number on each processor.
+//! The refused system calls, by name and by number on each processor.
 //!
-//! Numbers are the kernel's own and never change. A call that a processor does not have is `None`
-//! there.
+//! Numbers are the kernel's and never change. A call that a processor lacks is `None` there.
 
-/// A processor that the table knows.
+/// A processor in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Processor {
     /// 64-bit Intel and AMD.
@@ -13,7 +12,7 @@ pub enum Processor {
 }
 
 impl Processor {
-    /// The one that this program runs on; `None` where the table does not know it.
+    /// This program's processor; `None` if it is not in the table.
     pub const OWN: Option<Self> = if cfg!(target_arch = "x86_64") {
         Some(Self::X86_64)
     } else if cfg!(target_arch = "aarch64") {
@@ -33,7 +32,7 @@ pub struct SystemCall {
 }
 
 impl SystemCall {
-    /// Its number; `None` where the processor does not have it.
+    /// Its number; `None` if the processor lacks it.
     pub const fn number(&self, processor: Processor) -> Option<i64> {
         let number = match processor {
             Processor::X86_64 => self.x86_64,
@@ -50,7 +49,7 @@ const fn call(name: &'static str, x86_64: u16, aarch64: u16) -> SystemCall {
     SystemCall { name, x86_64: Some(x86_64), aarch64: Some(aarch64) }
 }
 
-/// Since 2019 every new call has one number on all processors.
+/// Since 2019 new calls have the same number on all processors.
 const fn same(name: &'static str, number: u16) -> SystemCall {
     call(name, number, number)
 }
@@ -59,15 +58,15 @@ const fn x86_only(name: &'static str, number: u16) -> SystemCall {
     SystemCall { name, x86_64: Some(number), aarch64: None }
 }
 
-/// Refused as not permitted, whatever the arguments.
+/// Refused with `EPERM`, with any arguments.
 pub const NOT_PERMITTED: &[SystemCall] = &[
-    // Looking into other processes and taking what they hold.
+    // Access to other processes and their descriptors.
     call("ptrace", 101, 117),
     call("process_vm_readv", 310, 270),
     call("process_vm_writev", 311, 271),
     call("kcmp", 312, 272),
     same("pidfd_getfd", 438),
-    // The file system's shape, by the old calls and the new.
+    // Mounts, by the old calls and the new ones.
     call("mount", 165, 40),
     call("umount2", 166, 39),
     call("pivot_root", 155, 41),
@@ -79,15 +78,15 @@ pub const NOT_PERMITTED: &[SystemCall] = &[
     same("fsmount", 432),
     same("fspick", 433),
     same("mount_setattr", 442),
-    // Namespaces; `clone` is looked at by its arguments.
+    // Namespaces; `clone` is filtered by its arguments.
     call("unshare", 272, 97),
     call("setns", 308, 268),
-    // Parts of the kernel with a long record of holes.
+    // Kernel subsystems with many past bugs.
     call("bpf", 321, 280),
     call("perf_event_open", 298, 241),
     call("userfaultfd", 323, 282),
     call("fanotify_init", 300, 262),
-    // Files by number, past every path.
+    // Files by handle, which bypasses paths.
     call("name_to_handle_at", 303, 264),
     call("open_by_handle_at", 304, 265),
     // The machine as a whole.
@@ -107,15 +106,14 @@ pub const NOT_PERMITTED: &[SystemCall] = &[
     call("settimeofday", 164, 170),
     call("adjtimex", 159, 171),
     call("clock_adjtime", 305, 266),
-    // The processor's own ports and segments.
+    // I/O ports and segments of the processor.
     x86_only("iopl", 172),
     x86_only("ioperm", 173),
     x86_only("modify_ldt", 154),
 ];
 
-/// Answered as if the kernel did not have them, so that programs take the way they know for older
-/// kernels: `clone3` hides its flags behind a pointer where no filter can see them, and libraries
-/// fall back to `clone`.
+/// Refused with `ENOSYS`, so that programs fall back as on older kernels: `clone3` passes its
+/// flags by a pointer, which no filter can read, and libraries fall back to `clone`.
 pub const NOT_THERE: &[SystemCall] = &[
     same("clone3", 435),
     same("io_uring_setup", 425),
@@ -126,31 +124,31 @@ pub const NOT_THERE: &[SystemCall] = &[
     call("keyctl", 250, 219),
 ];
 
-/// Makes processes; refused where it asks for a namespace.
+/// Makes processes; refused if it creates a namespace.
 pub const CLONE: SystemCall = call("clone", 56, 220);
 
-/// Speaks to devices; some of what it can say is refused.
+/// Controls devices; some requests are refused.
 pub const IOCTL: SystemCall = call("ioctl", 16, 29);
 
-/// Limits a process by its number; refused where it sets what another may use. By way of PID 1's
-/// limits a command could have the kernel kill it, or keep it from its work.
+/// Sets limits of a process; refused if it sets those of another one. By PID 1's limits a command
+/// could make the kernel kill it, or block its work.
 pub const LIMITS: SystemCall = call("prlimit64", 302, 261);
 
 /// Make sockets; families that are not needed are refused.
 pub const SOCKETS: [SystemCall; 2] = [call("socket", 41, 198), call("socketpair", 53, 199)];
 
-/// The last call that has been judged (`mseal`, Linux 6.10): later ones are answered as if the
-/// kernel did not have them. The numbers of x32 programs lie far beyond it too.
+/// The last call in the table's range (`mseal`, Linux 6.10). Later ones, and x32 numbers, get
+/// `ENOSYS`.
 pub const LAST_JUDGED: u32 = 462;
 
-/// `CLONE_NEW*` of `clone`, each of which asks for a namespace: mount, cgroup, uts, ipc, user, pid,
-/// net. (A time namespace can't be asked for by `clone`.)
+/// The `CLONE_NEW*` flags of `clone`: mount, cgroup, uts, ipc, user, pid, net. (`clone` can't make
+/// a time namespace.)
 pub const NAMESPACES: [u64; 7] =
     [0x0002_0000, 0x0200_0000, 0x0400_0000, 0x0800_0000, 0x1000_0000, 0x2000_0000, 0x4000_0000];
 
-/// `TIOCSTI` types into a terminal as if its user had; `TIOCLINUX` pastes into one; `TIOCSETD` has the
-/// kernel load a driver behind one, and some of those have a long record of holes.
+/// `TIOCSTI` types into a terminal like its user; `TIOCLINUX` pastes into one; `TIOCSETD` loads a
+/// driver for one, some of which have many past bugs.
 pub const TERMINAL_TRICKS: [u64; 3] = [0x5412, 0x541c, 0x5423];
 
-/// `AF_UNIX`, `AF_INET`, `AF_INET6`, `AF_NETLINK`: the only families of sockets.
+/// `AF_UNIX`, `AF_INET`, `AF_INET6`, `AF_NETLINK`: the allowed families of sockets.
 pub const FAMILIES: [u64; 4] = [1, 2, 10, 16];

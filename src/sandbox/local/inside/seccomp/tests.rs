@@ -1,4 +1,4 @@
-//! The filters, run as the kernel would run them, for both processors.
+//! Runs the filters as the kernel does, for both processors.
 
 use super::*;
 
@@ -7,7 +7,7 @@ const KILL: u32 = 0x8000_0000;
 const PERM: u32 = 0x0005_0001;
 const NOSYS: u32 = 0x0005_0026;
 
-/// What the kernel hands to a filter: number, processor, address, six arguments.
+/// A filter's input: number, processor, address, six arguments.
 fn data(number: u32, processor: u32, arguments: [u64; 6]) -> Vec<u8> {
     let mut data = Vec::new();
     data.extend(number.to_le_bytes());
@@ -17,7 +17,7 @@ fn data(number: u32, processor: u32, arguments: [u64; 6]) -> Vec<u8> {
     data
 }
 
-/// Runs a filter: the part of the kernel's machine that filters here use.
+/// Runs a filter: implements the instructions that the filters here use.
 fn run(program: &[sock_filter], data: &[u8]) -> u32 {
     let (mut at, mut value) = (0, 0);
     loop {
@@ -35,7 +35,7 @@ fn run(program: &[sock_filter], data: &[u8]) -> u32 {
             0x25 => jump(value > step.k),
             0x35 => jump(value >= step.k),
             0x06 => return step.k,
-            other => panic!("what is {other:#x}?"),
+            other => panic!("unknown instruction {other:#x}"),
         }
     }
 }
@@ -43,7 +43,7 @@ fn run(program: &[sock_filter], data: &[u8]) -> u32 {
 const AUDIT_X86_64: u32 = 0xc000_003e;
 const AUDIT_AARCH64: u32 = 0xc000_00b7;
 
-/// What all filters together answer: the kernel takes the strictest.
+/// The answer of all filters together: the kernel takes the strictest.
 fn answer(processor: Processor, call: u32, arguments: [u64; 6]) -> u32 {
     let audit = match processor {
         Processor::X86_64 => AUDIT_X86_64,
@@ -62,7 +62,7 @@ fn each_call_of_the_table_is_refused_and_no_other() {
         let number = |call: &SystemCall| call.number(processor).map(|n| u32::try_from(n).unwrap());
         let not_permitted: Vec<u32> = NOT_PERMITTED.iter().filter_map(number).collect();
         let not_there: Vec<u32> = NOT_THERE.iter().filter_map(number).collect();
-        // Those that are looked at by their arguments get harmless ones.
+        // Calls that are filtered by their arguments get harmless ones.
         let by_arguments: Vec<u32> =
             SOCKETS.iter().chain([&CLONE, &IOCTL]).filter_map(number).collect();
         for call in 0..=LAST_JUDGED {
@@ -89,25 +89,25 @@ fn each_call_of_the_table_is_refused_and_no_other() {
 fn arguments_decide_and_what_the_kernel_ignores_of_them_does_not() {
     let above = 7 << 32;
     for processor in BOTH {
-        let ask = |call: &SystemCall, at: usize, value: u64| {
+        let call_with = |call: &SystemCall, at: usize, value: u64| {
             let number = u32::try_from(call.number(processor).unwrap()).unwrap();
             let mut arguments = [0; 6];
             arguments[at] = value;
             answer(processor, number, arguments)
         };
         for flag in NAMESPACES {
-            assert_eq!(ask(&CLONE, 0, flag | 17), PERM, "{flag:#x}");
-            assert_eq!(ask(&CLONE, 0, above | flag | 0x0100_0000), PERM, "{flag:#x}");
+            assert_eq!(call_with(&CLONE, 0, flag | 17), PERM, "{flag:#x}");
+            assert_eq!(call_with(&CLONE, 0, above | flag | 0x0100_0000), PERM, "{flag:#x}");
         }
         // A thread, and a fork, as the libraries make them.
         for flags in [0x003d_0f00, 0x0120_0011, 0x4111] {
-            assert_eq!(ask(&CLONE, 0, flags), ALLOW, "{flags:#x}");
+            assert_eq!(call_with(&CLONE, 0, flags), ALLOW, "{flags:#x}");
         }
         for request in TERMINAL_TRICKS {
-            assert_eq!(ask(&IOCTL, 1, request), PERM);
-            assert_eq!(ask(&IOCTL, 1, above | request), PERM);
+            assert_eq!(call_with(&IOCTL, 1, request), PERM);
+            assert_eq!(call_with(&IOCTL, 1, above | request), PERM);
         }
-        assert_eq!(ask(&IOCTL, 1, 0x5401), ALLOW);
+        assert_eq!(call_with(&IOCTL, 1, 0x5401), ALLOW);
         let limit = |process, new| {
             let number = u32::try_from(LIMITS.number(processor).unwrap()).unwrap();
             answer(processor, number, [process, 7, new, 0, 0, 0])
@@ -119,19 +119,19 @@ fn arguments_decide_and_what_the_kernel_ignores_of_them_does_not() {
         }
         for socket in SOCKETS {
             for family in FAMILIES {
-                assert_eq!(ask(&socket, 0, family), ALLOW, "{family}");
-                assert_eq!(ask(&socket, 0, above | family), ALLOW, "{family}");
+                assert_eq!(call_with(&socket, 0, family), ALLOW, "{family}");
+                assert_eq!(call_with(&socket, 0, above | family), ALLOW, "{family}");
             }
             // Packet, key, ALG, VSOCK, XDP, and one that does not exist.
             for family in [17, 15, 38, 40, 44, 99] {
-                assert_eq!(ask(&socket, 0, family), PERM, "{family}");
+                assert_eq!(call_with(&socket, 0, family), PERM, "{family}");
             }
         }
     }
 }
 
 #[test]
-fn another_processor_s_calls_are_not_taken_for_one_s_own() {
+fn calls_of_another_processor_are_killed() {
     const AUDIT_I386: u32 = 0x4000_0003;
     for (processor, audit) in [
         (Processor::X86_64, AUDIT_I386),
@@ -210,8 +210,8 @@ fn numbers_are_those_of_this_system_s_headers() {
     let by_arguments = SOCKETS.iter().chain([&CLONE, &IOCTL, &LIMITS]);
     for call in NOT_PERMITTED.iter().chain(NOT_THERE).chain(by_arguments) {
         let Some(number) = call.number(Processor::OWN.expect("known")) else { continue };
-        let told = of_headers.iter().find(|(name, _)| *name == call.name);
-        let (name, told) = told.unwrap_or_else(|| panic!("{} is not looked up", call.name));
-        assert_eq!(number, *told, "{name}");
+        let found = of_headers.iter().find(|(name, _)| *name == call.name);
+        let (name, expected) = found.unwrap_or_else(|| panic!("{} is not looked up", call.name));
+        assert_eq!(number, *expected, "{name}");
     }
 }

@@ -1,4 +1,4 @@
-//! Archives that are what they should be, and those that try something.
+//! Valid archives, and hostile ones.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -10,7 +10,7 @@ use tar::Header;
 use super::super::pack::{content, pack};
 use super::*;
 
-/// A directory to unpack into, and around it what must not be touched.
+/// A directory to unpack into, within a directory that must not change.
 struct Place {
     scope_event: tempfile::TempDir,
 }
@@ -35,7 +35,7 @@ impl Place {
         unpack(self.open(), archive).map_err(|failure| failure.message)
     }
 
-    /// What there is outside: as it was.
+    /// Checks that everything outside is unchanged.
     fn assert_untouched(&self) {
         let names = fs::read_dir(self.scope_event.path()).expect("readable");
         let mut names: Vec<_> = names.map(|e| e.expect("readable").file_name()).collect();
@@ -47,7 +47,7 @@ impl Place {
     }
 }
 
-/// One entry, whatever its name.
+/// One entry of any name.
 fn entry(kind: EntryType, name: &[u8], link: &[u8], content: &[u8]) -> Vec<u8> {
     let mut header = Header::new_ustar();
     header.as_old_mut().name[..name.len()].copy_from_slice(name);
@@ -73,7 +73,7 @@ fn file(name: &str, content: &str) -> Vec<u8> {
 }
 
 fn pax(record: &str) -> Vec<u8> {
-    // A record's length counts itself.
+    // A record's length includes itself.
     let len = (1..).find(|len| len.to_string().len() + 2 + record.len() == *len).expect("one");
     entry(EntryType::XHeader, b"pax", b"", format!("{len} {record}\n").as_bytes())
 }
@@ -122,14 +122,14 @@ fn a_directory_survives_packing_and_unpacking() {
     assert_eq!(fs::read_link(to.path("a/link")).expect("a link"), Path::new("/etc/passwd"));
     assert_eq!(fs::read_link(to.path("a/far")).expect("a link").as_os_str().len(), 150);
     assert!(!to.path("socket").exists());
-    // Again, over what is there.
+    // Once more, over the existing files.
     assert_eq!(to.take(&bytes), Ok(()));
     let left = fs::read_dir(to.path("a")).expect("readable").count();
     assert_eq!(left, 4, "nothing temporary is left");
 }
 
 #[test]
-fn every_trick_is_refused_by_the_name_of_its_entry() {
+fn every_hostile_entry_is_refused_by_name() {
     let link =
         |name: &str, to: &str| entry(EntryType::Symlink, name.as_bytes(), to.as_bytes(), b"");
     let hard = |name: &str, to: &str| entry(EntryType::Link, name.as_bytes(), to.as_bytes(), b"");
@@ -139,7 +139,7 @@ fn every_trick_is_refused_by_the_name_of_its_entry() {
     sparse.set_size(0);
     sparse.as_gnu_mut().expect("GNU").name[..4].copy_from_slice(b"hole");
     sparse.as_gnu_mut().expect("GNU").set_real_size(0);
-    for (entries, told) in [
+    for (entries, reason) in [
         (vec![file("../out", "x")], "\"../out\": its name contains '..'"),
         (vec![file("a/../../out", "x")], "\"a/../../out\": its name contains '..'"),
         (vec![file("/tmp/out", "x")], "\"/tmp/out\": its name is absolute"),
@@ -157,11 +157,11 @@ fn every_trick_is_refused_by_the_name_of_its_entry() {
         (vec![link("up", ".."), hard("h", "up/secret")], "\"h\": a hard link to \"up/secret\": it"),
         (vec![link("l", "../secret"), hard("h", "l")], "that is not a regular file"),
         (vec![hard("h", "none")], "no such file"),
-        (vec![link("l", "")], "\"l\": it is a link that points at nothing"),
+        (vec![link("l", "")], "\"l\": it is a link without a valid target"),
         (vec![of(EntryType::Char)], "\"odd\": it is a device"),
         (vec![of(EntryType::Block)], "\"odd\": it is a device"),
         (vec![of(EntryType::Fifo)], "\"odd\": it is a FIFO"),
-        (vec![of(EntryType::new(b'V'))], "\"odd\": its type 'V' is not known"),
+        (vec![of(EntryType::new(b'V'))], "\"odd\": its type 'V' is not supported"),
         (vec![finished(sparse, b"")], "it is a sparse file"),
         (vec![pax("GNU.sparse.major=1"), file("s", "x")], "\"s\": it is a sparse file"),
         (vec![pax("size=many"), file("s", "x")], "\"s\": its headers disagree on its size"),
@@ -170,8 +170,8 @@ fn every_trick_is_refused_by_the_name_of_its_entry() {
         (vec![file("f", "x"), file("f/x", "x")], "\"f/x\": "),
     ] {
         let place = Place::new();
-        let failed = place.take(&archive(&entries)).expect_err(told);
-        assert!(failed.contains(told), "{failed} instead of {told}");
+        let failed = place.take(&archive(&entries)).expect_err(reason);
+        assert!(failed.contains(reason), "{failed} instead of {reason}");
         place.assert_untouched();
     }
 }
@@ -184,7 +184,7 @@ fn long_names_leave_room_for_the_reason() {
     let place = Place::new();
     let hard = entry(EntryType::Link, b"short", b"short", b"");
     let records = [pax(&format!("path={long}n")), pax(&format!("linkpath={long}..")), hard];
-    // Extended headers hold both; the last record of each key counts.
+    // Extended headers hold both; the last record of each key wins.
     let both = [&records[0][512..], &records[1][512..]].concat();
     let both: Vec<u8> = both.into_iter().filter(|byte| *byte != 0).collect();
     let header = entry(EntryType::XHeader, b"pax", b"", &both);
@@ -198,7 +198,7 @@ fn long_names_leave_room_for_the_reason() {
 
 #[test]
 fn a_size_in_an_extended_header_is_the_size() {
-    // To a reader that believes the other one, the content is a header of its own.
+    // To a reader that uses the other size, the content is a header.
     let place = Place::new();
     let inner = file("smuggled", "x");
     let mut header = Header::new_ustar();
@@ -214,7 +214,7 @@ fn a_size_in_an_extended_header_is_the_size() {
 }
 
 #[test]
-fn an_archive_that_is_cut_off_anywhere_is_said_to_be_and_leaves_no_part_of_a_file() {
+fn a_cut_off_archive_is_reported_and_leaves_no_part_of_a_file() {
     let whole = archive(&[file("one", &"1".repeat(700)), file("two", &"2".repeat(700))]);
     for len in (0..whole.len() - 512).step_by(64) {
         let place = Place::new();
@@ -233,7 +233,7 @@ fn an_archive_that_is_cut_off_anywhere_is_said_to_be_and_leaves_no_part_of_a_fil
 }
 
 #[test]
-fn what_is_kept_in_memory_is_bounded() {
+fn memory_use_is_bounded() {
     let place = Place::new();
     let name = vec![b'n'; 2 * 1024 * 1024];
     let long = entry(EntryType::GNULongName, b"././@LongLink", b"", &name);
@@ -243,7 +243,7 @@ fn what_is_kept_in_memory_is_bounded() {
     for (kind, is_old, why) in [
         (EntryType::XGlobalHeader, false, "longer than 1 MiB"),
         (EntryType::XGlobalHeader, true, "longer than 1 MiB"),
-        (EntryType::XHeader, true, "not one"),
+        (EntryType::XHeader, true, "is invalid"),
     ] {
         let mut header = if is_old { Header::new_old() } else { Header::new_ustar() };
         header.set_entry_type(kind);
@@ -258,7 +258,7 @@ fn what_is_kept_in_memory_is_bounded() {
     }
 }
 
-/// So many entries without a file that holds them all.
+/// Entries without end, without a file that holds them.
 struct Endless<'a> {
     entry: &'a [u8],
     left: usize,
@@ -279,7 +279,7 @@ impl Read for &mut Endless<'_> {
 }
 
 #[test]
-fn an_archive_of_a_million_entries_is_refused_by_their_number_and_not_read_further() {
+fn an_archive_of_a_million_entries_is_refused_and_not_read_further() {
     const MILLION: usize = 1_000_000;
     let place = Place::new();
     let one = entry(EntryType::XGlobalHeader, b"pax_global_header", b"", b"");
@@ -307,12 +307,12 @@ fn names_of_closed_directories_are_kept_up_to_a_bound() {
     }
     let failed = place.take(&many).expect_err("too many");
     let expected = "too many directories that their owner may not write to";
-    let told = format!("/{fit:05}\": {expected}");
-    assert!(failed.ends_with(&told), "only the last is too many: {failed}");
+    let end = format!("/{fit:05}\": {expected}");
+    assert!(failed.ends_with(&end), "only the last is too many: {failed}");
 }
 
 #[test]
-fn only_permission_bits_are_taken_and_given() {
+fn only_permission_bits_are_packed_and_unpacked() {
     let place = Place::new();
     let of = |kind, name: &[u8]| {
         let mut header = Header::new_ustar();
@@ -331,12 +331,15 @@ fn only_permission_bits_are_taken_and_given() {
     }
     let mut bytes = Vec::new();
     pack(&place.open(), &mut bytes).expect("packed");
-    let told = told_by(&bytes);
-    assert!(told.len() == 2 && told.iter().all(|entry| entry.contains(" 711 ")), "{told:?}");
+    let entries = entries_of(&bytes);
+    assert!(
+        entries.len() == 2 && entries.iter().all(|entry| entry.contains(" 711 ")),
+        "{entries:?}"
+    );
 }
 
 #[test]
-fn a_link_that_is_there_gives_way_and_is_not_written_through() {
+fn an_existing_link_is_replaced_and_not_written_through() {
     let place = Place::new();
     symlink("../secret", place.path("f")).expect("made");
     assert_eq!(place.take(&archive(&[file("f", "new")])), Ok(()));
@@ -345,7 +348,8 @@ fn a_link_that_is_there_gives_way_and_is_not_written_through() {
     place.assert_untouched();
 }
 
-/// Archives that are nearly right: entries of every kind whose names and targets try to lead out.
+/// Archives that are nearly valid: entries of every kind whose names and targets try to lead
+/// outside.
 fn nearly_an_archive() -> impl Strategy<Value = Vec<u8>> {
     let name = prop::sample::select(vec![
         "a", "a/b", "a/b/c", "l", "l/secret", "../x", "..", ".", "/x", "", "a/", "secret", "l/../x",
@@ -386,7 +390,7 @@ proptest! {
     #![proptest_config(crate::fuzz::cases(128))]
 
     #[test]
-    fn no_bytes_of_a_changed_archive_lead_outside_and_what_is_taken_can_be_given_back(
+    fn no_changed_archive_leads_outside_and_unpacked_files_can_be_packed_again(
         changes in prop::collection::vec(change(), 0..5),
     ) {
         let bytes = changed(right_archive(), &changes);
@@ -394,27 +398,27 @@ proptest! {
         let taken = place.take(&bytes);
         place.assert_untouched();
         let mut given = Vec::new();
-        // Not what may not be read, or is nested too deep.
+        // Packing fails if it contains unreadable files or too many levels.
         if taken.is_ok() && pack(&place.open(), &mut given).is_ok() {
             let (again, mut given_again) = (Place::new(), Vec::new());
             prop_assert_eq!(again.take(&given), Ok(()));
             if pack(&again.open(), &mut given_again).is_ok() {
-                prop_assert_eq!(told_by(&given), told_by(&given_again));
+                prop_assert_eq!(entries_of(&given), entries_of(&given_again));
             }
         }
     }
 }
 
-/// A change to an archive that knows what one is made of.
+/// A change of an archive's bytes.
 #[derive(Clone, Debug)]
 enum Change {
-    /// Another byte in a block, which still is a right header if it was one.
+    /// Another byte in a block; a valid header stays valid.
     Byte(prop::sample::Index, usize, u8),
-    /// A block again, somewhere.
+    /// Repeats a block elsewhere.
     Repeat(prop::sample::Index, prop::sample::Index),
-    /// A block less.
+    /// Removes a block.
     Remove(prop::sample::Index),
-    /// Two blocks in each other's place.
+    /// Swaps two blocks.
     Swap(prop::sample::Index, prop::sample::Index),
 }
 
@@ -428,7 +432,7 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// An entry of each kind that is taken, with names that are short, long, and extended.
+/// An entry of each supported kind, with short, long, and extended names.
 fn right_archive() -> Vec<u8> {
     archive(&[
         entry(EntryType::Directory, b"d", b"", b""),
@@ -476,10 +480,10 @@ fn is_right(header: &Header) -> bool {
     header.as_old().cksum == summed.as_old().cksum
 }
 
-/// What an archive says of each entry; not when a directory was changed, which unpacking does.
-fn told_by(archive: &[u8]) -> Vec<String> {
+/// A line for each entry; without the times of directories, which unpacking changes.
+fn entries_of(archive: &[u8]) -> Vec<String> {
     let mut archive = Archive::new(archive);
-    let tell = |entry: std::io::Result<Entry<'_, &[u8]>>| {
+    let line = |entry: std::io::Result<Entry<'_, &[u8]>>| {
         let entry = entry.expect("an entry");
         let header = entry.header();
         let (path, link) = (entry.path_bytes(), entry.link_name_bytes());
@@ -488,11 +492,11 @@ fn told_by(archive: &[u8]) -> Vec<String> {
         let time = (kind == EntryType::Regular).then(|| header.mtime().expect("a time"));
         format!("{path:?} {link:?} {kind:?} {mode:o} {} {time:?}", entry.size())
     };
-    archive.entries().expect("an archive").map(tell).collect()
+    archive.entries().expect("an archive").map(line).collect()
 }
 
 #[test]
-fn a_workspace_in_use_is_packed_whatever_becomes_of_its_files() {
+fn a_workspace_is_packed_while_its_files_change() {
     let (from, to) = (Place::new(), Place::new());
     fs::write(from.path("stays"), "here").expect("written");
     let changing = from.path("changing");
@@ -513,12 +517,12 @@ fn a_workspace_in_use_is_packed_whatever_becomes_of_its_files() {
         packed.expect("packed");
     });
 
-    // As if the first had been longer, and the second shorter, when they were opened.
+    // As if the first file shrank and the second one grew after they were opened.
     let mut archive = Vec::new();
     for (name, now, len) in [("shrunk", "abc", 600), ("grown", "abcdef", 2)] {
         fs::write(from.path(name), now).expect("written");
         let file = OwnedFd::from(fs::File::open(from.path(name)).expect("opened"));
-        let mut stat = rustix::fs::fstat(&file).expect("asked");
+        let mut stat = rustix::fs::fstat(&file).expect("its metadata");
         stat.st_size = len;
         content(&mut archive, name.as_bytes(), file, &stat).expect("written");
     }
@@ -530,7 +534,7 @@ fn a_workspace_in_use_is_packed_whatever_becomes_of_its_files() {
 }
 
 #[test]
-fn what_is_said_last_of_a_directory_counts_whatever_the_order() {
+fn the_last_mode_of_a_directory_wins_in_any_order() {
     let place = Place::new();
     let directory = |name: &str, mode: u32| {
         let mut header = Header::new_ustar();

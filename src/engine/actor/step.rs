@@ -1,0 +1,242 @@
+//! Puts an event through the lifecycle, and hands the commit in that it led to.
+
+use std::sync::Arc;
+
+use actix::prelude::*;
+use tracing::Span;
+
+use super::output::{StepOutput, answer, change, delivery_row, renamed, with_result};
+use super::span::span_of;
+use super::{ActorParts, IssueActor};
+use crate::engine::admission::QuotaReservation;
+use crate::engine::executor::slots::CallId;
+use crate::engine::fast_create::begin::begin;
+use crate::engine::fast_create::reply::FastCreate;
+use crate::engine::mailbox::{Answered, ReplySender, Unanswered};
+use crate::engine::registry::QUEUE_LEN_MAX;
+use crate::issue::event::EventMeta;
+use crate::issue::step::step;
+use crate::issue::{Commit, Denial, Issue, IssueEvent, ProviderCall, Reply, StepContext};
+use crate::sabotage::{Bug, on};
+use crate::store::{DeliveryRow, NewEffect, Write};
+use crate::types::{Alias, DeliveryId, Timestamp};
+
+/// What comes with an event.
+struct Incoming {
+    /// The names that it claims.
+    claims: Vec<Alias>,
+    /// The delivery that its commit records.
+    delivery: Option<DeliveryRow>,
+    /// The slot under the quotas that its sandbox got.
+    reservation: Option<QuotaReservation>,
+    /// Takes the answer.
+    reply: Option<ReplySender>,
+}
+
+impl IssueActor {
+    /// Puts an event through the lifecycle.
+    pub(super) fn event(
+        &mut self,
+        event: IssueEvent,
+        reply: Option<ReplySender>,
+        ctx: &mut Context<Self>,
+    ) {
+        let Some(issue) = &self.issue else {
+            return answer(reply, Err(Unanswered::Again));
+        };
+        let meta = event.meta();
+        let _within = span_of(self.home, &meta).entered();
+        let claims = meta.claims.to_vec();
+        if issue.merged_into.is_some() && meta.follows_names {
+            // The caller found this home before its names went to the other one. The answer leaves
+            // once that is durable, so that the next look finds the other one.
+            let empty = StepOutput::of_no_step(issue, reply);
+            let answered = Answered { moved: true, ..empty.answered };
+            self.push(StepOutput { durable_aliases: claims, answered, ..empty });
+            return;
+        }
+        // Answers and due times are few and must not be lost; callers can come again.
+        if self.outbox.len() >= QUEUE_LEN_MAX && reply.is_some() {
+            return answer(reply, Err(Unanswered::Overloaded));
+        }
+        let delivery = delivery_row(&meta, self.home);
+        if let Some(delivery) = &delivery
+            && let Some(output) = self.repeated(&delivery.id)
+        {
+            if on(Bug::DuplicateBySeen) {
+                return answer(reply, Ok(output.answered));
+            }
+            self.push(StepOutput { reply, ..output });
+            return;
+        }
+        let (denial, reservation) = self.admit(issue, &meta);
+        let context = StepContext {
+            now: self.parts.env.now(),
+            rules: &self.parts.env.rules,
+            fresh_id: self.parts.env.ids.sandbox_id(),
+            jitter_permille: self.parts.env.ids.jitter_permille(),
+            unix_ns: self.parts.env.ids.unix_ns(),
+            may_fast_create: self.identity_known && self.outbox.is_empty(),
+            denial,
+        };
+        let commit = step(issue, event, &context);
+        if let Some((from, to)) = renamed(issue, &commit.issue) {
+            self.parts.holds.follow_behind(from, to);
+        }
+        self.parts.admission.count(&commit.issue);
+        // Dropped if no sandbox came of the step: the slot is free again.
+        let reservation = reservation.filter(|_| commit.issue.state.phase().is_some());
+        self.take(commit, Incoming { claims, delivery, reservation, reply }, ctx);
+    }
+
+    /// Why no sandbox may be created or started for this issue now: a hold, a quota, or no capacity
+    /// at the provider. If nothing denies it, with the slot that the issue may have got for it.
+    fn admit(
+        &self,
+        issue: &Issue,
+        event: &EventMeta<'_>,
+    ) -> (Option<Denial>, Option<QuotaReservation>) {
+        match self.parts.admission.admit(issue, event) {
+            Ok(reservation) => (self.parts.capacity.denial(issue, event), reservation),
+            Err(denial) => (Some(denial), None),
+        }
+    }
+
+    /// Takes a commit: memory changes now, the store gets it now, everything else waits for it.
+    fn take(&mut self, mut commit: Commit, incoming: Incoming, ctx: &mut Context<Self>) {
+        let Incoming { claims, delivery, mut reservation, mut reply } = incoming;
+        reservation.iter_mut().for_each(QuotaReservation::handed_in);
+        let records_effects = !commit.effects.is_empty();
+        // A home that was never stored stays so when its orphans are cleaned up.
+        let is_stored = commit.issue.version > 0;
+        let stores_issue = commit.changed || delivery.is_some() || (records_effects && is_stored);
+        let stores = stores_issue || records_effects;
+        if stores_issue && !commit.changed {
+            // Also what changes nothing follows the state it was judged on: if a commit before it is
+            // refused, it is refused too, and judged again.
+            commit.issue.version += 1;
+        }
+        let delivery = delivery.map(|row| with_result(row, &commit.reply));
+        let sandbox = commit.issue.sandbox().map(Arc::new);
+        let change = commit.changed.then(|| change(&commit, sandbox.clone()));
+        let reply_of_step = std::mem::replace(&mut commit.reply, Reply::Nothing);
+        let answered = Answered { reply: reply_of_step, duplicate: false, moved: false, sandbox };
+        let mut call = commit.call.take();
+        let fast_call = if commit.is_fast_create && stores { call.take() } else { None };
+        let ends_fast_create =
+            self.fast_create.as_ref().is_some_and(|create| !create.is_asked(&commit.issue));
+        if let (Some(call), Reply::Ensured { .. }, None) =
+            (&fast_call, &answered.reply, &self.fast_create)
+        {
+            self.fast_create = Some(FastCreate::new(CallId::of(call)));
+        }
+        if on(Bug::ReplyBeforeCommit) {
+            answer(reply.take(), Ok(answered.clone()));
+        }
+        if let Some(call) = call.take_if(|_| on(Bug::CallBeforeCommit)) {
+            self.parts.executor.submit(self.home, call);
+        }
+        let names = if fast_call.is_some() { claims.clone() } else { Vec::new() };
+        let number = self.push(StepOutput {
+            number: 0,
+            durable: !stores,
+            delivery: delivery.as_ref().map(|row| row.id.clone()),
+            account: commit.issue.account.clone(),
+            durable_aliases: claims,
+            reply,
+            answered,
+            change,
+            call,
+            records_effects,
+            due: commit.issue.due_at(),
+            is_fast_create: fast_call.is_some(),
+            ends_fast_create,
+            reservation,
+            span: Span::current(),
+        });
+        self.issue = Some(commit.issue.clone());
+        if stores {
+            let due_at = self.parts.env.now();
+            let write = write(commit, delivery, stores_issue, due_at);
+            match fast_call {
+                None => self.hand_in(number, write, ctx),
+                Some(call) => self.fast_create(number, write, call, names, ctx),
+            }
+        }
+    }
+
+    fn hand_in(&self, number: u64, write: Write, ctx: &mut Context<Self>) {
+        let durable = self.parts.env.store.commit(write).into_actor(self);
+        ctx.spawn(durable.map(move |result, actor, ctx| actor.committed(number, result, ctx)));
+    }
+
+    /// Hands a create's record in, and asks the provider at the same time.
+    fn fast_create(
+        &self,
+        number: u64,
+        write: Write,
+        call: ProviderCall,
+        names: Vec<Alias>,
+        ctx: &mut Context<Self>,
+    ) {
+        let ActorParts { env, directory, executor, .. } = self.parts.as_ref();
+        let (end, too_slow) = begin(env, directory, executor, self.home, write, call, names);
+        ctx.spawn(too_slow.into_actor(self).map(move |too_slow, actor, _| {
+            // The sender is dropped if the record was in time.
+            if too_slow.is_ok() {
+                actor.record_too_slow(number);
+            }
+        }));
+        let durable = end.into_actor(self);
+        ctx.spawn(durable.map(move |result, actor, ctx| actor.committed(number, result, ctx)));
+    }
+
+    /// Answers that a create failed, though its record may become durable after all.
+    fn record_too_slow(&mut self, number: u64) {
+        let output = self.outbox.iter_mut().find(|output| output.number == number);
+        if let Some(output) = output.filter(|output| !output.durable) {
+            answer(output.reply.take(), Err(Unanswered::RecordTooSlow));
+        }
+    }
+
+    /// The answer to a delivery that this actor has had already: it leaves once the first one's
+    /// commit is durable.
+    fn repeated(&self, id: &DeliveryId) -> Option<StepOutput> {
+        let issue = self.issue.as_ref()?;
+        let waiting = self.outbox.iter().find(|output| output.delivery.as_ref() == Some(id));
+        let (reply, duplicate) = match waiting {
+            Some(output) => (output.answered.reply.clone(), false),
+            None => {
+                let (_, result) = self.recent.iter().find(|(recent, _)| recent == id)?;
+                (Reply::Delivered(result.clone()), true)
+            }
+        };
+        let empty = StepOutput::of_no_step(issue, None);
+        let answered = Answered { reply, duplicate, ..empty.answered };
+        Some(StepOutput { answered, ..empty })
+    }
+}
+
+/// What the store is given of a commit. Its effects are due at that time.
+fn write(
+    commit: Commit,
+    delivery: Option<DeliveryRow>,
+    stores_issue: bool,
+    due_at: Timestamp,
+) -> Write {
+    let Commit { issue, aliases, taken_over, names_go_to, ended, timeline, .. } = commit;
+    let Commit { instruction, effects, .. } = commit;
+    let home = issue.home;
+    let effects = effects.into_iter().map(|effect| NewEffect { home, effect, due_at });
+    Write {
+        issue: stores_issue.then_some(issue),
+        aliases,
+        taken_over,
+        names_go_to,
+        ended,
+        timeline,
+        delivery,
+        instruction,
+        effects: effects.collect(),
+    }
+}

@@ -1,0 +1,120 @@
+//! Stops or removes an orphan at its provider, when its home's call slot is free.
+//!
+//! Repeating it is harmless. The look comes first: if the sandbox has become its home's own by now,
+//! because a person adopted it, the orphan is none any more. The provider's call names the object's
+//! id and the sandbox that it must carry, so that it never hits another object, and says if the
+//! object is gone already.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::Executor;
+use super::calls::{Bounded, ProviderCalls, guarded_call};
+use crate::engine::effects::EffectEnd;
+use crate::issue::event::NotAsked;
+use crate::issue::{Cleanup, CleanupAction};
+use crate::sandbox::{ProviderError, Target, TargetCall};
+use crate::types::HomeId;
+
+/// How many orphans were cleaned up since the start, by result.
+#[derive(Default)]
+pub(super) struct Cleanups {
+    stopped: AtomicU64,
+    removed: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// How many orphans were cleaned up since the start, by result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CleanupCounts {
+    /// Stopped, until a person decides.
+    pub stopped: u64,
+    /// Removed, or gone already.
+    pub removed: u64,
+    /// Tries that failed.
+    pub failed: u64,
+}
+
+impl Executor {
+    /// How many orphans were cleaned up so far.
+    pub fn cleanup_counts(&self) -> CleanupCounts {
+        let Cleanups { stopped, removed, failed } = &self.cleanups;
+        CleanupCounts {
+            stopped: stopped.load(Ordering::Relaxed),
+            removed: removed.load(Ordering::Relaxed),
+            failed: failed.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Tries once to stop or remove an orphan of a home.
+    pub async fn clean_up(self: &Arc<Self>, home: HomeId, cleanup: &Cleanup) -> EffectEnd {
+        let Some(_slot) = self.lease(home) else { return EffectEnd::SlotTaken };
+        let stored = match self.calls.env.store.load(home).await {
+            Ok(stored) => stored,
+            Err(error) => return EffectEnd::Failed(error.to_string()),
+        };
+        let record = stored.as_ref().and_then(|issue| issue.state.record());
+        if record.is_some_and(|record| record.id == cleanup.expected) {
+            return EffectEnd::Obsolete("the object is the issue's sandbox now");
+        }
+        let end = self.calls.clean_up(cleanup).await;
+        let (counter, what) = match (&end, cleanup.action) {
+            (EffectEnd::Done, CleanupAction::Stop) => (&self.cleanups.stopped, "stopped"),
+            (EffectEnd::Done, CleanupAction::Remove) => (&self.cleanups.removed, "removed"),
+            (EffectEnd::Failed(_) | EffectEnd::Refused(_), _) => {
+                (&self.cleanups.failed, "not cleaned up")
+            }
+            (EffectEnd::Unreachable(..) | EffectEnd::SlotTaken | EffectEnd::Obsolete(_), _) => {
+                return end;
+            }
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        let (provider, object) = (&cleanup.provider, &cleanup.external_id);
+        tracing::warn!(home = home.0, %provider, %object, ?end, "an orphan was {what}");
+        end
+    }
+}
+
+impl ProviderCalls {
+    /// Calls the provider, within the time of such a step.
+    async fn clean_up(&self, cleanup: &Cleanup) -> EffectEnd {
+        let Cleanup { provider: name, external_id, expected, action } = cleanup;
+        let Some(bounded) = self.bounded(name) else {
+            return EffectEnd::Refused(format!("the configuration has no provider {name}"));
+        };
+        let Bounded { provider, breaker, others, .. } = bounded;
+        let may_ask = self.may_ask(name, bounded).await;
+        if let Err(NotAsked::Unreachable { message, next_try }) = may_ask {
+            return EffectEnd::Unreachable(message, self.env.now().after(next_try));
+        }
+        // Never closed.
+        let _turn = others.acquire().await;
+        let rules = match action {
+            CleanupAction::Stop => self.env.rules.stop,
+            CleanupAction::Remove => self.env.rules.delete,
+        };
+        let deadline = self.env.now().after(rules.timeout);
+        let target = Target { external_id: external_id.clone(), expected: expected.clone() };
+        let call = TargetCall { target, force: false, deadline };
+        let work = async {
+            match action {
+                CleanupAction::Stop => provider.stop(call).await.map(drop),
+                CleanupAction::Remove => provider.delete(call).await,
+            }
+        };
+        match guarded_call(&self.env, deadline, work).await {
+            // An object that is gone need not be stopped or removed.
+            Ok(()) | Err(ProviderError::Absent) => EffectEnd::Done,
+            Err(error @ (ProviderError::Present(_) | ProviderError::Refused(_))) => {
+                EffectEnd::Refused(error.to_string())
+            }
+            Err(error @ ProviderError::Unavailable { .. }) => {
+                breaker.suspect(&self.env, &self.identities, name, provider);
+                EffectEnd::Failed(error.to_string())
+            }
+            Err(error @ (ProviderError::Broken(_) | ProviderError::Exhausted { .. })) => {
+                EffectEnd::Failed(error.to_string())
+            }
+        }
+    }
+}

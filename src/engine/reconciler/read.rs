@@ -1,0 +1,187 @@
+//! Reads both sides of a sweep and compares them.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
+
+use super::compare::{Dated, Finding, OrphanKind, Ours, SweepTally, compare};
+use super::items::NotMade;
+use super::sides::{Home, Sides, SweepParts};
+use crate::sandbox::Lifecycle;
+use crate::store::Orphan;
+use crate::types::{ExternalId, HomeId, InstanceId, ProviderName, SandboxId, Timestamp};
+
+/// How many records are read at once.
+const PAGE_LEN: usize = 1_000;
+/// How many ids the store is asked about at once.
+const IDS_LEN: usize = 500;
+/// How long a provider's list may take.
+const LIST_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Reads both sides and compares them.
+pub(super) async fn look(parts: &SweepParts, name: &ProviderName) -> Result<Sides, NotMade> {
+    parts.identities.ask(name).await?;
+    let provider = parts.providers.get(name);
+    let provider = provider.ok_or_else(|| NotMade::Unreachable("it is not configured".into()))?;
+    let mut homes = records(parts, name).await?;
+    let records = homes.len();
+    // A call may have found out meanwhile that it has another identity.
+    parts.identities.confirm(name).await?;
+    let listed = list(parts, provider.as_ref()).await?;
+    let at = parts.env.now();
+    let ids: Vec<SandboxId> = listed.iter().map(|object| object.labels.sandbox.clone()).collect();
+    let objects = listed.len();
+    for object in listed {
+        let home = object.labels.home;
+        if let Some(there) = homes.get_mut(&home) {
+            there.objects.push(object);
+        } else {
+            let known = read(parts, home).await?.unwrap_or_else(|| Dated::unknown(&object.labels));
+            homes.insert(home, Home { known, objects: vec![object], findings: Vec::new() });
+        }
+    }
+    reserve(parts, &homes).await;
+    let mut deleted = HashSet::new();
+    for ids in ids.chunks(IDS_LEN) {
+        deleted.extend(parts.env.store.deleted(ids).await.map_err(unread)?);
+    }
+    let is_deleted = |id: &SandboxId| deleted.contains(id);
+    for (home, there) in &mut homes {
+        // Not resumed yet after the start: it looks at its objects by itself.
+        if !parts.restarting.contains(home) {
+            there.findings = compare(name, &there.known, &there.objects, is_deleted);
+        }
+    }
+    let first_seen = orphans(parts, name, &homes, at).await?;
+    let mut sides = Sides {
+        tally: SweepTally { records, objects, ..SweepTally::default() },
+        homes,
+        deleted,
+        first_seen,
+        at,
+        again_at: None,
+    };
+    sides.count();
+    if sides.tally.lost > 0 {
+        // What answered the list may not be what said who it is.
+        parts.identities.ask(name).await?;
+    }
+    Ok(sides)
+}
+
+/// The homes with a live sandbox of this provider, page by page.
+async fn records(
+    parts: &SweepParts,
+    name: &ProviderName,
+) -> Result<BTreeMap<HomeId, Home>, NotMade> {
+    let mut homes = BTreeMap::new();
+    let mut after = None;
+    loop {
+        let page = parts.env.store.live(after, PAGE_LEN).await.map_err(unread)?;
+        let Some(last) = page.last() else { return Ok(homes) };
+        after = Some(last.home);
+        let known = page.iter().map(Dated::of).filter(|known| known.at(name).is_some());
+        homes.extend(
+            known.map(|known| {
+                (known.home, Home { known, objects: Vec::new(), findings: Vec::new() })
+            }),
+        );
+        tokio::task::yield_now().await;
+    }
+}
+
+/// The provider's objects of this installation.
+async fn list(parts: &SweepParts, provider: &dyn Lifecycle) -> Result<Vec<Ours>, NotMade> {
+    let instance: InstanceId = parts.env.store.instance();
+    let late = parts.env.clock.sleep_until(parts.env.now().after(LIST_TIME_MAX));
+    let listed = tokio::select! {
+        biased;
+        listed = provider.list(instance.clone()) => listed,
+        () = late => return Err(NotMade::Unreachable("its list did not arrive in time".into())),
+    };
+    let listed = listed.map_err(|error| NotMade::Unreachable(error.to_string()))?;
+    Ok(listed.into_iter().filter_map(|object| Ours::of(object, &instance)).collect())
+}
+
+/// A home as the store has it now.
+pub(super) async fn read(parts: &SweepParts, home: HomeId) -> Result<Option<Dated>, NotMade> {
+    let stored = parts.env.store.load(home).await.map_err(unread)?;
+    Ok(stored.as_ref().map(Dated::of))
+}
+
+/// Homes whose number this store has not given (it may be a restored backup) are never given to
+/// another issue.
+async fn reserve(parts: &SweepParts, homes: &BTreeMap<HomeId, Home>) {
+    // A stored home that an object names has had a generation.
+    let unknown = homes.values().filter(|home| home.known.generation.0 == 0);
+    let Some(highest) = unknown.map(|home| home.known.home).max() else { return };
+    if let Err(error) = parts.env.store.reserve_homes(highest).await {
+        // An object may carry any number, also one that no home can have.
+        tracing::warn!(home = highest.0, %error, "failed to reserve the home number on an object's labels");
+    }
+}
+
+/// Keeps which objects are without a record, and since when, also across restarts.
+async fn orphans(
+    parts: &SweepParts,
+    name: &ProviderName,
+    homes: &BTreeMap<HomeId, Home>,
+    at: Timestamp,
+) -> Result<HashMap<ExternalId, Timestamp>, NotMade> {
+    let stored = parts.env.store.orphans().await.map_err(unread)?;
+    let mut first_seen: HashMap<ExternalId, Timestamp> = (stored.into_iter())
+        .filter(|orphan| orphan.provider == *name)
+        .map(|orphan| (orphan.external_id, orphan.first_seen_at))
+        .collect();
+    let mut new = Vec::new();
+    let mut still = HashSet::new();
+    for finding in homes.values().flat_map(|home| &home.findings) {
+        let Finding::Orphan(object, kind) = finding else { continue };
+        if *kind == OrphanKind::Deleted {
+            continue;
+        }
+        still.insert(object.external_id.clone());
+        if !first_seen.contains_key(&object.external_id) {
+            first_seen.insert(object.external_id.clone(), at);
+            new.push(orphan(name, object, at));
+        }
+    }
+    // A home whose call is under way says nothing about its objects now.
+    for home in homes.values().filter(|home| home.findings.is_empty()) {
+        let recorded = home.known.at(name).and_then(|recorded| recorded.external_id.as_ref());
+        let others = home.objects.iter().map(|object| &object.external_id);
+        still.extend(others.filter(|id| Some(*id) != recorded).cloned());
+    }
+    let mut over: Vec<_> = first_seen
+        .keys()
+        .filter(|id| !still.contains(*id))
+        .map(|id| (name.clone(), id.clone()))
+        .collect();
+    over.sort();
+    if !new.is_empty() {
+        parts.env.store.put_orphans(new).await.map_err(unread)?;
+    }
+    if !over.is_empty() {
+        parts.env.store.remove_orphans(&over).await.map_err(unread)?;
+    }
+    Ok(first_seen)
+}
+
+fn orphan(name: &ProviderName, object: &Ours, at: Timestamp) -> Orphan {
+    let Ours { external_id, name: object_name, labels, .. } = object.clone();
+    Orphan {
+        provider: name.clone(),
+        external_id,
+        object_name,
+        sandbox: labels.sandbox,
+        home: labels.home,
+        issue: labels.issue,
+        generation: labels.generation,
+        mode: labels.mode,
+        first_seen_at: at,
+    }
+}
+
+fn unread(error: impl std::fmt::Display) -> NotMade {
+    tracing::error!(%error, "failed to use the store in a sweep");
+    NotMade::Unreachable("the server's own store failed during the sweep; see the log".into())
+}

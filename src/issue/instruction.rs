@@ -1,0 +1,77 @@
+//! What a person asked for in words: the text that a trigger brings for the agent.
+
+use crate::types::Timestamp;
+
+/// Longest text that is kept, in bytes, the marker included. GitHub's own limit is 65,536
+/// characters, which are at most twice as many bytes in nearly every language.
+pub const TEXT_BYTES_MAX: usize = 128 * 1024;
+
+/// What stands at the end of a text that was longer than [`TEXT_BYTES_MAX`].
+pub const TRUNCATED: &str = "\n\n[truncated by issuebox: the text was longer than 128 KiB]";
+
+/// The words of one trigger, and who wrote them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instruction {
+    /// Where the text was written.
+    pub source: InstructionSource,
+    /// Who wrote the text; `None` when GitHub names no author.
+    pub author: Option<GithubUser>,
+    /// Who caused the trigger, such as the person who put the label on.
+    pub sender: Option<GithubUser>,
+    /// When the comment or issue was last updated: how new the text is.
+    pub as_of: Timestamp,
+    /// The issue's title; `None` for a comment.
+    pub title: Option<String>,
+    /// The text: an issue's body, or what follows the command in a comment. At most
+    /// [`TEXT_BYTES_MAX`] bytes, ends with [`TRUNCATED`] when it was cut.
+    pub text: String,
+}
+
+/// Where the text of an [`Instruction`] was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InstructionSource {
+    /// In the issue itself.
+    Issue,
+    /// In the comment with this id.
+    Comment(u64),
+}
+
+/// An account of GitHub, as a payload names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GithubUser {
+    /// Its numeric id, which never changes.
+    pub id: u64,
+    /// Its name when the payload was sent.
+    pub login: String,
+}
+
+/// Bounds a text to [`TEXT_BYTES_MAX`] bytes: a longer one is cut between two characters and ends
+/// with [`TRUNCATED`].
+pub fn bounded(text: &str) -> String {
+    if text.len() <= TEXT_BYTES_MAX {
+        return text.to_owned();
+    }
+    let end = text.floor_char_boundary(TEXT_BYTES_MAX - TRUNCATED.len());
+    format!("{}{TRUNCATED}", &text[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_cut_between_characters_and_says_so() {
+        assert_eq!(bounded(""), "");
+        for text in ["a".repeat(TEXT_BYTES_MAX), "ä".repeat(TEXT_BYTES_MAX / 2)] {
+            assert_eq!(bounded(&text), text, "it just fits");
+        }
+        for (first, character) in [("", "a"), ("", "ä"), ("x", "ä"), ("", "\u{1F600}")] {
+            let text = format!("{first}{}", character.repeat(TEXT_BYTES_MAX));
+            let cut = bounded(&text);
+            let kept = cut.strip_suffix(TRUNCATED).expect("it ends with the marker");
+            assert!(text.starts_with(kept), "the beginning is kept");
+            let len = cut.len();
+            assert!((TEXT_BYTES_MAX - 3..=TEXT_BYTES_MAX).contains(&len), "{character}: {len}");
+        }
+    }
+}

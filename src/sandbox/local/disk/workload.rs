@@ -1,0 +1,49 @@
+//! The part of a workload that an object's record keeps. It has the names of secrets, never a value.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::types::{SecretName, Workload};
+
+/// A workload that is not empty. The command is not kept: the server starts it.
+#[derive(Serialize, Deserialize)]
+pub(super) struct WorkloadRow {
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    env: BTreeMap<String, String>,
+    /// The name of the secret, by variable.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    secrets: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    working_dir: Option<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    options: BTreeMap<String, String>,
+}
+
+impl WorkloadRow {
+    /// The row for this workload; `None` if it is empty.
+    pub(super) fn of(workload: &Workload) -> Option<Self> {
+        let Workload { env, secrets, working_dir, options, .. } = workload;
+        let secret = |(name, secret): (&String, &SecretName)| (name.clone(), secret.to_string());
+        let is_empty =
+            env.is_empty() && secrets.is_empty() && working_dir.is_none() && options.is_empty();
+        (!is_empty).then(|| Self {
+            env: env.clone(),
+            secrets: secrets.iter().map(secret).collect(),
+            working_dir: working_dir.clone(),
+            options: options.clone(),
+        })
+    }
+
+    /// The workload of this row.
+    pub(super) fn into_workload(self) -> Workload {
+        let secret = |(name, secret): (String, String)| (name, SecretName::trusted(secret));
+        Workload {
+            env: self.env,
+            secrets: self.secrets.into_iter().map(secret).collect(),
+            working_dir: self.working_dir,
+            options: self.options,
+            ..Workload::default()
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! What a person asked for in words, as the body of its row. As in `parts`, the names are what is
+//! stored.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+use super::BadRow;
+use crate::issue::Instruction;
+use crate::issue::instruction::{GithubUser, InstructionSource};
+use crate::types::Timestamp;
+
+#[derive(Serialize, Deserialize)]
+struct InstructionPart<'a> {
+    /// Missing when the text is the issue's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    comment: Option<u64>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    author: Option<UserPart<'a>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    sender: Option<UserPart<'a>>,
+    as_of: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    text: Cow<'a, str>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct UserPart<'a> {
+    id: u64,
+    #[serde(borrow)]
+    login: Cow<'a, str>,
+}
+
+impl<'a> From<&'a GithubUser> for UserPart<'a> {
+    fn from(user: &'a GithubUser) -> Self {
+        Self { id: user.id, login: Cow::Borrowed(&user.login) }
+    }
+}
+
+impl From<UserPart<'_>> for GithubUser {
+    fn from(part: UserPart<'_>) -> Self {
+        Self { id: part.id, login: part.login.into_owned() }
+    }
+}
+
+/// The body of the row of `instruction` that keeps this.
+///
+/// # Errors
+/// As for [`IssueRow::encode`](super::IssueRow::encode).
+pub(in crate::store) fn instruction_body(instruction: &Instruction) -> Result<String, BadRow> {
+    let Instruction { source, author, sender, as_of, title, text } = instruction;
+    Ok(serde_json::to_string(&InstructionPart {
+        comment: match source {
+            InstructionSource::Issue => None,
+            InstructionSource::Comment(id) => Some(*id),
+        },
+        author: author.as_ref().map(Into::into),
+        sender: sender.as_ref().map(Into::into),
+        as_of: as_of.unix_ms(),
+        title: title.as_deref().map(Cow::Borrowed),
+        text: Cow::Borrowed(text),
+    })?)
+}
+
+/// Reads the instruction back.
+///
+/// # Errors
+/// [`BadRow::Body`] when it is not such a body.
+pub(in crate::store) fn instruction(body: &str) -> Result<Instruction, BadRow> {
+    let InstructionPart { comment, author, sender, as_of, title, text } =
+        serde_json::from_str(body)?;
+    Ok(Instruction {
+        source: comment.map_or(InstructionSource::Issue, InstructionSource::Comment),
+        author: author.map(Into::into),
+        sender: sender.map(Into::into),
+        as_of: Timestamp::from_unix_ms(as_of),
+        title: title.map(Cow::into_owned),
+        text: text.into_owned(),
+    })
+}

@@ -1,0 +1,70 @@
+//! What people asked for in words, as rows.
+//!
+//! A row stays until its issue is deleted on GitHub. It moves to the other home when two homes turn
+//! out to be one issue.
+
+use rusqlite::{Connection, params};
+
+use super::apply::{GuidKey, execute, failed};
+use super::read::{all, bound};
+use crate::issue::Instruction;
+use crate::store::{CommitError, InstructionRow, StoreError, rows};
+use crate::types::{DeliveryId, HomeId};
+
+pub(super) fn insert(
+    conn: &Connection,
+    home: HomeId,
+    delivery: &DeliveryId,
+    instruction: &Instruction,
+) -> Result<(), CommitError> {
+    execute(
+        conn,
+        "INSERT INTO instruction (home, number, guid, body)
+         SELECT ?1, coalesce(max(number), 0) + 1, ?2, ?3 FROM instruction WHERE home = ?1",
+        params![
+            home.0,
+            GuidKey::of(delivery),
+            rows::instruction_body(instruction).map_err(failed)?
+        ],
+    )
+    .map(|_inserted| ())
+}
+
+/// Gives every instruction of a home to another.
+pub(super) fn hand_over(conn: &Connection, from: HomeId, to: HomeId) -> Result<(), CommitError> {
+    let moved = execute(
+        conn,
+        "INSERT INTO instruction (home, number, guid, body)
+         SELECT ?2, number + (SELECT coalesce(max(number), 0) FROM instruction WHERE home = ?2),
+                guid, body
+         FROM instruction WHERE home = ?1",
+        params![from.0, to.0],
+    )?;
+    if moved > 0 { remove(conn, from) } else { Ok(()) }
+}
+
+/// Removes every instruction of a home.
+pub(super) fn remove(conn: &Connection, home: HomeId) -> Result<(), CommitError> {
+    execute(conn, "DELETE FROM instruction WHERE home = ?1", [home.0]).map(|_removed| ())
+}
+
+pub(super) fn list(
+    conn: &Connection,
+    home: HomeId,
+    after: i64,
+    limit: usize,
+) -> Result<Vec<InstructionRow>, StoreError> {
+    all(
+        conn,
+        "SELECT number, guid, body FROM instruction WHERE home = ?1 AND number > ?2
+         ORDER BY number LIMIT ?3",
+        params![home.0, after, bound(limit)],
+        |row| {
+            Ok(InstructionRow {
+                number: row.get(0)?,
+                delivery: GuidKey::read(row, 1)?,
+                instruction: rows::instruction(row.get_ref(2)?.as_str()?)?,
+            })
+        },
+    )
+}

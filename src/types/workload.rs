@@ -1,0 +1,118 @@
+//! What a sandbox is made from and what runs in it, as its template says.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::SecretName;
+
+/// What a sandbox is made from and what runs in it. The default leaves everything to the provider.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Workload {
+    /// The file system it begins with; `None` for the provider's own.
+    pub source: Option<WorkloadSource>,
+    /// Environment variables with plain values.
+    pub env: BTreeMap<String, String>,
+    /// Environment variables whose values are secrets. Only the names of the secrets are stored.
+    pub secrets: BTreeMap<String, SecretName>,
+    /// The user that commands run as; `None` for the provider's own.
+    pub user: Option<String>,
+    /// The default working directory; `None` for the workspace. A relative one is below it.
+    pub working_dir: Option<String>,
+    /// A program and its arguments, started whenever the sandbox comes up. Empty for none.
+    pub command: Vec<String>,
+    /// Directories of the host that it sees.
+    pub mounts: Vec<Mount>,
+    /// What only its provider understands: keys of `[templates.X.PROVIDER]`, as text.
+    pub options: BTreeMap<String, String>,
+}
+
+/// The file system that a sandbox begins with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WorkloadSource {
+    /// A container image.
+    Image(String),
+    /// The stored state of another sandbox.
+    Snapshot(String),
+}
+
+/// A directory of the host that a sandbox sees.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// The absolute path on the host.
+    pub source: String,
+    /// The absolute path in the sandbox.
+    pub target: String,
+    /// Whether the sandbox cannot write to it.
+    pub is_read_only: bool,
+}
+
+impl Mount {
+    /// Reads `/host/path:/sandbox/path` or `/host/path:/sandbox/path:ro`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (paths, is_read_only) = match text.strip_suffix(":ro") {
+            Some(paths) => (paths, true),
+            None => (text, false),
+        };
+        let (source, target) = paths.split_once(':')?;
+        let is_plain = |path: &str| {
+            path.starts_with('/')
+                && !path.contains([':', '\0'])
+                && !path.split('/').any(|part| part == "..")
+        };
+        (is_plain(source) && is_plain(target)).then(|| Self {
+            source: source.to_owned(),
+            target: target.to_owned(),
+            is_read_only,
+        })
+    }
+}
+
+impl fmt::Display for Mount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.source, self.target)?;
+        if self.is_read_only { f.write_str(":ro") } else { Ok(()) }
+    }
+}
+
+/// The keys of a template that only some providers can carry out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkloadKey {
+    /// `image`
+    Image,
+    /// `snapshot`
+    Snapshot,
+    /// `user`
+    User,
+    /// `mounts`
+    Mounts,
+}
+
+impl WorkloadKey {
+    /// Every one.
+    pub const ALL: [Self; 4] = [Self::Image, Self::Snapshot, Self::User, Self::Mounts];
+
+    /// The key in the configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Image => "image",
+            Self::Snapshot => "snapshot",
+            Self::User => "user",
+            Self::Mounts => "mounts",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_is_two_absolute_paths() {
+        for good in ["/srv/cache:/cache", "/srv/a b:/cache:ro"] {
+            assert_eq!(Mount::parse(good).map(|mount| mount.to_string()).as_deref(), Some(good));
+        }
+        for bad in ["", "/a", "a:/b", "/a:b", "/a:/b:rw", "/a/../b:/c", "/a:/b:/c"] {
+            assert_eq!(Mount::parse(bad), None, "{bad}");
+        }
+    }
+}
