@@ -372,7 +372,7 @@ fn rules(provider: &ProviderName) -> Rules {
             network: Network::None,
             ports: vec![3000, 3001],
             on_limit: OnLimit::Kill,
-            workload: issuebox::types::Workload::default(),
+            workload: issuebox::types::Workload::default().into(),
         },
         providers: HashMap::from([(provider.clone(), provider_rules)]),
     }
