@@ -71,7 +71,7 @@ pub use process::{
     Offset, OutputStream, Overflow, ProcessEvent, ProcessExit, ProcessId, ProcessOutput,
     ProcessSpec, Signal, StdinMode,
 };
-pub use processes::{ENDED_KEPT, OUTPUT_KEPT_MAX, Processes, STDIN_CHUNK_MAX};
+pub use processes::{ENDED_KEPT, OUTPUT_KEPT_MAX, Processes, REREAD_LEN, STDIN_CHUNK_MAX};
 pub use terminal::{
     Terminal, TerminalControl, TerminalEvent, TerminalRequest, TerminalSignal, TerminalSize,
 };

@@ -15,8 +15,10 @@ use crate::clock::{Clock, IdSource};
 use crate::config::{Config, ConfigError, Loaded, Overrides, ProviderSchema};
 use crate::sandbox::local::LocalKind;
 use crate::sandbox::simulated::SimulatedKind;
-use crate::sandbox::{OpenContext, OpenedProvider, Provider, ProviderKind, ReloadSettings};
-use crate::types::{Check, NamedSecrets, ProviderName, TemplateName};
+use crate::sandbox::{
+    Capability, Descriptor, OpenContext, OpenedProvider, Provider, ProviderKind, ReloadSettings,
+};
+use crate::types::{Check, NamedSecrets, ProviderName, Template, TemplateName};
 
 /// All kinds of providers. A template without `provider` uses the first; `issuebox demo` tries them
 /// in this order.
@@ -73,11 +75,33 @@ pub(super) fn open(
         // Its error says what to do; a source of its own is added by the caller's `{:#}`.
         let opened = kind.open(&context).map_err(anyhow::Error::from_boxed)?;
         if let Some(OpenedProvider { provider, reload }) = opened {
+            for template in &context.templates {
+                check_declared(template, &provider.descriptor)?;
+            }
             providers.insert(name.clone(), provider);
             reloads.extend(reload.map(|reload| (name, reload)));
         }
     }
     Ok((providers, reloads))
+}
+
+/// Refuses a template that wants what its provider does not declare.
+fn check_declared(template: &Template, declared: &Descriptor) -> anyhow::Result<()> {
+    let Template { name, provider, network, ports, .. } = template;
+    let kind = network.kind();
+    let offered: Vec<_> =
+        declared.networks.iter().map(|kind| format!("{:?}", kind.as_str())).collect();
+    anyhow::ensure!(
+        declared.networks.contains(&kind),
+        "cannot use templates.{name}.network = {:?}: the provider {provider} offers {}; use one of these",
+        kind.as_str(),
+        offered.join(", "),
+    );
+    anyhow::ensure!(
+        ports.is_empty() || declared.offers(Capability::Ports),
+        "cannot use templates.{name}.ports: the provider {provider} does not offer ports; leave them out",
+    );
+    Ok(())
 }
 
 /// One check for each provider that a template names.
@@ -99,4 +123,45 @@ fn settings_of<'a>(
         .providers
         .get(name)
         .with_context(|| format!("the configuration was read without the provider {name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{Mode, Network, NetworkKind, OnLimit, Resources, Workload};
+
+    #[test]
+    fn a_template_that_wants_what_its_provider_does_not_declare_is_refused() {
+        let plain = Descriptor::plain();
+        let whole = Descriptor {
+            networks: NetworkKind::ALL.to_vec(),
+            capabilities: Capability::ALL.into(),
+            ..Descriptor::plain()
+        };
+        let usual = Template {
+            name: TemplateName::trusted("default"),
+            provider: ProviderName::trusted("local"),
+            mode: Mode::Strong,
+            resources: Resources { cpu: 1.0, memory_mb: 1, processes: 1, disk_mb: 1 },
+            network: Network::None,
+            ports: Vec::new(),
+            on_limit: OnLimit::Kill,
+            workload: Workload::default(),
+        };
+        let online = Template { network: Network::Host, ..usual.clone() };
+        let listening = Template { ports: vec![3000], ..usual.clone() };
+        let why = |template| check_declared(template, &plain).map_err(|error| error.to_string());
+        assert_eq!(why(&usual), Ok(()));
+        insta::assert_snapshot!(
+            why(&online).expect_err("refused"),
+            @r#"cannot use templates.default.network = "host": the provider local offers "none"; use one of these"#
+        );
+        insta::assert_snapshot!(
+            why(&listening).expect_err("refused"),
+            @"cannot use templates.default.ports: the provider local does not offer ports; leave them out"
+        );
+        for template in [&usual, &online, &listening] {
+            assert!(check_declared(template, &whole).is_ok());
+        }
+    }
 }

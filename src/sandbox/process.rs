@@ -72,8 +72,9 @@ pub enum Overflow {
     /// The oldest bytes are dropped; the process never waits. A reader that comes too late for them
     /// receives a [`ProcessEvent::Gap`].
     DropOldest,
-    /// The oldest bytes are dropped once at least one reader has been given them; until then the
-    /// process waits. The quickest reader loses nothing; slower ones may receive a gap.
+    /// The process waits while `keep` bytes have been given to no reader. A byte is dropped only
+    /// after some reader was given it and [`REREAD_LEN`](super::REREAD_LEN) bytes after it. So the
+    /// quickest reader loses nothing, also when it connects again; slower ones may receive a gap.
     Wait,
 }
 

@@ -12,6 +12,11 @@ use super::{
 /// asks for unless a caller says less: 16 MiB.
 pub const OUTPUT_KEPT_MAX: u64 = 16 << 20;
 
+/// How many bytes of output that a reader was given already are kept at least, whatever is written
+/// after them. A provider never reads more than this ahead of a reader, so a reader that connects again
+/// finds what was on its way to it.
+pub const REREAD_LEN: u64 = 256 * 1024;
+
 /// The most bytes of one [`Processes::write_stdin`].
 pub const STDIN_CHUNK_MAX: usize = 64 * 1024;
 

@@ -77,7 +77,7 @@ fn cat() -> ProcessSpec {
         env: Vec::new(),
         stdin: StdinMode::Open,
         timeout: None,
-        keep: 1024,
+        keep: 1 << 20,
         overflow: Overflow::Wait,
     }
 }

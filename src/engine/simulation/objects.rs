@@ -207,12 +207,17 @@ impl WorldState {
         match fate {
             CallFate::Refused => Some(Err(ProviderError::Refused("not with us".into()))),
             CallFate::Broken => Some(Err(ProviderError::Broken("something snapped".into()))),
-            CallFate::Busy => Some(Err(ProviderError::Unavailable {
-                message: "too many requests".into(),
-                retry_after: Some(Duration::from_millis(
-                    self.chance.between(100, ms(RETRY_AFTER_MAX)),
-                )),
-            })),
+            CallFate::Busy => {
+                let ms = self.chance.between(100, ms(RETRY_AFTER_MAX));
+                let retry_after = Some(Duration::from_millis(ms));
+                // Without another draw: each seed keeps its history.
+                Some(Err(if ms % 2 == 0 {
+                    ProviderError::Exhausted { what: "too many objects".into(), retry_after }
+                } else {
+                    let message = "too many requests".into();
+                    ProviderError::Unavailable { message, retry_after }
+                }))
+            }
             CallFate::Forgotten => Some(Ok(Reply::Objects(Vec::new()))),
             CallFate::Answered | CallFate::Lost | CallFate::Unreached | CallFate::Panics => None,
         }

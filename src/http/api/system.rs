@@ -54,6 +54,9 @@ pub struct ProviderBody {
     /// How it prevents two objects with one name.
     #[schema(value_type = UniquenessWord)]
     pub uniqueness: &'static str,
+    /// What it can do beside what every provider can: `terminal`, `ports`, `tunnels`, `archives`,
+    /// `detached_processes`, `snapshots`.
+    pub capabilities: Vec<&'static str>,
     /// How sandboxes are isolated from the host.
     pub isolation: IsolationBody,
     /// Its capacity for sandboxes.
@@ -199,6 +202,7 @@ fn provider_body(
         trouble,
         breaker: breaker.into(),
         uniqueness: provider.descriptor.uniqueness.as_str(),
+        capabilities: provider.descriptor.capabilities.iter().map(|one| one.as_str()).collect(),
         capacity: provider.lifecycle.capacity().into(),
         isolation: IsolationBody {
             kind: provider.descriptor.isolation.kind,

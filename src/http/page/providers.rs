@@ -1,5 +1,6 @@
 //! Providers: the health, breaker, identity and isolation of each.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use actix_web::{HttpResponse, get, web};
@@ -7,7 +8,7 @@ use maud::{Markup, html};
 
 use crate::engine::{BreakerState, BreakerView, ProviderSweeps};
 use crate::http::Shared;
-use crate::sandbox::{Capacity, Descriptor, Enforcement, Health, Uniqueness};
+use crate::sandbox::{Capability, Capacity, Descriptor, Enforcement, Health, Uniqueness};
 use crate::types::{ProviderName, Template, Timestamp};
 
 use super::error::PageError;
@@ -89,8 +90,14 @@ fn network<'a>(descriptor: &Descriptor, templates: impl Iterator<Item = &'a Temp
 fn card(view: &ProviderView, now: Timestamp) -> Markup {
     let ProviderView { name, health, breaker, capacity, sweeps, live, templates, network, .. } =
         view;
-    let Descriptor { uniqueness, late_effect_window, dies_with_server, isolation, .. } =
-        &*view.descriptor;
+    let Descriptor {
+        uniqueness,
+        late_effect_window,
+        dies_with_server,
+        isolation,
+        capabilities,
+        ..
+    } = &*view.descriptor;
     let trouble = breaker.trouble(name, now).or_else(|| health.trouble.clone());
     html! {
         article .card .facts data-key={ "provider-" (shown(name.as_str())) } {
@@ -114,6 +121,7 @@ fn card(view: &ProviderView, now: Timestamp) -> Markup {
                         (disk.free >> 20) " MB free; no sandbox is created or started below " (disk.kept_free >> 20)
                     }))
                 }
+                (fact("Offers", html! { (capability_words(capabilities)) }))
                 (fact("Templates", html! {
                     @if templates.is_empty() { span .soft { "none" } }
                     @else { (shown(&templates.join(", "))) }
@@ -136,6 +144,12 @@ fn card(view: &ProviderView, now: Timestamp) -> Markup {
             }
         }
     }
+}
+
+/// What a provider declares beside commands and files, for people.
+fn capability_words(capabilities: &BTreeSet<Capability>) -> String {
+    let all: Vec<String> = capabilities.iter().map(ToString::to_string).collect();
+    if all.is_empty() { "commands and files".to_owned() } else { all.join(", ") }
 }
 
 /// How a limit holds, for people.

@@ -331,12 +331,22 @@ struct FoundFile {
     #[serde(default)]
     labels: BTreeMap<String, String>,
     state: String,
+    /// Why an object in the state `error` cannot run.
+    #[serde(default)]
+    message: String,
 }
 
 fn parse(id: &ExternalId, bytes: &[u8]) -> Result<Object, String> {
     let file: FoundFile = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     let state = ObjectState::parse(&file.state)
         .ok_or_else(|| format!("{:?} is no state of an object", file.state))?;
+    let state = match state {
+        ObjectState::Error { .. } => ObjectState::Error { message: file.message },
+        ObjectState::Partial
+        | ObjectState::Running
+        | ObjectState::Stopped
+        | ObjectState::Destroying => state,
+    };
     Ok(Object {
         external_id: id.clone(),
         name: ObjectName::trusted(file.name),

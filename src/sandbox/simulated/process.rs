@@ -17,8 +17,8 @@ use super::output::OutputLog;
 use super::program::Program;
 use crate::clock::Clock;
 use crate::sandbox::{
-    Offset, OutputStream, Overflow, ProcessEvent, ProcessExit, ProcessSpec, Signal, StdinMode,
-    WorkError,
+    Offset, OutputStream, Overflow, ProcessEvent, ProcessExit, ProcessSpec, REREAD_LEN, Signal,
+    StdinMode, WorkError,
 };
 use crate::types::Timestamp;
 
@@ -349,8 +349,11 @@ impl ProcessState {
 
     fn write(&mut self, stream: OutputStream, bytes: &[u8]) -> io::Result<()> {
         self.log.append(stream, bytes)?;
-        let until = if self.saved.waits_for_readers { self.given } else { u64::MAX };
-        self.log.drop_oldest(until)
+        let is_free = match self.saved.waits_for_readers {
+            true => self.given.saturating_sub(REREAD_LEN),
+            false => u64::MAX,
+        };
+        self.log.drop_oldest(is_free)
     }
 }
 
