@@ -6,13 +6,13 @@
 
 mod capacity;
 mod limited;
+mod numbers;
 mod probe;
 mod recovery;
 mod starting;
 mod warm;
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::future::Future;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,7 +32,7 @@ use super::disk::{Disk, Lock, Naming, Stored, StoredIn};
 use super::frame::Reach;
 use super::host_disk::HostDisk;
 use super::limit_events;
-use super::link::{Link, broken};
+use super::link::Link;
 use super::spawner::Spawner;
 use super::{LocalConfig, LocalOptions, OpenError, files};
 use crate::clock::{Clock, IdSource};
@@ -250,13 +250,6 @@ impl Objects {
             // The removal goes on; or its thread has ended, and the next delete starts it again.
             Ok(Err(_)) | Err(_) => Ok(()),
         }
-    }
-
-    /// A number that no process has had, and the file for its output.
-    pub async fn new_process(&self) -> Result<(u64, File), WorkError> {
-        let number = self.ids.unix_ns().unsigned_abs();
-        let file = self.blocking(move |disk| disk.unnamed_file(&format!("output-{number}"))).await;
-        Ok((number, file.map_err(broken)?))
     }
 
     /// Keeps a warm sandbox of this make.
