@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 
-use super::providers::Providers;
+use super::providers::ProviderMap;
 use crate::engine::{Change, Engine, Publisher, SandboxRef};
 use crate::logs::Logs;
 use crate::sandbox::{ExecRequest, Execution};
@@ -55,7 +55,7 @@ pub(super) struct EntryParts {
     /// Finds the sandbox.
     pub engine: Engine,
     /// Run the commands.
-    pub providers: Arc<Providers>,
+    pub providers: Arc<ProviderMap>,
     /// Keep the output.
     pub logs: Logs,
 }
@@ -89,7 +89,7 @@ async fn run_one(entry: Entry, parts: EntryParts) {
             command: command.clone(),
             cwd: None,
             env: Vec::new(),
-            stdin: Bytes::new(),
+            stdin: Bytes::new().into(),
             timeout: None,
         };
         let provider = providers.get(&work.sandbox.provider).ok_or("its provider is not open")?;

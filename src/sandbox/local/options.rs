@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::config::Section;
+use crate::config::ProviderSection;
 
 /// `[templates.X.local]`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
