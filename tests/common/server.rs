@@ -235,7 +235,10 @@ pub fn opening(request: reqwest::RequestBuilder) -> reqwest::RequestBuilder {
         .header("upgrade", "websocket")
         .header("sec-websocket-version", "13")
         .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==")
-        .header("sec-websocket-protocol", "other, issuebox.terminal.v1, issuebox.tunnel.v1")
+        .header(
+            "sec-websocket-protocol",
+            "other, issuebox.terminal.v1, issuebox.exec.v1, issuebox.tunnel.v1",
+        )
 }
 
 /// A signed `issues` delivery in the shape of GitHub's.
