@@ -5,6 +5,7 @@
 mod generated;
 mod picture;
 mod runner;
+mod tidy;
 
 use std::collections::BTreeSet;
 use std::fs;
