@@ -1,7 +1,7 @@
 //! Images, environments, secrets, commands and mounts of templates, and every error about them.
 
 use super::*;
-use crate::types::{Mount, SecretName, Workload, WorkloadSource};
+use crate::types::{HostMount, SecretName, Workload, WorkloadSource};
 
 fn workload(text: &str) -> Workload {
     let loaded = load(text).expect("accepted");
@@ -38,7 +38,7 @@ value = "hush"
         user: Some("dev".into()),
         working_dir: Some("src".into()),
         command: ["sh", "-c", "echo up"].map(str::to_owned).to_vec(),
-        mounts: Mount::parse("/srv/cache/cargo:/cache:ro").into_iter().collect(),
+        mounts: HostMount::parse("/srv/cache/cargo:/cache:ro").into_iter().collect(),
         options: one("size", "3"),
     };
     assert_eq!(workload(text), expected);
