@@ -66,7 +66,7 @@ mod tests {
             assert_eq!(bounded(&text), text, "it just fits");
         }
         for (first, character) in [("", "a"), ("", "ä"), ("x", "ä"), ("", "\u{1F600}")] {
-            let text = format!("{first}{}", character.repeat(TEXT_BYTES_MAX));
+            let text = format!("{first}{}", character.repeat(TEXT_BYTES_MAX + 1));
             let cut = bounded(&text);
             let kept = cut.strip_suffix(TRUNCATED).expect("it ends with the marker");
             assert!(text.starts_with(kept), "the beginning is kept");

@@ -96,19 +96,19 @@ const LATE_EFFECT_WINDOW: Duration = Duration::from_secs(2);
 /// What the provider needs to know.
 #[derive(Clone, Debug)]
 pub struct LocalConfig {
-    /// Where objects are kept. Made where it is missing, with access for the server's user only.
+    /// The directory of the objects. It is made if it is missing, with access for the server's user only.
     pub dir: PathBuf,
     /// The binary that [`run_hidden_command`] is in. [`LocalConfig::new`] takes `/proc/self/exe`,
     /// which stays the running binary while a newer one is put in its place.
     pub launcher: PathBuf,
-    /// The host uids and gids that sandboxes get, one each, where the server runs as root. Nobody
-    /// else on the host may have them.
+    /// The host uids and gids of sandboxes, one each, when the server runs as root. No other user of
+    /// the host may have them.
     pub host_ids: Range<u32>,
     /// The most that each sandbox's `/tmp`, home and `/dev/shm` hold together, in MiB. They are in
-    /// memory, do not survive a stop, and are smaller where the sandbox's memory is.
+    /// memory, do not survive a stop, and are smaller when the sandbox's memory is.
     pub scratch_mb: u32,
-    /// How many sandboxes are kept up that nobody has asked for yet, each of another make (resources
-    /// and network): a create that wants one like it has it at once. Each takes some 3 MB of memory.
+    /// The size of the warm pool: started sandboxes that belong to no issue yet, each of another make
+    /// (resources and network). A create of the same make takes one at once. Each takes some 3 MB of memory.
     pub warm_pool: usize,
     /// How long processes are given between being asked to end and being killed.
     pub stop_grace: Duration,
@@ -189,17 +189,17 @@ impl LocalProvider {
         Ok(Self { declared_limits: objects.limits(), objects })
     }
 
-    /// Starts a sandbox for whoever asks first for one like this, unless one waits already.
+    /// Starts a warm sandbox of this make, unless there is one.
     pub fn keep_warm(&self, template: &Template) {
         self.objects.keep_warm(Make::of(template));
     }
 
-    /// How many sandboxes are up that nobody has asked for yet.
+    /// How many warm sandboxes there are.
     pub fn waiting(&self) -> usize {
         self.objects.waiting()
     }
 
-    /// The running sandbox of a target, which a process is said to be of.
+    /// The running sandbox of a target, if the process id names the same sandbox.
     fn process(&self, target: &Target, id: &ProcessId) -> Result<Arc<Link>, WorkError> {
         let link = self.objects.link(target)?;
         if id.sandbox == target.expected { Ok(link) } else { Err(WorkError::NoSuchProcess) }

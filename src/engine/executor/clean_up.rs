@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Executor;
 use super::calls::{Bounded, ProviderCalls, guarded_call};
-use crate::engine::effects::EffectEnd;
+use crate::engine::effect_end::EffectEnd;
 use crate::issue::event::NotAsked;
-use crate::issue::{Cleanup, CleanupAction};
+use crate::issue::{Cleanup, CleanupAction, IssueState, Record};
 use crate::sandbox::{ProviderError, Target, TargetCall};
 use crate::types::HomeId;
 
@@ -53,8 +53,7 @@ impl Executor {
             Ok(stored) => stored,
             Err(error) => return EffectEnd::Failed(error.to_string()),
         };
-        let record = stored.as_ref().and_then(|issue| issue.state.record());
-        if record.is_some_and(|record| record.id == cleanup.expected) {
+        if stored.is_some_and(|issue| is_own(&issue.state, cleanup)) {
             return EffectEnd::Obsolete("the object is the issue's sandbox now");
         }
         let end = self.calls.clean_up(cleanup).await;
@@ -73,6 +72,13 @@ impl Executor {
         tracing::warn!(home = home.0, %provider, %object, ?end, "an orphan was {what}");
         end
     }
+}
+
+/// Whether the object is the home's own. A second object of the same sandbox is not.
+fn is_own(state: &IssueState, cleanup: &Cleanup) -> bool {
+    let is_recorded = |record: &Record| record.id == cleanup.expected;
+    state.record().is_some_and(is_recorded)
+        && state.external_id().is_none_or(|id| *id == cleanup.external_id)
 }
 
 impl ProviderCalls {

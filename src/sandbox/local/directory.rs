@@ -143,7 +143,7 @@ impl DirectoryFiles {
                 pass_on(reader, &sender).await;
             };
             let work = async { if is_packed { Ok(true) } else { work.await } };
-            // The reading end goes with `carry` when nobody listens: the work ends then.
+            // When the receiver is dropped, `carry` closes the reading end, and the work ends.
             let ((), packed) = tokio::join!(carry, work);
             if let Err(error) = packed {
                 let _ = sender.send(Err(error.to_string())).await;

@@ -1,11 +1,11 @@
-//! Running a command: the server makes its pipes, and reads them at the pace of whoever listens.
+//! Running a command: the server makes the pipes and reads them as fast as the caller takes the output.
 //!
-//! - Output waits in the pipe (64 KiB) and in a queue of [`EVENTS_LEN`] pieces. Past that nothing
-//!   is read, and the command waits: an unread `yes` blocks nobody but itself.
-//! - A command's end is its leader's end, not its pipes': what is in the pipes at that moment is
-//!   still delivered, what a background process writes later is not.
-//! - Who drops the [`Execution`], or the future that would have become one, ends the command and
-//!   its session. So does its time.
+//! - Output waits in the pipe (64 KiB) and in a queue of [`EVENTS_LEN`] pieces. When both are full, the
+//!   command waits. An unread `yes` blocks only itself.
+//! - A command ends when its leader ends, not when its pipes close. Output that is in the pipes at that
+//!   moment is delivered; later output of background processes is not.
+//! - Dropping the [`Execution`], or the future that makes it, kills the command and its session. So
+//!   does the timeout.
 
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,15 +26,15 @@ use super::frame::{Answer, Request};
 use super::link::{AnswerWithFd, Call, Link, broken, ends, nonsense, pipe};
 use crate::sandbox::{ExecEvent, ExecInput, ExecRequest, Execution, WorkError};
 
-/// Pieces of output that wait for a listener; with [`PIECE_LEN_MAX`] that bounds what one command
-/// can make the server hold to half a MiB.
+/// Pieces of output that wait for the caller. With [`PIECE_LEN_MAX`] this bounds the server's memory for
+/// one command to half a MiB.
 const EVENTS_LEN: usize = 16;
 
 /// Longest piece of output, in bytes.
 const PIECE_LEN_MAX: usize = 32 * 1024;
 
-/// How long a killed command may take to be gone. Past that PID 1 does not do what it is told any
-/// more, and the sandbox is ended.
+/// How long a killed command may take to end. After that PID 1 does not follow requests any more, and the
+/// sandbox is ended.
 pub const KILL_WAIT: Duration = Duration::from_secs(10);
 
 /// A command that runs.
@@ -56,8 +56,8 @@ pub async fn start(link: &Arc<Link>, request: ExecRequest) -> Result<Running, Wo
     check(command, cwd.as_deref(), env)?;
     let ((stdin, stdin_writer), (stdout_reader, stdout), (stderr_reader, stderr)) =
         (pipe()?, pipe()?, pipe()?);
-    // Commands open them again by name, as /dev/stdout, and are not the user who made them. Nobody
-    // else has a name for them.
+    // Commands open the pipes again by name, as /dev/stdout, and run as another user than the one that
+    // made them. Only the command has a name for them.
     for end in [&stdin, &stdout, &stderr] {
         fchmod(end, Mode::from_raw_mode(0o666)).map_err(broken)?;
     }
@@ -69,7 +69,7 @@ pub async fn start(link: &Arc<Link>, request: ExecRequest) -> Result<Running, Wo
         env: variables,
     };
     let call = link.call(order, &ends([&stdin, &stdout, &stderr])).await?;
-    // From here on dropping anything ends the command.
+    // From here on, dropping the future kills the command.
     let mut command = Command { call, is_over: false };
     drop((stdin, stdout, stderr));
     command.started().await?;
@@ -88,7 +88,7 @@ pub async fn start(link: &Arc<Link>, request: ExecRequest) -> Result<Running, Wo
     Ok(Running { request: request_id, execution: Execution { events }, over })
 }
 
-/// Refuses what could not be told apart any more once it is a list of C strings.
+/// Refuses text that would change its meaning in a list of C strings.
 pub fn check(
     command: &[String],
     cwd: Option<&str>,
@@ -108,16 +108,16 @@ pub fn check(
     Ok(())
 }
 
-/// A command that was asked for; dropping it kills its session, unless it is over.
+/// A requested command. Dropping it kills its session, unless it is over.
 pub struct Command {
     /// The request for it.
     pub call: Call,
-    /// Whether nothing of it is left to be ended.
+    /// Whether no process of it is left to kill.
     pub is_over: bool,
 }
 
 impl Command {
-    /// The next answer on the way to its start; where that is a failure, it is over.
+    /// The next answer before it runs. After a failure it is over.
     ///
     /// # Errors
     /// [`WorkError`].
@@ -140,7 +140,7 @@ impl Command {
 
     /// Kills it and its session.
     pub async fn kill(&self) {
-        // Where it can't be sent the sandbox is ending, and the command with it.
+        // If this cannot be sent, the sandbox is ending, and the command with it.
         let _ = self.call.link.send(&Request::Kill { id: self.call.id }, &[]).await;
     }
 }
@@ -171,7 +171,7 @@ impl OutputPipe {
         Ok(Self { pipe: Some(Receiver::from_owned_fd(pipe).map_err(broken)?), event })
     }
 
-    /// The next piece; never one where the stream has ended.
+    /// The next piece. Never returns after the stream has ended.
     async fn next(&mut self) -> ExecEvent {
         while let Some(pipe) = &self.pipe {
             if pipe.readable().await.is_err() {
@@ -192,8 +192,8 @@ impl OutputPipe {
         std::future::pending().await
     }
 
-    /// What is there now, up to `len_max` bytes; `None` where there is nothing. Asks the kernel
-    /// itself: tokio may not have heard yet of what was written a moment ago.
+    /// The bytes that are in the pipe now, up to `len_max`; `None` if it is empty. Asks the kernel
+    /// itself: tokio may not know yet about the newest bytes.
     fn read(&self, len_max: usize) -> Option<ExecEvent> {
         let mut buffer = vec![0; len_max.min(PIECE_LEN_MAX)];
         let len = loop {
@@ -234,17 +234,17 @@ impl Drop for Feeder {
     }
 }
 
-/// How a command came to its end for its listener.
+/// Why a command's output ends.
 enum CommandEnd {
     /// It ended, with this exit code.
     Exited(i32),
-    /// The sandbox went away under it.
+    /// The sandbox ended before the command did.
     Lost,
-    /// Nobody listens any more.
+    /// The caller has dropped the output.
     Unheard,
 }
 
-/// Carries a command's output to its listener, and its end.
+/// Passes a command's output and its exit code to the caller.
 struct Pump {
     command: Command,
     events: mpsc::Sender<ExecEvent>,
@@ -275,7 +275,7 @@ impl Pump {
                 }
                 answer = self.command.call.next() => match answer {
                     Some(Answer::Exited { code, .. }) => break CommandEnd::Exited(code),
-                    // The sandbox has gone, or says what makes no sense.
+                    // The sandbox has ended, or its answer makes no sense.
                     _ => break CommandEnd::Lost,
                 },
                 permit = self.events.reserve(), if pending.is_some() => {
@@ -294,14 +294,14 @@ impl Pump {
             CommandEnd::Exited(code) => {
                 self.command.is_over = true;
                 self.drain(pending).await;
-                // Whoever listened may have gone; the command has ended all the same.
+                // The caller may have dropped the output by now.
                 let _ = self.events.send(ExecEvent::Exit { code, timed_out }).await;
             }
         }
     }
 
-    /// Delivers what the command has written before it ended, and no more than that: background
-    /// processes may still be writing.
+    /// Delivers the output that was written before the command ended, and no more: background
+    /// processes may still write.
     async fn drain(&self, pending: Option<ExecEvent>) {
         let left = [self.stdout.waiting(), self.stderr.waiting()];
         if let Some(event) = pending
@@ -324,7 +324,7 @@ impl Pump {
         }
     }
 
-    /// Ends a command that nobody listens to any more.
+    /// Kills a command whose caller has gone.
     async fn end_unheard(mut self) {
         self.command.kill().await;
         self.command.is_over = true;

@@ -1,13 +1,12 @@
 //! The server's end of one running sandbox: requests out, answers in, and its end.
 //!
-//! One task reads for as long as the sandbox lives and never waits for whoever asked: an answer
-//! goes into a place that was made for it, or the sandbox has answered more than it was asked. All
-//! that arrives is what a hostile PID 1 might send: what can't be understood, and descriptors
-//! nobody asked for, end the sandbox.
+//! One task reads answers for as long as the sandbox lives. It never waits for a caller: each request has
+//! room for its answers, and a sandbox that sends more than fit is ended. PID 1 may be hostile. An
+//! answer that cannot be decoded, and a descriptor that was not requested, end the sandbox.
 //!
-//! [`Link::gone`] tells that *nothing runs any more*: the launcher has been waited for, and the
-//! pidfd of PID 1 says that its pid namespace is empty. The socket's end alone does not mean that;
-//! PID 1 could have closed it.
+//! [`Link::gone`] means that *no process of the sandbox is left*: the launcher has been waited for, and
+//! the pidfd of PID 1 says that its pid namespace is empty. The end of the socket alone does not mean
+//! that, because PID 1 could have closed it.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,32 +26,32 @@ use super::processes::ProcessTable;
 use super::watched::watched;
 use crate::sandbox::{Target, WorkError};
 
-/// How long PID 1 may take for what takes it microseconds. One that does not answer any more is
-/// treated as broken; the sandbox itself goes on until it is stopped.
+/// How long PID 1 may take for an answer that needs microseconds. After that the call fails; the sandbox
+/// itself goes on until it is stopped.
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
 
-/// How long beyond its grace a stop waits for PID 1 before the sandbox is ended from outside.
+/// How long a stop waits for PID 1 after the grace period, before it ends the sandbox from outside.
 const STOP_SLACK: Duration = Duration::from_secs(1);
 
 /// Most answers that any request has: *opened*, *started*, *done* for its hang-up, then *exited*.
 const ANSWERS_MAX: usize = 4;
 
-/// Longest text about its end that is taken from a sandbox, in characters.
+/// Longest text about its end that the server takes from a sandbox, in characters.
 const TROUBLE_LEN_MAX: usize = 200;
 
 /// An answer, and the descriptor beside it.
 pub type AnswerWithFd = (Answer, Option<OwnedFd>);
 
-/// Who waits for answers; `None` once the sandbox is ending.
+/// Where the answers to each request go; `None` once the sandbox is ending.
 type PendingRequests = Option<HashMap<u64, mpsc::Sender<AnswerWithFd>>>;
 
 /// A running sandbox.
 pub struct Link {
-    /// Which object it is, and whose.
+    /// The object and its sandbox id.
     pub target: Target,
     /// The device that the workspace is on: files that PID 1 opens must be on it.
     pub device: u64,
-    /// The longest file that a command could write, in MiB.
+    /// The longest file that a command can write, in MiB.
     pub disk_mb_max: u64,
     /// The processes that outlive the connection that started them.
     pub processes: ProcessTable,
@@ -69,8 +68,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Takes a sandbox that has just become ready into service. `on_gone` runs once nothing of it
-    /// runs any more.
+    /// Serves a sandbox that has just become ready. `on_gone` runs when no process of it is left.
     pub fn new(
         arrived: Arrived,
         target: Target,
@@ -100,55 +98,55 @@ impl Link {
             reading.cut();
             reading.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
             launcher.ended().await;
-            // Ready once the last process of the namespace has gone, also where the launcher was
+            // Readable when the last process of the namespace has ended, also if the launcher was
             // killed and could not wait for that itself.
             if let Ok(pidfd) = watched(pidfd) {
                 let _ = pidfd.readable().await;
             }
             on_gone(&reading);
-            // Whoever waits may have given up.
+            // There may be no waiter.
             let _ = tell.send(true);
         });
         link
     }
 
-    /// Whether nothing has ended it yet, as far as is known.
+    /// Whether it takes requests: it has not begun to end, as far as the server knows.
     pub fn is_up(&self) -> bool {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Whether nothing of it runs any more.
+    /// Whether no process of it is left.
     pub fn is_gone(&self) -> bool {
         *self.gone.borrow()
     }
 
-    /// How often the workspace has become full, as far as the sandbox tells.
+    /// How often the workspace has become full, as the sandbox reports it.
     pub fn disk_limit_events(&self) -> u64 {
         self.disk_limit_events.load(Ordering::Relaxed)
     }
 
-    /// Why its launcher ended it, after it had become ready; `None` where it did not. As the sandbox
-    /// tells: it may be anything.
+    /// Why its launcher ended it after it had become ready; `None` if the launcher did not. The text is
+    /// the sandbox's and can be anything.
     pub fn trouble(&self) -> Option<&str> {
         self.trouble.get().map(String::as_str)
     }
 
-    /// Returns once the workspace has become full. One task can wait for that.
+    /// Returns when the workspace has become full. One task can wait for that.
     pub async fn struck(&self) {
         self.struck.notified().await;
     }
 
-    /// Returns once nothing of it runs any more.
+    /// Returns when no process of it is left.
     pub async fn gone(&self) {
-        // The sender can only be dropped by a runtime that is ending, and this future with it.
+        // Only a runtime that shuts down drops the sender, and this future with it.
         let _ = self.gone.clone().wait_for(|gone| *gone).await;
     }
 
-    /// Asks everything in it to end, and returns once nothing runs any more: at the latest soon
-    /// after `grace`, when what is left is killed.
+    /// Asks every process in it to end, kills the remaining ones after `grace`, and returns when none is
+    /// left.
     pub async fn stop(&self, grace: Duration) {
         let grace_ms = u32::try_from(grace.as_millis()).unwrap_or(u32::MAX);
-        // One that takes no more requests is ended below, like one that does not follow them.
+        // A PID 1 that takes no requests or does not follow them is ended below.
         let ended = async {
             let _ = self.send(&Request::Stop { grace_ms }, &[]).await;
             self.gone().await;
@@ -159,17 +157,17 @@ impl Link {
         }
     }
 
-    /// Ends it from outside, at once: the launcher sees its socket hang up and kills PID 1.
+    /// Ends it from outside at once: the launcher sees its socket hang up and kills PID 1.
     pub fn cut(&self) {
-        // One that is closed already is what is wanted.
+        // If it is closed already, there is nothing to do.
         let _ = shutdown(self.socket.get_ref(), Shutdown::Both);
     }
 
     /// Sends a request that has answers.
     ///
     /// # Errors
-    /// [`WorkError::NotRunning`] where the sandbox is ending, [`WorkError::CannotStart`] where the
-    /// request is too long.
+    /// [`WorkError::NotRunning`] if the sandbox is ending, [`WorkError::CannotStart`] if the request is
+    /// too long.
     pub async fn call(
         self: &Arc<Self>,
         request: impl FnOnce(u64) -> Request,
@@ -208,7 +206,7 @@ impl Link {
         }
     }
 
-    /// Reads answers until the sandbox ends, or answers what it must not.
+    /// Reads answers until the sandbox ends or sends an answer that is not allowed.
     async fn read(&self) {
         let (mut buffer, mut beside) = (vec![0; PACKET_LEN_MAX], Vec::new());
         loop {
@@ -234,13 +232,13 @@ impl Link {
                 }
                 Err(_would_block) => {}
             }
-            // One that never stops sending must not keep this thread from everybody else.
+            // A sandbox that never stops sending must not block other tasks of this thread.
             tokio::task::consume_budget().await;
         }
     }
 
-    /// Gives an answer to whoever waits for it; false where the sandbox is to be ended: it must not
-    /// have sent that, or its launcher says that it can't go on.
+    /// Gives an answer to the call that waits for it. Returns false if the sandbox must be ended: the
+    /// answer is not allowed, or its launcher cannot go on.
     fn hand_over(&self, packet: &[u8], beside: &mut Vec<OwnedFd>) -> bool {
         let Some(answer) = Answer::decode(packet) else { return false };
         if answer == Answer::DiskFull && beside.is_empty() {
@@ -249,7 +247,7 @@ impl Link {
             return true;
         }
         if let Answer::SetupFailed { step, errno } = answer {
-            // The launcher's last steps are beside what runs already.
+            // The launcher does its last steps while the sandbox runs already.
             let step: String = step.chars().take(TROUBLE_LEN_MAX).collect();
             let what = match errno {
                 0 => step,
@@ -265,7 +263,7 @@ impl Link {
             return false;
         }
         match &*self.waiting.lock().unwrap_or_else(PoisonError::into_inner) {
-            // Whoever asked has given up, or it is ending.
+            // The caller has gone, or the sandbox is ending.
             None => true,
             Some(waiting) => match waiting.get(&id) {
                 None => true,
@@ -279,13 +277,13 @@ impl Link {
 pub struct Call {
     /// The request's id.
     pub id: u64,
-    /// Who was asked.
+    /// The sandbox that it was sent to.
     pub link: Arc<Link>,
     answers: mpsc::Receiver<AnswerWithFd>,
 }
 
 impl Call {
-    /// The next answer, which PID 1 gives at once; a `Failed` one comes as the error it means.
+    /// The next answer, which PID 1 gives at once. `Failed` becomes the error that it stands for.
     ///
     /// # Errors
     /// [`WorkError`].
@@ -316,13 +314,13 @@ impl Call {
         }
     }
 
-    /// Returns once the sandbox is ending. Whoever holds a file of the workspace must let go of it
-    /// then: the workspace is busy until that.
+    /// Returns when the sandbox is ending. A task that holds a file of the workspace must close it then,
+    /// because the workspace stays busy until all are closed.
     pub async fn ending(&mut self) {
         while self.answers.recv().await.is_some() {}
     }
 
-    /// The next answer, however long it takes; `None` where the sandbox has ended.
+    /// The next answer, however long it takes; `None` if the sandbox has ended.
     pub async fn next(&mut self) -> Option<Answer> {
         self.answers.recv().await.map(|(answer, _)| answer)
     }
@@ -352,12 +350,12 @@ pub fn failure(kind: WorkFailure, message: String) -> WorkError {
     }
 }
 
-/// An error of the server's own, or an answer that makes no sense.
+/// The error for a failure of the server's own.
 pub fn broken(error: impl std::fmt::Display) -> WorkError {
     WorkError::Broken(error.to_string())
 }
 
-/// That an answer does not belong to what was asked.
+/// The error for an answer that does not belong to its request.
 pub fn nonsense() -> WorkError {
     broken("the sandbox gave an answer that makes no sense")
 }
@@ -365,7 +363,7 @@ pub fn nonsense() -> WorkError {
 /// A pipe of which the server has one end and the sandbox the other.
 ///
 /// # Errors
-/// [`WorkError::Broken`] where the server has no descriptors left.
+/// [`WorkError::Broken`] if the server has no descriptors left.
 pub fn pipe() -> Result<(OwnedFd, OwnedFd), WorkError> {
     rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(broken)
 }

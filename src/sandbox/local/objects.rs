@@ -6,13 +6,13 @@
 
 mod capacity;
 mod limited;
+mod numbers;
 mod probe;
 mod recovery;
 mod starting;
 mod warm;
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::future::Future;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,7 +32,7 @@ use super::disk::{Disk, Lock, Naming, Stored, StoredIn};
 use super::frame::Reach;
 use super::host_disk::HostDisk;
 use super::limit_events;
-use super::link::{Link, broken};
+use super::link::Link;
 use super::spawner::Spawner;
 use super::{LocalConfig, LocalOptions, OpenError, files};
 use crate::clock::{Clock, IdSource};
@@ -252,13 +252,6 @@ impl Objects {
         }
     }
 
-    /// A number that no process has had, and the file for its output.
-    pub async fn new_process(&self) -> Result<(u64, File), WorkError> {
-        let number = self.ids.unix_ns().unsigned_abs();
-        let file = self.blocking(move |disk| disk.unnamed_file(&format!("output-{number}"))).await;
-        Ok((number, file.map_err(broken)?))
-    }
-
     /// Keeps a warm sandbox of this make.
     pub fn keep_warm(&self, make: Make) {
         self.warm.keep(make);
@@ -423,7 +416,8 @@ impl Objects {
         let (network, sandbox) = (&owned.network, &owned.labels.sandbox);
         let proxy = self.proxies.start(arrived.listener.take(), network, sandbox);
         let kept = (Arc::clone(&group), proxy);
-        let defaults = CommandDefaults::new(owned.workload.clone(), self.config.secrets.clone());
+        let defaults =
+            CommandDefaults::new(Arc::clone(&owned.workload), self.config.secrets.clone());
         let link = Link::new(arrived, target, owned.resources.disk_mb, defaults, move |link| {
             drop(kept);
             if let Some(objects) = itself.upgrade() {

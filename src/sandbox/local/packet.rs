@@ -1,8 +1,8 @@
-//! Packets and descriptors over a `SOCK_SEQPACKET` socket, for both ends and both manners of
-//! waiting: these calls do what the socket is set to do, block or answer `WOULDBLOCK`.
+//! Packets and descriptors over a `SOCK_SEQPACKET` socket, for both ends. A call blocks or answers
+//! `WOULDBLOCK`, as the socket is set.
 //!
-//! A packet arrives whole or not at all, so that several processes may write to one socket. More
-//! descriptors than a receiver has room for are closed by the kernel and the packet is refused.
+//! A packet arrives whole or not at all, so several processes can write to one socket. If a packet has
+//! more descriptors than the receiver has room for, the kernel closes them and the packet is refused.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -21,14 +21,14 @@ use super::frame::{PACKET_LEN_MAX, REQUEST_LEN_MAX};
 /// an object's directory and the doors of three control groups.
 pub const DESCRIPTORS_MAX: usize = 4;
 
-/// The one byte that stands for a request that is too long for a packet; the request itself is in
-/// the last descriptor. No request begins with it.
+/// The single byte of a packet whose request is in the last descriptor, because it is too long for a
+/// packet. No request begins with this byte.
 const IN_MEMORY_FILE: u8 = 0xff;
 
 /// Sends one packet.
 ///
 /// # Errors
-/// What `sendmsg` answers; `MSGSIZE` where `bytes` is longer than a packet.
+/// What `sendmsg` answers; `MSGSIZE` if `bytes` is longer than a packet.
 pub fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     if bytes.len() > PACKET_LEN_MAX {
         return Err(Errno::MSGSIZE);
@@ -47,10 +47,10 @@ pub fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> 
     }
 }
 
-/// Receives one packet into `buffer` and says how long it is; 0 says that the other end has gone.
+/// Receives one packet into `buffer` and returns its length; 0 means that the other end is closed.
 ///
 /// # Errors
-/// What `recvmsg` answers; `BADMSG` where the packet or its descriptors did not fit.
+/// What `recvmsg` answers; `BADMSG` if the packet or its descriptors did not fit.
 pub fn receive(
     socket: impl AsFd,
     buffer: &mut [u8],
@@ -79,7 +79,7 @@ pub fn receive(
     Ok(got.bytes)
 }
 
-/// A request in the form in which it is sent: as a packet, or in a memory file where it is longer.
+/// A request as it is sent: as a packet, or in a memory file if it is too long for one.
 pub struct Outgoing {
     bytes: Vec<u8>,
     memory: Option<OwnedFd>,
@@ -89,7 +89,7 @@ impl Outgoing {
     /// Prepares an encoded request.
     ///
     /// # Errors
-    /// `2BIG` where it is longer than [`REQUEST_LEN_MAX`]; what the memory file answers.
+    /// `2BIG` if it is longer than [`REQUEST_LEN_MAX`]; what the memory file answers.
     pub fn new(request: Vec<u8>) -> Result<Self, Errno> {
         if request.len() <= PACKET_LEN_MAX {
             return Ok(Self { bytes: request, memory: None });
@@ -116,7 +116,7 @@ impl Outgoing {
     }
 }
 
-/// Receives one request, wherever it is; `None` says that the other end has gone.
+/// Receives one request, from the packet or its memory file; `None` means that the other end is closed.
 ///
 /// # Errors
 /// As [`receive`], and what reading the memory file answers.

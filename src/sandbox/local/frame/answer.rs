@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize, Serializer};
 
-/// What comes back.
+/// An answer of the launcher or of PID 1.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
     /// PID 1 exists; from the launcher. Beside it: a pidfd of PID 1.
@@ -10,15 +10,15 @@ pub enum Answer {
         /// The device that the workspace is on.
         device: u64,
     },
-    /// The sandbox is set up and has been checked from inside. Beside it, where it has a proxy:
-    /// the socket that listens for that.
+    /// The sandbox is set up and has been checked from inside. Beside it, if it has a proxy: the socket
+    /// that listens for the proxy.
     Ready,
     /// The sandbox could not be set up; nothing is left of it.
     SetupFailed {
         /// Which step failed.
         #[serde(serialize_with = "cut")]
         step: String,
-        /// The system's error number; 0 where a check failed.
+        /// The system's error number; 0 if a check failed.
         errno: i32,
     },
     /// A command runs.
@@ -50,22 +50,22 @@ pub enum Answer {
     Failed {
         /// The request.
         id: u64,
-        /// What kind of trouble.
+        /// What kind of failure.
         kind: WorkFailure,
         /// What happened, for people.
         #[serde(serialize_with = "cut")]
         message: String,
     },
-    /// The workspace has no room left, and had some before; from the launcher.
+    /// The workspace has become full; from the launcher.
     DiskFull,
 }
 
-/// What kind of trouble kept a request from being done.
+/// Why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WorkFailure {
     /// There is nothing at that path.
     NoSuchFile,
-    /// The path leads where it may not.
+    /// The path leads out of the workspace, or through a link that is not followed.
     NotAllowed,
     /// What is there has the wrong kind.
     WrongKind,
@@ -77,16 +77,16 @@ pub enum WorkFailure {
     Broken,
     /// There is something already.
     Exists,
-    /// The archive is not one, or holds what is not taken.
+    /// The archive is malformed, or has an entry that is refused.
     BadArchive,
-    /// Nobody accepts connections there.
+    /// No process accepts connections on that port.
     NotListening,
 }
 
 /// Longest sentence that an answer carries, in bytes.
 pub(super) const MESSAGE_LEN_MAX: usize = 1024;
 
-/// Writes a sentence, of a long one its first [`MESSAGE_LEN_MAX`] bytes.
+/// Writes a sentence, cut to [`MESSAGE_LEN_MAX`] bytes.
 fn cut<S: Serializer>(text: &str, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(&text[..text.floor_char_boundary(MESSAGE_LEN_MAX)])
 }
@@ -103,7 +103,7 @@ impl Answer {
         super::decode(bytes).filter(|answer: &Self| answer.encode() == bytes)
     }
 
-    /// The request it answers; `None` where it answers none.
+    /// The request that it answers; `None` if it answers none.
     pub fn id(&self) -> Option<u64> {
         match self {
             Self::Forked { .. } | Self::Ready | Self::SetupFailed { .. } | Self::DiskFull => None,

@@ -16,7 +16,7 @@ pub enum FileWork {
         from: Vec<u8>,
         /// Where to.
         to: Vec<u8>,
-        /// Whether what is there gives way.
+        /// Whether a file at the destination is replaced.
         overwrite: bool,
     },
     /// Set permission bits.
@@ -31,14 +31,14 @@ pub enum FileWork {
         /// Which directory.
         path: Vec<u8>,
     },
-    /// Read a tar archive from the pipe into a directory, which is made where it is missing.
+    /// Read a tar archive from the pipe into a directory, which is made if it is missing.
     Unpack {
         /// Which directory.
         path: Vec<u8>,
     },
 }
 
-/// One of each, for the tests of what carries them.
+/// One of each, for tests.
 #[cfg(test)]
 pub(super) fn every() -> [FileWork; 5] {
     let path = b"p/\xff".to_vec();

@@ -1,4 +1,4 @@
-//! What the server asks for.
+//! The server's requests to the launcher and to PID 1.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -9,30 +9,30 @@ use super::{FileWork, Reach};
 /// and the doors of its control groups.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setup {
-    /// The host uid and gid to become first; `None` to stay who the server is.
+    /// The host uid and gid to become first; `None` to keep the server's.
     pub host_id: Option<u32>,
     /// Most processes and threads.
     pub processes_max: u32,
     /// Most that the workspace takes, in MiB; no file is longer than that.
     pub disk_mb_max: u64,
-    /// Most memory of its own for one process, in MiB; `None` where all processes together are
-    /// limited already.
+    /// Most memory of its own for one process, in MiB; `None` if all processes together are limited
+    /// already.
     pub data_mb_max: Option<u64>,
     /// What `/tmp`, `/home` and `/dev/shm` hold together, in MiB.
     pub scratch_mb: u32,
-    /// Whether those who work in it step into a control group of their own. Its two doors, in and
-    /// out, follow the directory then.
+    /// Whether commands and workers enter a control group of their own. Its two doors, in and out, follow
+    /// the directory then.
     pub has_work_group: bool,
-    /// What it is connected to. One with a proxy sends the proxy's socket beside its *ready*.
+    /// What it is connected to. With a proxy, *ready* has the proxy's socket beside it.
     pub reach: Reach,
 }
 
-/// What the server asks for. Each `id` is the server's, used once.
+/// A request of the server. Each `id` is the server's and used once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
     /// Set the sandbox up.
     Setup(Setup),
-    /// Start a command. Beside it: what it reads, writes and complains to.
+    /// Start a command. Beside it: its standard input, output and error.
     Exec {
         /// The request.
         id: u64,
@@ -43,7 +43,7 @@ pub enum Request {
         /// `KEY=value` each, added to the sandbox's own.
         env: Vec<Bytes>,
     },
-    /// Start a command at a terminal of its own, which comes back beside *opened*; then as a command.
+    /// Start a command at a terminal of its own, which is sent beside *opened*; then as for a command.
     Terminal {
         /// The request.
         id: u64,
@@ -70,9 +70,9 @@ pub enum Request {
         /// The signal's number. Not SIGKILL, which is [`Kill`](Self::Kill).
         number: i32,
     },
-    /// A command's terminal is about to be closed. From now on it has ended once nothing of its
-    /// session is left, not with its leader; so that the rest can still be killed. Answered by *done*,
-    /// unless it has ended.
+    /// A command's terminal is about to be closed. From now on the command ends with the last process of
+    /// its session instead of its leader, so that the rest can still be killed. Answered by *done*, unless
+    /// it has ended.
     HangUp {
         /// The request that started it.
         id: u64,
@@ -132,9 +132,9 @@ pub enum Request {
         /// Whether to IPv6's loopback, instead of IPv4's.
         v6: bool,
     },
-    /// Kill everything that runs in it but PID 1.
+    /// Kill every process but PID 1.
     KillAll,
-    /// End: ask every process to, and go once all have gone or the time is up.
+    /// Stop: ask every process to end, and exit when all have or the time is up.
     Stop {
         /// How long processes are given, in milliseconds.
         grace_ms: u32,

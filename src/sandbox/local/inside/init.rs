@@ -1,13 +1,13 @@
-//! PID 1 of a sandbox: serves the server's requests until the server, the launcher or a stop ends
-//! it, and with it everything in its pid namespace.
+//! PID 1 of a sandbox: it serves the server's requests until the server, the launcher or a stop ends it.
+//! Every process in its pid namespace ends with it.
 //!
-//! One thread and one loop. What can take long (listing and deleting trees) is done by a fork that
-//! answers by itself; nothing that a command does can hold the loop up: it waits for no process,
-//! and writes only to the server, which always reads.
+//! It has one thread and one loop. Slow work (listing and deleting trees) is done by a fork, which sends
+//! the answer itself. No command can block the loop: it waits for no process and writes only to the
+//! server, which always reads.
 //!
-//! PID 1 keeps three descriptors beside the workspace and what is under way: the socket, the
-//! sandbox's lock, so that a killed launcher does not free it early, and the door of the group in
-//! which memory is limited. It is not dumpable, so nobody inside can reach them.
+//! PID 1 keeps three descriptors beside the workspace and those of requests under way: the socket; the
+//! sandbox's lock, so that a killed launcher does not free it early; and the door of the control group in
+//! which memory is limited. It is not dumpable, so no process of the sandbox can reach them.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,24 +31,24 @@ use super::workspace::Workspace;
 use super::{NameStep, SetupError, check, confine, connect, network, session, terminal, view};
 use crate::sabotage::{Bug, on};
 
-/// How often a killed session that has not wholly ended is looked at again. Its processes are
-/// already being ended by the kernel, which tells PID 1 of its own children only.
+/// The pause between two looks at a killed session with processes left. The kernel is ending them, but
+/// it signals PID 1 only for its own children.
 const RECHECK: Duration = Duration::from_millis(2);
 
-/// A command whose leader has not been answered for yet.
+/// A command whose end has not been answered yet.
 struct CommandLeader {
     id: u64,
     pid: Pid,
     order: Order,
-    /// Until it is known whether it runs.
+    /// Reports the start; `None` once it is known whether the command runs.
     report: Option<OwnedFd>,
-    /// Whether it has ended only once all of its session has.
+    /// Whether its end is that of its whole session.
     killed: bool,
-    /// Its exit code, where only the rest of its session is waited for.
+    /// Its exit code, while the rest of its session has not ended.
     ended: Option<i32>,
 }
 
-/// A fork that works on files and answers by itself.
+/// A fork that works on files and sends the answer itself.
 struct Worker {
     id: u64,
     pid: Pid,
@@ -62,11 +62,11 @@ struct Init<'a> {
     commands: Vec<CommandLeader>,
     workers: Vec<Worker>,
     stop_at: Option<Instant>,
-    /// Where whoever works must be; `None` where memory is not limited for all together.
+    /// The control group of commands and forks; `None` if memory is not limited for all together.
     work: Option<Door>,
 }
 
-/// Is PID 1: sets the sandbox up, says so, serves, and ends. `launcher` is a pidfd of it.
+/// Runs as PID 1: sets the sandbox up, sends *ready*, serves, and exits. `launcher` is a pidfd of it.
 pub fn run(
     socket: &OwnedFd,
     lock: OwnedFd,
@@ -81,13 +81,13 @@ pub fn run(
         Ok((mut init, listener)) => {
             let beside: Vec<_> = listener.iter().map(AsFd::as_fd).collect();
             init.say_with(&Answer::Ready, &beside);
-            // From here on it is the server's alone: nobody inside can take what is the proxy's.
+            // From here on only the server can accept the proxy's connections.
             drop(listener);
             init.serve();
             0
         }
         Err(SetupError { step, errno }) => {
-            // Where the server has gone there is nobody to tell.
+            // The server may have ended.
             let _ = packet::send(socket, &Answer::SetupFailed { step, errno }.encode(), &[]);
             1
         }
@@ -137,7 +137,7 @@ fn prepare<'a>(
     let files = Files::open().step("open /workspace")?;
     let signals = sys::child_signals().step("watch children")?;
     confine::confine(setup, filters)?;
-    // A launcher that ended before its death meant anything to PID 1 is seen here.
+    // The launcher may have ended before its death could signal PID 1.
     if is_ready(&launcher, PollFlags::IN) {
         return Err(SetupError::check("the launcher has gone"));
     }
@@ -164,7 +164,7 @@ fn is_ready(descriptor: &OwnedFd, flags: PollFlags) -> bool {
 }
 
 impl Init<'_> {
-    /// Serves until the server has gone, every process has ended after a stop, or its time is up.
+    /// Serves until the server has ended, or every process has ended after a stop, or its grace is over.
     fn serve(&mut self) {
         let (mut buffer, mut descriptors) = (vec![0; PACKET_LEN_MAX], Vec::new());
         loop {
@@ -185,7 +185,7 @@ impl Init<'_> {
                     Ok(Some(Some(request))) => {
                         self.handle(request, std::mem::take(&mut descriptors))
                     }
-                    // The server has gone, or is not the server that this is PID 1 of.
+                    // The server has ended, or its request cannot be decoded.
                     Ok(None | Some(None)) | Err(_) => return,
                 }
             }
@@ -226,7 +226,7 @@ impl Init<'_> {
     }
 
     fn say_with(&self, answer: &Answer, beside: &[BorrowedFd<'_>]) {
-        // A server that has gone is noticed when the loop reads.
+        // If the server has ended, the loop notices it when it reads.
         let _ = packet::send(self.socket, &answer.encode(), beside);
     }
 
@@ -294,22 +294,25 @@ impl Init<'_> {
                 Err(failure) => self.fail(id, failure),
             },
             Request::Files { id, work } => self.work_on_files(id, work, descriptors.pop()),
-            // A fork that is under way ends with who began it.
+            // A fork under way is killed too.
             Request::KillAll => sys::signal_everyone(Signal::KILL),
-            Request::Stop { grace_ms } => {
-                self.stop_at = Some(Instant::now() + Duration::from_millis(u64::from(grace_ms)));
-                sys::signal_everyone(Signal::TERM);
-                // A stopped process can't act on what it was asked.
-                sys::signal_everyone(Signal::CONT);
-                // With no child there is no signal to wake the loop.
-                if self.reap().is_break() {
-                    self.stop_at = Some(Instant::now());
-                }
-            }
+            Request::Stop { grace_ms } => self.stop(Duration::from_millis(u64::from(grace_ms))),
         }
     }
 
-    /// What is to be started, with the environment that the network gives to all.
+    /// Asks every process to end, and notes when the rest is killed.
+    fn stop(&mut self, grace: Duration) {
+        self.stop_at = Some(Instant::now() + grace);
+        sys::signal_everyone(Signal::TERM);
+        // A stopped process can't handle SIGTERM.
+        sys::signal_everyone(Signal::CONT);
+        // Without children no signal wakes the loop.
+        if self.reap().is_break() {
+            self.stop_at = Some(Instant::now());
+        }
+    }
+
+    /// The command to start, with the variables that the network adds.
     fn order(&self, argv: Vec<Bytes>, cwd: Vec<u8>, env: Vec<Bytes>) -> Order {
         Order { argv, cwd, env: network::environment(self.reach, env) }
     }
@@ -341,8 +344,8 @@ impl Init<'_> {
         Ok(())
     }
 
-    /// Starts a command at a terminal. PID 1 keeps neither side of it: the server's is the only
-    /// master, so that whoever closes it hangs up.
+    /// Starts a command at a terminal. PID 1 keeps neither side of it: the server has the only master,
+    /// so closing that hangs up.
     fn terminal(&mut self, id: u64, order: Order, columns: u16, rows: u16) -> Result<(), Failure> {
         let (master, slave) = terminal::open(columns, rows)?;
         let starting = start::start(&order, &Streams::Terminal(slave), self.work.as_ref())?;
@@ -351,14 +354,14 @@ impl Init<'_> {
         Ok(())
     }
 
-    /// Waits for a command from now on.
+    /// Adds a started command to those that are waited for.
     fn attend(&mut self, id: u64, order: Order, starting: Starting) {
         let Starting { pid, report } = starting;
         let report = Some(report);
         self.commands.push(CommandLeader { id, pid, order, report, killed: false, ended: None });
     }
 
-    /// Forks a worker for what may take long. It answers by itself, with its own last breath.
+    /// Forks a worker for slow work. It sends the answer itself and exits.
     fn fork_worker(&mut self, id: u64, work: impl FnOnce(&Files) -> Result<bool, Failure>) {
         match sys::fork() {
             Err(Errno::AGAIN) => {
@@ -370,9 +373,9 @@ impl Init<'_> {
             Err(errno) => self.fail(id, errno.into()),
             Ok(Fork::Parent(pid)) => self.workers.push(Worker { id, pid }),
             Ok(Fork::Child) => {
-                // A file that becomes too long is an error to be told, not the worker's end.
+                // A file that becomes too long is an error to report, and must not kill the worker.
                 sys::survive_long_files();
-                // Nothing may unwind into the loop: this process must not go on as PID 1.
+                // A panic must not unwind into the loop: this process must not go on as PID 1.
                 let work = || {
                     self.work.as_ref().map_or(Ok(()), Door::enter)?;
                     work(&self.files)
@@ -386,7 +389,7 @@ impl Init<'_> {
         }
     }
 
-    /// Learns whether a command runs, and says so.
+    /// Reads whether a command runs, and answers that.
     fn settle_report(&mut self, id: u64) {
         let Some(at) = self.commands.iter().position(|c| c.id == id) else { return };
         let Some(report) = self.commands[at].report.take() else { return };
@@ -402,7 +405,7 @@ impl Init<'_> {
         }
     }
 
-    /// Reaps every child that has ended; breaks where there is none left after a stop.
+    /// Reaps every child that has ended. Breaks if none is left after a stop.
     fn reap(&mut self) -> std::ops::ControlFlow<()> {
         let mut signal = [0; 128];
         while rustix::io::read(&self.signals, &mut signal).is_ok() {}
@@ -431,8 +434,8 @@ impl Init<'_> {
                 self.fail(id, Failure::new(WorkFailure::Broken, why));
             }
         }
-        // One that is only waiting for the rest of its session has been reaped; its number may be
-        // another's by now.
+        // The leader of a command that waits for the rest of its session has been reaped. Another
+        // process may have its pid by now.
         let leader = |c: &CommandLeader| c.pid == pid && c.ended.is_none();
         let Some(at) = self.commands.iter().position(leader) else { return };
         let id = self.commands[at].id;
@@ -442,8 +445,8 @@ impl Init<'_> {
         }
     }
 
-    /// Answers for commands that have ended. One that was killed has ended once nothing of its
-    /// session is left; the number can't mean another session before that.
+    /// Answers the commands that have ended. A killed one has ended when no process of its session is
+    /// left; no other session can have its number before that.
     fn settle_killed(&mut self) {
         let (ended, left) =
             std::mem::take(&mut self.commands).into_iter().partition::<Vec<_>, _>(|c| {
@@ -458,7 +461,7 @@ impl Init<'_> {
     }
 }
 
-/// What the loop was woken for.
+/// What woke the loop.
 struct Woken {
     request: bool,
     children: bool,

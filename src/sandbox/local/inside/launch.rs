@@ -1,14 +1,13 @@
-//! The launcher: takes the sandbox's lock, becomes nobody in particular, makes PID 1, watches.
+//! The launcher: takes the sandbox's lock, becomes an unprivileged user, forks PID 1, and watches it.
 //!
-//! It holds the lock from before there is anything until PID 1 has been waited for, which the
-//! kernel lets happen only once the whole pid namespace is empty; so *the lock is free* means
-//! *nothing runs*. It ends the sandbox when the server's end of the socket is gone, however the
-//! server came to its end.
+//! It takes the lock before it makes anything, and holds it until it has waited for PID 1. The kernel ends
+//! that wait only when the whole pid namespace is empty. So *the lock is free* means *nothing runs*. The
+//! launcher ends the sandbox when the server's end of the socket closes, however the server ended.
 //!
-//! Accepted race: where the launcher itself is killed, PID 1 gets its parent-death signal. PID 1
-//! holds the lock as well, but closes it a moment before the kernel has ended the rest. A server
-//! that is still alive waits for PID 1's pidfd and is exact; a new one can be early by that
-//! moment (milliseconds), in which processes that are already being killed may end a system call.
+//! Accepted race: if the launcher itself is killed, PID 1 gets its parent-death signal. PID 1 holds the
+//! lock as well, but closes it some milliseconds before the kernel has ended the rest. A server that is
+//! still alive waits for PID 1's pidfd, which is exact. A new server can take the lock in those
+//! milliseconds, while processes that are being killed finish a system call.
 
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
@@ -37,11 +36,11 @@ use super::workspace::Workspace;
 use super::{HIDDEN_COMMAND, INNER_ID, NameStep, SetupError, init, sys};
 use crate::sabotage::{Bug, on};
 
-/// How much sooner than others a sandbox's processes are chosen when memory runs out, of 1000.
+/// How much more likely the kernel kills a sandbox's process when the host's memory runs out, of 1000.
 const OOM_SCORE: &str = "500";
 
-/// Runs the hidden command where this process was started for it, and says how it ended; `None`
-/// where it was not. Must be called before the process has a second thread.
+/// Runs the hidden command if this process was started for it, and returns its exit code; `None` if it
+/// was not. Must be called before the process has a second thread.
 pub fn run_hidden_command() -> Option<ExitCode> {
     if std::env::args_os().nth(1)? != HIDDEN_COMMAND {
         return None;
@@ -49,7 +48,7 @@ pub fn run_hidden_command() -> Option<ExitCode> {
     Some(launch())
 }
 
-/// Is a launcher, whose standard input is the server's socket.
+/// Runs as a launcher. Its standard input is the server's socket.
 pub(super) fn launch() -> ExitCode {
     let socket =
         match sys::close_from(3).and_then(|()| fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)) {
@@ -57,7 +56,7 @@ pub(super) fn launch() -> ExitCode {
             Err(_) => return ExitCode::from(2),
         };
     sys::default_signals();
-    // While there is nothing else to do yet.
+    // Built before the order arrives, so that the sandbox need not wait for it.
     let filters = Filters::build();
     let ended = receive_setup(&socket).and_then(|order| match order {
         Some(order) => run(&socket, order, &filters?),
@@ -67,20 +66,20 @@ pub(super) fn launch() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(SetupError { step, errno }) => {
             let answer = Answer::SetupFailed { step, errno };
-            // Where the server has gone there is nobody to tell.
+            // The server may have ended.
             let _ = packet::send(&socket, &answer.encode(), &[]);
             ExitCode::FAILURE
         }
     }
 }
 
-/// What is to be launched.
+/// What to launch.
 struct Order {
     setup: Setup,
     object: OwnedFd,
-    /// The group of those who work in it.
+    /// The control group of commands and workers.
     work: Option<WorkGroup>,
-    /// The doors of the groups that all of it is in.
+    /// The doors of the control groups of the whole sandbox.
     doors: Vec<OwnedFd>,
 }
 
@@ -103,13 +102,13 @@ fn receive_setup(socket: &OwnedFd) -> Result<Option<Order>, SetupError> {
 
 fn run(socket: &OwnedFd, order: Order, filters: &Filters) -> Result<(), SetupError> {
     let Order { setup, object, work, doors } = order;
-    // A session of its own: a terminal's Ctrl-C is for the server, which ends its sandboxes in order.
+    // A session of its own: Ctrl-C at a terminal must reach only the server, which stops its sandboxes.
     setsid().step("start a session")?;
     umask(Mode::from_raw_mode(0o022));
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let lock = openat(&object, "lock", flags, Mode::empty()).step("open the lock")?;
-    // While it waits for a lock it does not see its socket hang up, and nothing is
-    // made that would have to be undone: until then it ends with the thread that has started it.
+    // While it waits for the lock it does not see its socket hang up. Nothing is made yet that would
+    // have to be undone, so until then it ends with the thread that started it.
     let tie = "tie the launcher to the server";
     set_parent_process_death_signal(Some(Signal::KILL)).step(tie)?;
     if has_hung_up(socket) {
@@ -124,11 +123,11 @@ fn run(socket: &OwnedFd, order: Order, filters: &Filters) -> Result<(), SetupErr
     let device = workspace.device()?;
     drop(object);
     for door in doors {
-        // 0 is whoever writes it. PID 1 and all that it starts are born in the groups.
+        // 0 is the writing process. PID 1 and its children are born in the groups.
         rustix::io::write(&door, b"0").step("step into the control group")?;
     }
-    // Where the whole machine runs out of memory, a sandbox goes before the host's services do.
-    // Hosts without this file have nothing to choose from.
+    // When the host runs out of memory, the kernel kills sandboxes before the host's services. Some
+    // hosts do not have this file.
     let _ = fs::write("/proc/self/oom_score_adj", OOM_SCORE);
     if let Some(id) = setup.host_id.filter(|_| !on(Bug::HostRootInside)) {
         become_user(id)?;
@@ -142,28 +141,28 @@ fn run(socket: &OwnedFd, order: Order, filters: &Filters) -> Result<(), SetupErr
     };
     drop(work);
     let pidfd = pidfd_open(child, PidfdFlags::empty()).step("open a pidfd of PID 1")?;
-    // By this the server takes it for up.
+    // The server counts the sandbox as up from *forked* and *ready* on.
     workspace.wait_until_safe()?;
-    // A server that is gone is noticed below.
+    // If the server has ended, `watch` notices it.
     let _ = packet::send(socket, &Answer::Forked { device }.encode(), &[pidfd.as_fd()]);
     confine_launcher(&workspace)?;
     let mut watched = workspace.watched(setup.disk_mb_max)?;
 
     let hung_up = watch(socket, &pidfd, &mut watched);
     if hung_up {
-        // PID 1 may have ended in the same moment.
+        // PID 1 may have ended at the same moment.
         let _ = pidfd_send_signal(&pidfd, Signal::KILL);
     }
-    // Returns once the pid namespace is empty; only then may the lock go.
+    // Returns when the pid namespace is empty. Only then may the lock be freed.
     while matches!(waitpid(Some(child), WaitOptions::empty()), Err(Errno::INTR)) {}
-    // The last hold on the workspace's mount: it is unmounted here.
+    // The last reference to the workspace's mount: this unmounts it.
     drop(watched);
     drop(lock);
     Ok(())
 }
 
-/// Gives up being root for good. The kernel resets the dumpable flag and the parent-death signal
-/// when the uid changes, so both are set later.
+/// Gives up root for good. The kernel resets the dumpable flag and the parent-death signal when the uid
+/// changes, so both are set later.
 fn become_user(id: u32) -> Result<(), SetupError> {
     let (uid, gid) = (rustix::fs::Uid::from_raw(id), rustix::fs::Gid::from_raw(id));
     set_thread_groups(&[]).step("give up supplementary groups")?;
@@ -173,11 +172,11 @@ fn become_user(id: u32) -> Result<(), SetupError> {
     set_thread_res_uid(uid, uid, uid).step("take the sandbox's own uid")
 }
 
-/// Enters a user namespace in which this user, and nobody else, exists as [`INNER_ID`].
+/// Enters a user namespace whose only user is this one, as [`INNER_ID`].
 fn enter_user_namespace() -> Result<(), SetupError> {
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
     sys::unshare(UnshareFlags::NEWUSER).step("make a user namespace")?;
-    // Only of a dumpable process do the files in /proc belong to its user.
+    // The files in /proc belong to the process's user only if it is dumpable.
     set_dumpable_behavior(DumpableBehavior::Dumpable).step("become dumpable")?;
     fs::write("/proc/self/setgroups", "deny").step("deny setgroups")?;
     let inner = |mistaken| if mistaken { 0 } else { INNER_ID };
@@ -187,8 +186,8 @@ fn enter_user_namespace() -> Result<(), SetupError> {
     sys::unshare(UnshareFlags::NEWPID).step("make a pid namespace")
 }
 
-/// The launcher stays outside, but needs nothing there any more than to look into directories that
-/// their owner has closed, which is how a sandbox could hide how much there is in them.
+/// Drops the launcher's privileges. It keeps one when it watches a directory: to read directories that
+/// the sandbox has closed, in which it could hide files from the disk limit.
 fn confine_launcher(workspace: &Workspace) -> Result<(), SetupError> {
     let needed = match workspace {
         Workspace::Directory => CapabilitySet::DAC_READ_SEARCH,
@@ -210,11 +209,11 @@ fn has_hung_up(socket: &OwnedFd) -> bool {
     matches!(poll(&mut polled, Some(&now)), Ok(1..))
 }
 
-/// Waits until the server has gone (true) or PID 1 has ended (false), and tells when the workspace
-/// has become too full.
+/// Waits until the server has ended (true) or PID 1 has ended (false). Sends *disk full* when the
+/// workspace has become too full.
 fn watch(socket: &OwnedFd, pidfd: &OwnedFd, workspace: &mut WatchedDisk) -> bool {
     loop {
-        // No event is asked of the socket: what arrives on it is for PID 1. A hang-up always shows.
+        // No event is requested of the socket: its packets are for PID 1. A hang-up always shows.
         let mut polled =
             [PollFd::new(socket, PollFlags::empty()), PollFd::new(pidfd, PollFlags::IN)];
         let pause = workspace.pause();
@@ -226,11 +225,11 @@ fn watch(socket: &OwnedFd, pidfd: &OwnedFd, workspace: &mut WatchedDisk) -> bool
             Ok(_) if !polled[1].revents().is_empty() => return false,
             Ok(_) if !polled[0].revents().is_empty() => return true,
             Ok(_) | Err(Errno::INTR) => {}
-            // Nothing can be watched any more: end it, as if the server had gone.
+            // Without poll nothing can be watched: end the sandbox, as if the server had ended.
             Err(_) => return true,
         }
         if workspace.look() {
-            // A server that has gone is noticed above.
+            // If the server has ended, the poll above shows it.
             let _ = packet::send(socket, &Answer::DiskFull.encode(), &[]);
         }
     }

@@ -1,8 +1,8 @@
-//! The workspace on its way into the sandbox: a directory of the host, or an image.
+//! The workspace before it is attached in the sandbox: a directory of the host, or an image.
 //!
-//! Which of the two it is, the object's directory says. The launcher takes it while it is still who
-//! the server is: only root can mount an image, and nobody else may enter a directory that leads to
-//! the workspace.
+//! The launcher looks for both in the object's directory. It takes the workspace while it still has the
+//! server's user: only root can mount an image, and only the server's user may enter the directories
+//! above the workspace.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -23,20 +23,20 @@ pub enum Workspace {
     /// The current directory: the one path that follows into a new mount namespace by itself,
     /// since its parents are closed to the user that the launcher becomes.
     Directory,
-    /// A mount that is attached nowhere, and who does the rest of mounting it.
+    /// A mount that is attached nowhere, and the fork that finishes it.
     Image(Mounted, Settling),
 }
 
-/// A fork that does the rest of mounting an image.
+/// The fork that finishes the mount of an image.
 pub struct Settling {
     pid: Pid,
-    /// Says a byte once the barriers are on.
+    /// Receives a byte when the write barriers are on.
     said: OwnedFd,
 }
 
 impl Workspace {
-    /// Takes the workspace of an object, for `owner`. Waits while its image is mounted elsewhere,
-    /// which is for as long as the kernel takes to write its last bytes after a stop.
+    /// Takes the workspace of an object, for `owner`. Waits while its image is still mounted: after a
+    /// stop the kernel writes its last bytes.
     pub fn take(object: &OwnedFd, owner: Option<u32>) -> Result<Self, SetupError> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         match (openat(object, IMAGE, flags, Mode::empty()), owner) {
@@ -51,7 +51,7 @@ impl Workspace {
                             sys::exit_now(1);
                         }
                         let flushed = image::flush(&mounted, || {
-                            // Where nobody hears there is nobody to go on either.
+                            // If this fails, the launcher has ended, and the sandbox with it.
                             let _ = rustix::io::write(&say, b"!");
                         });
                         sys::exit_now(i32::from(flushed.is_err()));
@@ -82,8 +82,8 @@ impl Workspace {
         Ok(stat.step("look at the workspace")?.st_dev)
     }
 
-    /// The mount to attach, without set-uid programs and devices. Must be called in the mount
-    /// namespace where it is going to be attached.
+    /// The mount to attach, without set-uid programs and devices. Must be called in the mount namespace
+    /// that it is attached in.
     pub fn mount(self) -> Result<OwnedFd, SetupError> {
         let flags = OpenTreeFlags::OPEN_TREE_CLONE
             | OpenTreeFlags::OPEN_TREE_CLOEXEC
@@ -99,8 +99,7 @@ impl Workspace {
 }
 
 impl Workspace {
-    /// Waits until what is synced in it survives a power failure. The sandbox does not count as up
-    /// before.
+    /// Waits until synced data survives a power failure. The sandbox does not count as up before.
     pub fn wait_until_safe(&self) -> Result<(), SetupError> {
         let Self::Image(_, Settling { said, .. }) = self else { return Ok(()) };
         loop {
@@ -114,8 +113,8 @@ impl Workspace {
         }
     }
 
-    /// Keeps what has to be watched, once PID 1 has the rest and the mounting is done. A directory
-    /// may take `limit_mb`.
+    /// Waits for the end of the mounting, and returns what must be watched while PID 1 has the rest. A
+    /// directory may take `limit_mb`.
     pub fn watched(self, limit_mb: u64) -> Result<WatchedDisk, SetupError> {
         let (mount, settling) = match self {
             Self::Directory => {
@@ -125,7 +124,7 @@ impl Workspace {
             }
             Self::Image(Mounted { mount, device: _ }, settling) => (mount, settling),
         };
-        // How it ended is known: the barriers are on, and the rest may fail.
+        // Its exit code does not matter: the barriers are on, and the rest may fail.
         while matches!(waitpid(Some(settling.pid), WaitOptions::empty()), Err(Errno::INTR)) {}
         Ok(WatchedDisk::image(mount))
     }

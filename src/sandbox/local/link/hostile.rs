@@ -73,9 +73,9 @@ async fn a_launcher_that_can_t_finish_ends_the_sandbox_and_says_why() {
         let (link, theirs) = taken_over();
         say(&theirs, &Answer::SetupFailed { step: step.clone(), errno }.encode(), 0);
         tokio::time::timeout(WAIT, link.gone()).await.expect("it is ended");
-        let told = link.trouble().expect("with a reason");
-        assert!(told.starts_with(&format!("setting it up was not finished: {why}")), "{told}");
-        assert!(told.len() < 300, "{told}");
+        let reason = link.trouble().expect("with a reason");
+        assert!(reason.starts_with(&format!("setting it up was not finished: {why}")), "{reason}");
+        assert!(reason.len() < 300, "{reason}");
     }
     let (link, theirs) = taken_over();
     say(&theirs, &Answer::Ready.encode(), 0);
@@ -87,7 +87,7 @@ async fn a_launcher_that_can_t_finish_ends_the_sandbox_and_says_why() {
 async fn what_it_must_not_say_ends_the_sandbox() {
     let started = Answer::Started { id: 1 }.encode();
     let opened = Answer::Opened { id: 1 }.encode();
-    for (told, bytes, descriptors, times) in [
+    for (said, bytes, descriptors, times) in [
         ("no message", vec![99], 0, 1),
         ("a request", Request::Stop { grace_ms: 1 }.encode(), 0, 1),
         ("half a message", started[..1].to_vec(), 0, 1),
@@ -106,10 +106,10 @@ async fn what_it_must_not_say_ends_the_sandbox() {
         for _ in 0..times {
             say(&theirs, &bytes, descriptors);
         }
-        tokio::time::timeout(WAIT, link.gone()).await.expect(told);
-        assert!(!link.is_up(), "{told}");
+        tokio::time::timeout(WAIT, link.gone()).await.expect(said);
+        assert!(!link.is_up(), "{said}");
         let next = link.call(|id| Request::Kill { id }, &[]).await.map(drop);
-        assert_eq!(next, Err(WorkError::NotRunning), "{told}");
+        assert_eq!(next, Err(WorkError::NotRunning), "{said}");
     }
 }
 
@@ -134,7 +134,7 @@ async fn answers_to_nobody_are_not_kept_and_hold_up_nobody() {
 #[tokio::test]
 async fn a_listing_that_lies_is_not_believed() {
     let entry = |path: &[u8]| WireEntry::of(path, &rustix::fs::stat("/").expect("there")).encode();
-    for (told, bytes, times) in [
+    for (reason, bytes, times) in [
         ("makes no sense", vec![9; 64], 1),
         ("not asked for", entry(b"b/x"), 1),
         ("not asked for", entry(b"a/../../etc"), 1),
@@ -148,13 +148,13 @@ async fn a_listing_that_lies_is_not_believed() {
         let mut pipe = File::from(beside.pop().expect("a pipe"));
         let writing = std::thread::spawn(move || {
             for _ in 0..times {
-                // Nobody reads on once it is known for what it is.
+                // The reader stops at the first entry that it refuses.
                 let _ = pipe.write_all(&bytes);
             }
         });
         let listed = tokio::time::timeout(WAIT, asked).await.expect("must end").expect("no panic");
-        let is_told = matches!(&listed, Err(WorkError::Broken(why)) if why.contains(told));
-        assert!(is_told, "{told}: {listed:?}");
+        let is_named = matches!(&listed, Err(WorkError::Broken(why)) if why.contains(reason));
+        assert!(is_named, "{reason}: {listed:?}");
         writing.join().expect("no panic");
     }
 }
@@ -171,9 +171,9 @@ async fn what_it_opens_is_a_regular_file_of_the_workspace_or_nothing() {
         let file = File::open(path).expect("opened");
         packet::send(&theirs, &Answer::Opened { id }.encode(), &[file.as_fd()]).expect("sent");
         let read = tokio::time::timeout(WAIT, asked).await.expect("must end").expect("no panic");
-        let is_told =
+        let is_named =
             matches!(&read, Err(WorkError::Broken(why)) if why.contains("other than a file"));
-        assert!(is_told, "{path}: {read:?}");
+        assert!(is_named, "{path}: {read:?}");
     }
 }
 
