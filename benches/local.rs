@@ -186,7 +186,7 @@ fn spec(name: &str) -> CreateSpec {
             network: Network::None,
             ports: Vec::new(),
             on_limit: OnLimit::Kill,
-            workload: issuebox::types::Workload::default(),
+            workload: issuebox::types::Workload::default().into(),
         },
         deadline: deadline(),
     }

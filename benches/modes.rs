@@ -112,7 +112,7 @@ async fn start(
         network: Network::None,
         ports: Vec::new(),
         on_limit: OnLimit::Kill,
-        workload: issuebox::types::Workload::default(),
+        workload: issuebox::types::Workload::default().into(),
     };
     let bounds = StepRules { attempts: 3, timeout: Duration::from_secs(20) };
     let provider_rules = ProviderRules {

@@ -29,6 +29,7 @@ pub mod api;
 mod breaker;
 mod busy;
 mod directory;
+mod effect_end;
 mod effects;
 mod environment;
 mod executor;

@@ -146,7 +146,7 @@ mod tests {
             network: Network::None,
             ports: Vec::new(),
             on_limit: OnLimit::Kill,
-            workload: Workload::default(),
+            workload: Workload::default().into(),
         };
         let online = Template { network: Network::Host, ..usual.clone() };
         let listening = Template { ports: vec![3000], ..usual.clone() };

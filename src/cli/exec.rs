@@ -3,8 +3,9 @@
 
 mod attach;
 mod outlet;
+mod piped;
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use base64::Engine;
@@ -21,7 +22,7 @@ use super::wire::{self, BrokenOff, ExecExit, OutputChunk};
 
 #[derive(Debug, Args)]
 pub(super) struct ExecArgs {
-    /// Pass standard input: whole once it has ended, or with -t as it is typed
+    /// Pass standard input as it arrives, or with -t as it is typed
     #[arg(short = 'i', long)]
     stdin: bool,
     /// Allocate a terminal; without CMD it runs a login shell
@@ -51,41 +52,29 @@ fn variable(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Longest standard input, in bytes: what fits one API request once it is encoded.
-const STDIN_LEN_MAX: u64 = 768 * 1024 - 4096;
-
 pub(super) async fn run(session: &mut CliSession<'_>, args: ExecArgs) -> anyhow::Result<ExitCode> {
     if args.tty {
         return attach::run(session, args).await;
     }
     let sandbox = args.issue.sandbox(&session.client).await?;
-    let stdin = if args.stdin { Some(read_stdin(io::stdin().lock())?) } else { None };
-    let call = ApiRequest::post(&["sandboxes", &sandbox.id, "exec"]).json(body_of(args, stdin));
-    let mut events = session.client.stream(call, None).await?;
-    let exited = follow(&mut events).await?;
+    let exited = if args.stdin {
+        piped::run(&session.client, &sandbox.id, args).await?
+    } else {
+        let mut body = command_of(args);
+        body.insert("encoding".into(), json!("base64"));
+        let call = ApiRequest::post(&["sandboxes", &sandbox.id, "exec"]).json(Value::Object(body));
+        follow(&mut session.client.stream(call, None).await?).await?
+    };
     if exited.timed_out {
         eprintln!("note: the command was killed because it reached its timeout");
     }
     Ok(ExitCode::from(exit_code(exited.exit_code)))
 }
 
-fn read_stdin(stdin: impl Read) -> anyhow::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    stdin.take(STDIN_LEN_MAX + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > STDIN_LEN_MAX {
-        return Err(CliFailure::Usage {
-            message: format!("standard input is longer than {} KiB", STDIN_LEN_MAX / 1024),
-            hint: "put it into a file of the workspace first (issuebox files put)".to_owned(),
-        }
-        .into());
-    }
-    Ok(bytes)
-}
-
-fn body_of(args: ExecArgs, stdin: Option<Vec<u8>>) -> Value {
+/// The command as the API takes it.
+fn command_of(args: ExecArgs) -> Map<String, Value> {
     let mut body = Map::new();
     body.insert("command".into(), json!(args.command));
-    body.insert("encoding".into(), json!("base64"));
     if let Some(workdir) = args.workdir {
         body.insert("cwd".into(), json!(workdir));
     }
@@ -96,11 +85,7 @@ fn body_of(args: ExecArgs, stdin: Option<Vec<u8>>) -> Value {
     if let Some(seconds) = args.timeout {
         body.insert("timeoutSeconds".into(), json!(seconds));
     }
-    if let Some(bytes) = stdin {
-        body.insert("stdin".into(), json!(BASE64.encode(bytes)));
-        body.insert("stdinEncoding".into(), json!("base64"));
-    }
-    Value::Object(body)
+    body
 }
 
 /// Copies the command's output until it ends.

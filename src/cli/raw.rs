@@ -45,6 +45,9 @@ fn restore(before: &Termios, leave: fn()) {
     let _gone = tcsetattr(stdin(), OptionalActions::Now, before);
 }
 
+/// Most bytes that are read at once.
+const INPUT_PIECE_LEN: usize = 32 * 1024;
+
 /// Reads standard input on a thread, because a read from a terminal cannot be cancelled. It ends when
 /// `take` returns `false`, or with the process.
 ///
@@ -54,7 +57,7 @@ pub(super) fn read_keys(mut take: impl FnMut(&[u8]) -> bool + Send + 'static) ->
     // Not `Stdin`: its buffer would keep bytes that belong to the next program.
     let mut input = File::from(rustix::io::dup(stdin())?);
     std::thread::Builder::new().name("keys".into()).spawn(move || {
-        let mut bytes = [0; 4096];
+        let mut bytes = vec![0; INPUT_PIECE_LEN];
         loop {
             match io::Read::read(&mut input, &mut bytes) {
                 Ok(len @ 1..) if take(&bytes[..len]) => {}

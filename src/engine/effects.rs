@@ -29,6 +29,7 @@ use crate::sabotage::{Bug, on};
 use crate::store::{CommitError, EffectDelay, EffectId, EffectRow};
 use crate::types::Timestamp;
 
+use super::effect_end::EffectEnd;
 use super::environment::Environment;
 use super::executor::Executor;
 
@@ -47,23 +48,6 @@ const SLOT_PAUSE: Duration = Duration::from_secs(2);
 const STORE_PAUSE: Duration = Duration::from_secs(1);
 /// The longest sleep, in case the clock is set forward.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
-
-/// How one try to carry out an effect ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum EffectEnd {
-    /// It was carried out, now or by an earlier try.
-    Done,
-    /// It must not be carried out any more, for this reason.
-    Obsolete(&'static str),
-    /// The home's call slot is taken: a try later counts for nothing.
-    SlotTaken,
-    /// The provider cannot be reached until then: no try is spent.
-    Unreachable(String, Timestamp),
-    /// It failed, and trying again may help.
-    Failed(String),
-    /// It failed for good.
-    Refused(String),
-}
 
 /// How many effects of one kind ended in which way since the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

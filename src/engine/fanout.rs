@@ -13,6 +13,9 @@
 //! - Progress is stored once a page, and only up to the first issue that failed. After a crash, stops
 //!   of stopped sandboxes and known names are repeated; a sandbox that was started again in these
 //!   moments is stopped a second time.
+//! - An issue that is transferred out of the repository and back while a delivery is being applied
+//!   may be left out: it was not there when the issues were listed. Its next delivery says what it
+//!   is called now.
 //! - The counts in the reason are kept in memory: after a restart the reason says so.
 
 use std::collections::HashMap;

@@ -92,7 +92,7 @@ fn template() -> Template {
         network: Network::None,
         ports: Vec::new(),
         on_limit: OnLimit::Kill,
-        workload: crate::types::Workload::default(),
+        workload: crate::types::Workload::default().into(),
     }
 }
 

@@ -209,7 +209,7 @@ fn news(
         Some("closed") => Some(false),
         _ => act.says_open(),
     };
-    let text = |field: fn(&payload::Issue) -> Option<&String>| issue.and_then(field).cloned();
+    let text = |field: fn(&payload::IssuePart) -> Option<&String>| issue.and_then(field).cloned();
     News {
         issue_id,
         repository,
@@ -229,7 +229,7 @@ fn news(
 }
 
 /// The title of an issue, bounded; empty when there is none.
-fn title_of(issue: &payload::Issue) -> String {
+fn title_of(issue: &payload::IssuePart) -> String {
     issue.title.as_deref().unwrap_or_default().chars().take(TITLE_LEN_MAX).collect()
 }
 

@@ -34,6 +34,7 @@ pub fn table(app: &mut ServiceConfig<'_>) {
         .service(issues::timeline)
         .service(issues::numbered_timeline)
         .service(exec::exec)
+        .service(exec::attached_exec)
         .service(terminal::terminal)
         .service(logs::logs)
         .service(ports::get)

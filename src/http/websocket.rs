@@ -1,5 +1,7 @@
 //! WebSockets (RFC 6455) of the API: opening, and detection of dead clients.
 
+pub mod client;
+
 use std::cell::Cell;
 use std::time::Duration;
 

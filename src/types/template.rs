@@ -1,5 +1,7 @@
 //! Templates of sandboxes.
 
+use std::sync::Arc;
+
 use super::{Mode, Network, ProviderName, TemplateName, Workload};
 
 /// A configuration from which sandboxes are created.
@@ -19,8 +21,8 @@ pub struct Template {
     pub ports: Vec<u16>,
     /// What happens when it reaches a limit.
     pub on_limit: OnLimit,
-    /// What it is made from and what runs in it.
-    pub workload: Workload,
+    /// What it is made from and what runs in it; shared, since every record has a copy.
+    pub workload: Arc<Workload>,
 }
 
 /// What happens when a sandbox reaches a limit.

@@ -10,6 +10,7 @@ mod exec;
 mod files;
 mod local;
 mod operator;
+mod piped;
 #[path = "../common/process.rs"]
 mod process;
 #[path = "../common/pty.rs"]

@@ -111,7 +111,7 @@ fn template() -> Template {
         network: Network::None,
         ports: Vec::new(),
         on_limit: OnLimit::Kill,
-        workload: issuebox::types::Workload::default(),
+        workload: issuebox::types::Workload::default().into(),
     }
 }
 

@@ -55,7 +55,7 @@ pub fn spec(name: &str, sandbox: &str) -> CreateSpec {
             network: Network::None,
             ports: Vec::new(),
             on_limit: OnLimit::Kill,
-            workload: issuebox::types::Workload::default(),
+            workload: issuebox::types::Workload::default().into(),
         },
         deadline: deadline(),
     }

@@ -235,7 +235,10 @@ pub fn opening(request: reqwest::RequestBuilder) -> reqwest::RequestBuilder {
         .header("upgrade", "websocket")
         .header("sec-websocket-version", "13")
         .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==")
-        .header("sec-websocket-protocol", "other, issuebox.terminal.v1, issuebox.tunnel.v1")
+        .header(
+            "sec-websocket-protocol",
+            "other, issuebox.terminal.v1, issuebox.exec.v1, issuebox.tunnel.v1",
+        )
 }
 
 /// A signed `issues` delivery in the shape of GitHub's.
@@ -372,7 +375,7 @@ fn rules(provider: &ProviderName) -> Rules {
             network: Network::None,
             ports: vec![3000, 3001],
             on_limit: OnLimit::Kill,
-            workload: issuebox::types::Workload::default(),
+            workload: issuebox::types::Workload::default().into(),
         },
         providers: HashMap::from([(provider.clone(), provider_rules)]),
     }

@@ -35,7 +35,7 @@ pub fn template() -> Template {
         network: Network::None,
         ports: Vec::new(),
         on_limit: OnLimit::Kill,
-        workload: issuebox::types::Workload::default(),
+        workload: issuebox::types::Workload::default().into(),
     }
 }
 
@@ -241,7 +241,7 @@ fn any_template() -> BoxedStrategy<Template> {
                 network,
                 ports,
                 on_limit: if stops { OnLimit::Stop } else { OnLimit::Kill },
-                workload,
+                workload: workload.into(),
             }
         })
         .boxed()

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use issuebox::sandbox::local::LocalProvider;
 use issuebox::sandbox::{CreateSpec, ExecRequest, Lifecycle, ProviderError, WorkError};
 use issuebox::types::{NamedSecrets, Secret, SecretName, Workload};
 
@@ -15,7 +16,7 @@ fn secrets(value: &str) -> BTreeMap<SecretName, Secret> {
 
 fn with(name: &str, workload: Workload) -> CreateSpec {
     let mut spec = spec(name, name);
-    spec.template.workload = workload;
+    spec.template.workload = workload.into();
     spec
 }
 
@@ -75,7 +76,7 @@ async fn a_restarted_provider_knows_the_environment_and_the_scratch_space() {
     };
     let object = provider.create(with("again", workload)).await.expect("made");
     let script = "echo $PLAIN; pwd; df -m /tmp | tail -n 1 | tr -s ' ' | cut -d ' ' -f 2";
-    let look = async |provider| {
+    let look = async |provider: &LocalProvider| {
         let sandbox = Sandbox { provider, target: target(&object) };
         sandbox.sh(script).await
     };

@@ -129,7 +129,7 @@ impl Subject {
                 network: Network::None,
                 ports: Vec::new(),
                 on_limit: OnLimit::Kill,
-                workload: Workload::default(),
+                workload: Workload::default().into(),
             },
             deadline: deadline(),
         }

@@ -6,14 +6,15 @@ use std::path::Path;
 
 use crate::store_issues::{delivery, numbered, only, running};
 use issuebox::issue::instruction::InstructionSource;
-use issuebox::issue::{Instruction, IssueState, Scope};
+use issuebox::issue::{Cleanup, CleanupAction, Effect, Instruction, IssueState, Scope};
 use issuebox::store::sqlite::SqliteStore;
 use issuebox::store::{
-    DeliveryFilter, DeliveryRow, DeliveryState, LookAsk, NumberedHome, PageAsk, Store,
+    DeliveryFilter, DeliveryRow, DeliveryState, LookAsk, NewEffect, NumberedHome, PageAsk, Store,
+    Write,
 };
 use issuebox::types::{
-    AccountName, Alias, DeliveryId, HomeId, IssueId, IssueNumber, Phase, Repository, SandboxId,
-    Timestamp,
+    AccountName, Alias, DeliveryId, ExternalId, HomeId, IssueId, IssueNumber, Phase, ProviderName,
+    Repository, SandboxId, Timestamp,
 };
 use rusqlite::Connection;
 
@@ -126,27 +127,49 @@ async fn a_database_of_version_1_keeps_all_it_has() {
     assert_eq!(store.epoch().0, 10);
     assert!(store.next_home() > HomeId(3));
     assert_eq!(store.holds().await, Ok(vec![]));
-    assert_eq!(store.instructions(HomeId(1), 0, 10).await, Ok(vec![]));
-    assert_eq!(store.effect_counts().await, Ok(vec![]));
     let mut next = running(&one);
     next.facts.repository_id = Some(6);
     let mut write = only(next);
     write.aliases = vec![numbered(HomeId(1))];
-    write.delivery = Some(delivery(77, Some(HomeId(1))));
+    assert_eq!(store.commit(write).await, Ok(()));
+    assert_eq!(store.homes(&of_repository, None, 10).await, Ok(vec![HomeId(2)]));
+}
+
+#[tokio::test]
+async fn a_database_of_version_1_takes_instructions_and_effects() {
+    let dir = tempfile::tempdir().expect("a directory");
+    database_of_version_1(dir.path());
+    let store = SqliteStore::open(dir.path()).expect("migrates");
+    assert_eq!(store.instructions(HomeId(1), 0, 10).await, Ok(vec![]));
+    assert_eq!(store.effect_counts().await, Ok(vec![]));
+    let one = store.load(HomeId(1)).await.expect("reads").expect("is there");
+    let at = Timestamp::from_unix_ms(0);
     let instruction = Instruction {
         source: InstructionSource::Issue,
         author: None,
         sender: None,
-        as_of: Timestamp::from_unix_ms(0),
+        as_of: at,
         title: None,
         text: "fix it".into(),
     };
-    write.instruction = Some(instruction.clone());
+    let effect = Effect::CleanUp(Cleanup {
+        provider: ProviderName::trusted("simulated"),
+        external_id: ExternalId::trusted("sim-9"),
+        expected: SandboxId::trusted("0190-nine"),
+        action: CleanupAction::Stop,
+    });
+    let write = Write {
+        delivery: Some(delivery(77, Some(HomeId(1)))),
+        instruction: Some(instruction.clone()),
+        effects: vec![NewEffect { home: HomeId(1), effect: effect.clone(), due_at: at }],
+        ..only(running(&one))
+    };
     assert_eq!(store.commit(write).await, Ok(()));
     let instructions = store.instructions(HomeId(1), 0, 10).await.expect("reads");
     let instructions = instructions.into_iter().map(|row| row.instruction);
     assert_eq!(instructions.collect::<Vec<_>>(), [instruction]);
-    assert_eq!(store.homes(&of_repository, None, 10).await, Ok(vec![HomeId(2)]));
+    let effects = store.effects(at, 10).await.expect("reads");
+    assert_eq!(effects.into_iter().map(|row| row.effect).collect::<Vec<_>>(), [effect]);
 }
 
 #[tokio::test]

@@ -50,7 +50,7 @@ fn functions(text: &str) -> Vec<(&str, usize)> {
             closes || (line.starts_with(&format!("{indent})")) && line.ends_with(';'))
         };
         let is_short = line.ends_with(';') || line.ends_with('}');
-        let end = lines[at..].iter().position(|line| ends(line)).unwrap_or_default();
+        let end = lines[at..].iter().position(ends).unwrap_or_default();
         found.push((name, if is_short { 1 } else { end + 1 }));
     }
     found

@@ -25,7 +25,7 @@ fn declared_types(source: &str) -> Vec<(String, bool)> {
         let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
         let is_kind = |word: &&str| matches!(*word, "struct" | "enum" | "trait" | "type" | "union");
         let is_other = |word: &&str| matches!(*word, "fn" | "impl" | "use" | "macro_rules");
-        let kind = words.iter().position(|word| is_kind(word));
+        let kind = words.iter().position(is_kind);
         let is_type = kind.is_some_and(|at| !words[..at].iter().any(is_other));
         if let (true, Some(at), true) = (blocks.iter().all(|(is_mod, _)| *is_mod), kind, is_type) {
             let name = words.get(at + 1).copied().unwrap_or_default();

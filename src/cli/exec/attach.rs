@@ -35,10 +35,10 @@ use crate::cli::wire;
 const PROTOCOL: &str = "issuebox.terminal.v1";
 
 /// Longest silence of a server; it pings every 15 seconds.
-const SILENCE_MAX: Duration = Duration::from_secs(60);
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// How often to ping a server whose own pings wait behind blocked output.
-const PING_EVERY: Duration = Duration::from_secs(15);
+pub(super) const PING_EVERY: Duration = Duration::from_secs(15);
 
 /// How many pieces of input may wait for the connection.
 const KEYS_LEN: usize = 4;
@@ -187,14 +187,17 @@ async fn send(
 /// A text message of the server.
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "camelCase")]
-enum FromServer {
+pub(super) enum FromServer {
+    /// The command ended.
     #[serde(rename_all = "camelCase")]
     Exit {
         exit_code: i32,
+        /// Only commands without a terminal have a timeout.
+        #[serde(default)]
+        timed_out: bool,
     },
-    Error {
-        message: String,
-    },
+    /// The connection ends for another reason.
+    Error { message: String },
     /// `started`, and messages of later versions.
     #[serde(other)]
     Else,
@@ -223,7 +226,7 @@ async fn receive(
         match timeout(SILENCE_MAX, stream.next()).await {
             Ok(Some(Ok(Message::Binary(bytes)))) => outlet.write(bytes).await?,
             Ok(Some(Ok(Message::Text(text)))) => match wire::read_event(&text) {
-                Ok(FromServer::Exit { exit_code }) => return Ok(Ok(exit_code)),
+                Ok(FromServer::Exit { exit_code, .. }) => return Ok(Ok(exit_code)),
                 Ok(FromServer::Error { message }) => break ended(&message),
                 Ok(FromServer::Else) => {}
                 Err(error) => return Ok(Err(error.into())),
@@ -239,7 +242,7 @@ async fn receive(
     Ok(Err(failure.into()))
 }
 
-fn broken(error: &tungstenite::Error) -> CliFailure {
+pub(super) fn broken(error: &tungstenite::Error) -> CliFailure {
     ended(&format!("the connection broke: {error}"))
 }
 

@@ -7,6 +7,7 @@
 use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +28,7 @@ const TAKEN_WAIT: Duration = Duration::from_secs(2);
 /// Bytes to write, and their share of the buffer.
 type Piece = (Bytes, OwnedSemaphorePermit);
 
-/// Standard output, or a replacement in a test.
+/// Standard output or standard error, or a replacement in a test.
 pub(super) struct Outlet {
     pieces: mpsc::UnboundedSender<Piece>,
     room: Arc<Semaphore>,
@@ -42,10 +43,22 @@ impl Outlet {
     /// # Errors
     /// If there are no threads or file descriptors left.
     pub fn stdout() -> io::Result<Self> {
+        Self::of(rustix::stdio::stdout())
+    }
+
+    /// Standard error.
+    ///
+    /// # Errors
+    /// If there are no threads or file descriptors left.
+    pub fn stderr() -> io::Result<Self> {
+        Self::of(rustix::stdio::stderr())
+    }
+
+    fn of(output: BorrowedFd<'_>) -> io::Result<Self> {
         // Not `Stdout`: the program would wait for its lock and buffer when it ends.
-        let stdout = rustix::io::dup(rustix::stdio::stdout())?;
-        let len_max = if stdout.is_terminal() { WATCHED_LEN_MAX } else { WAITING_LEN_MAX };
-        Self::new(File::from(stdout), len_max)
+        let output = rustix::io::dup(output)?;
+        let len_max = if output.is_terminal() { WATCHED_LEN_MAX } else { WAITING_LEN_MAX };
+        Self::new(File::from(output), len_max)
     }
 
     fn new(mut to: impl Write + Send + 'static, len_max: u32) -> io::Result<Self> {

@@ -5,7 +5,7 @@ use crate::types::{Mount, SecretName, Workload, WorkloadSource};
 
 fn workload(text: &str) -> Workload {
     let loaded = load(text).expect("accepted");
-    loaded.config.templates.values().next().expect("one").workload.clone()
+    loaded.config.templates.values().next().expect("one").workload.as_ref().clone()
 }
 
 #[test]

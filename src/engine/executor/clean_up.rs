@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Executor;
 use super::calls::{Bounded, ProviderCalls, guarded_call};
-use crate::engine::effects::EffectEnd;
+use crate::engine::effect_end::EffectEnd;
 use crate::issue::event::NotAsked;
 use crate::issue::{Cleanup, CleanupAction, IssueState, Record};
 use crate::sandbox::{ProviderError, Target, TargetCall};

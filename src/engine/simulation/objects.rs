@@ -211,7 +211,7 @@ impl WorldState {
                 let ms = self.chance.between(100, ms(RETRY_AFTER_MAX));
                 let retry_after = Some(Duration::from_millis(ms));
                 // Without another draw: each seed keeps its history.
-                Some(Err(if ms % 2 == 0 {
+                Some(Err(if ms.is_multiple_of(2) {
                     ProviderError::Exhausted { what: "too many objects".into(), retry_after }
                 } else {
                     let message = "too many requests".into();

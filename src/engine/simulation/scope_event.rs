@@ -151,6 +151,10 @@ impl WorldState {
         if before.is_some_and(|before| placed(before) > placed(after)) {
             self.violate(Some(after.home), "its known repository and number became older");
         }
+        // An accepted race: one that left the scope and came back need not be found again.
+        for FanningOut { fan_out, concerned, .. } in self.fan_outs.values_mut() {
+            concerned.retain(|home| *home != after.home || is_of(&after, &fan_out.scope));
+        }
         let place = |issue: &Issue| issue.facts.repository.as_ref().map(Repository::folded);
         if before.is_some_and(|before| place(before) != place(after)) {
             self.ledger.moved.insert(after.home);

@@ -193,7 +193,7 @@ impl Weather {
             network: Network::None,
             ports: Vec::new(),
             on_limit: OnLimit::Kill,
-            workload: crate::types::Workload::default(),
+            workload: crate::types::Workload::default().into(),
         };
         ["default", "other"].into_iter().zip(&self.providers).map(template).collect()
     }

@@ -9,7 +9,7 @@ use crate::github::policy::TriggerPolicy;
 use crate::issue::Command;
 use crate::issue::event::{DeliveryEffect, TriggerKind};
 
-use super::payload::{Issue, Label, Payload};
+use super::payload::{IssuePart, Label, Payload};
 use super::sender::{self, Right};
 
 /// The acts that can have an effect.
@@ -111,7 +111,7 @@ impl IssueAction {
     }
 
     /// The issue that the news are about: after a transfer, as it is there.
-    pub fn subject(self, payload: &Payload) -> Option<&Issue> {
+    pub fn subject(self, payload: &Payload) -> Option<&IssuePart> {
         match self.moved(payload) {
             Moved::Away => payload.after().issue(),
             Moved::Here | Moved::Not => payload.issue.as_ref(),
@@ -221,7 +221,7 @@ pub(super) fn decide(policy: &TriggerPolicy, act: IssueAction, payload: &Payload
     }
 }
 
-fn opened(policy: &TriggerPolicy, payload: &Payload, issue: &Issue) -> Decision {
+fn opened(policy: &TriggerPolicy, payload: &Payload, issue: &IssuePart) -> Decision {
     // The other half of a transfer is no trigger: the issue may have its sandbox already. Where
     // opening does not trigger, what it says (number, title, labels) is worth knowing all the same.
     if IssueAction::Opened.moved(payload) == Moved::Here || !policy.opened {
@@ -237,7 +237,7 @@ fn opened(policy: &TriggerPolicy, payload: &Payload, issue: &Issue) -> Decision 
 
 /// An edit counts as a trigger if the text now asks for work and did not before. The text of an
 /// issue never commands the sandbox: unlike a comment, it says something for as long as it stands.
-fn edited(policy: &TriggerPolicy, payload: &Payload, issue: &Issue) -> Decision {
+fn edited(policy: &TriggerPolicy, payload: &Payload, issue: &IssuePart) -> Decision {
     let asks = |text: Option<&str>| {
         comment::find(&policy.command, text.unwrap_or_default()) == Some(Said::Work)
     };
@@ -288,7 +288,12 @@ const fn effect_of(said: Said) -> DeliveryEffect {
     }
 }
 
-fn triage(policy: &TriggerPolicy, payload: &Payload, issue: &Issue, kind: TriggerKind) -> Decision {
+fn triage(
+    policy: &TriggerPolicy,
+    payload: &Payload,
+    issue: &IssuePart,
+    kind: TriggerKind,
+) -> Decision {
     permitted(policy, payload, Right::Triage(issue), DeliveryEffect::Trigger(kind))
 }
 

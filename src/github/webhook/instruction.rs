@@ -9,7 +9,7 @@ use crate::issue::event::DeliveryEffect;
 use crate::issue::instruction::{GithubUser, Instruction, InstructionSource, bounded};
 use crate::types::Timestamp;
 
-use super::payload::{Comment, Issue, Payload, User};
+use super::payload::{Comment, IssuePart, Payload, User};
 
 /// Longest login that is kept, in characters; GitHub's own limit is 39.
 const LOGIN_LEN_MAX: usize = 100;
@@ -64,7 +64,7 @@ impl<'a> Words<'a> {
     }
 
     /// The issue's title and body.
-    fn of_issue(issue: &'a Issue) -> Self {
+    fn of_issue(issue: &'a IssuePart) -> Self {
         Self {
             source: InstructionSource::Issue,
             author: issue.user.as_ref(),

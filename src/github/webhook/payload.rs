@@ -23,7 +23,7 @@ pub(super) struct PayloadHead {
 #[derive(Debug, Deserialize)]
 pub(super) struct Payload {
     pub action: Option<String>,
-    pub issue: Option<Issue>,
+    pub issue: Option<IssuePart>,
     pub comment: Option<Comment>,
     /// The label that this event put on or took off.
     pub label: Option<Label>,
@@ -37,7 +37,7 @@ pub(super) struct Payload {
 
 /// An issue.
 #[derive(Debug, Deserialize)]
-pub(super) struct Issue {
+pub(super) struct IssuePart {
     pub id: Option<u64>,
     pub number: Option<u64>,
     pub title: Option<String>,
@@ -85,10 +85,10 @@ pub(super) struct IssueChanges {
     /// Present if the text was edited.
     pub body: Option<Before>,
     /// Where a transferred issue was before.
-    pub old_issue: Option<Issue>,
+    pub old_issue: Option<IssuePart>,
     pub old_repository: Option<RepositoryPart>,
     /// Where a transferred issue is now.
-    pub new_issue: Option<Issue>,
+    pub new_issue: Option<IssuePart>,
     pub new_repository: Option<RepositoryPart>,
 }
 
@@ -115,7 +115,7 @@ pub(super) struct Installation {
 /// An issue in its repository, as one part of a payload shows it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TransferSide<'a> {
-    issue: Option<&'a Issue>,
+    issue: Option<&'a IssuePart>,
     repository: Option<&'a RepositoryPart>,
     /// The fields of the two, for errors.
     fields: (&'static str, &'static str),
@@ -154,7 +154,7 @@ impl Payload {
 
 impl<'a> TransferSide<'a> {
     /// The issue, if the payload has it.
-    pub const fn issue(self) -> Option<&'a Issue> {
+    pub const fn issue(self) -> Option<&'a IssuePart> {
         self.issue
     }
 

@@ -7,7 +7,7 @@
 
 use crate::github::policy::TriggerPolicy;
 
-use super::payload::{Comment, Issue, User};
+use super::payload::{Comment, IssuePart, User};
 
 /// Why a sender may not trigger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,12 +40,12 @@ pub(super) enum Right<'a> {
     },
     /// An act that needs triage rights when another person than the author does it: labelling,
     /// assigning, reopening.
-    Triage(&'a Issue),
+    Triage(&'a IssuePart),
 }
 
 impl<'a> Right<'a> {
     /// The right that opening this issue needs.
-    pub fn of_author(issue: &'a Issue) -> Self {
+    pub fn of_author(issue: &'a IssuePart) -> Self {
         Self::Author { user: issue.user.as_ref(), association: issue.author_association.as_deref() }
     }
 

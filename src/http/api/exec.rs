@@ -5,6 +5,7 @@
 //! bounded; the rest is read and discarded, so that the command can continue. Events are not
 //! collected: a caller that does not read blocks its command.
 
+mod attached;
 mod output;
 
 use std::time::Duration;
@@ -32,6 +33,7 @@ use crate::http::wire::Success;
 use crate::http::work::OpenSandbox;
 use crate::sandbox::{Capability, ExecRequest, Execution};
 
+pub use attached::attached_exec;
 pub use output::Encoding;
 pub use output::went_away;
 use output::{as_events, gather};

@@ -50,7 +50,6 @@ impl Transition<'_> {
         tries_left: u32,
         seen: Vec<ObservedObject>,
     ) {
-        let creating = Some(Phase::Creating);
         let (mut ours, others): (Vec<_>, Vec<_>) =
             seen.into_iter().partition(|seen| is_ours(&record, seen));
         // Several objects of one sandbox id (a provider that does not enforce names made a second
@@ -76,15 +75,22 @@ impl Transition<'_> {
         let Some(found) = ours.into_iter().next() else {
             return self.creating_absent(record, goal, tries_left);
         };
+        self.creating_adopt(record, goal, tries_left, found);
+    }
+
+    /// The sandbox's object is there: goes on by its state.
+    fn creating_adopt(
+        &mut self,
+        record: Record,
+        goal: Goal,
+        tries_left: u32,
+        found: ObservedObject,
+    ) {
+        let creating = Some(Phase::Creating);
         match found.state {
             ObjectState::Running => {
-                self.up(
-                    Phase::Creating,
-                    record,
-                    found.external_id,
-                    goal,
-                    "adopted: the provider had it running",
-                );
+                let how = "adopted: the provider had it running";
+                self.up(Phase::Creating, record, found.external_id, goal, how);
             }
             ObjectState::Stopped => {
                 let reason = "adopted: the provider had it stopped".to_owned();

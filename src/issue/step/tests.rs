@@ -33,7 +33,7 @@ pub(super) fn template(name: &str) -> Template {
         network: Network::None,
         ports: Vec::new(),
         on_limit: OnLimit::Kill,
-        workload: crate::types::Workload::default(),
+        workload: crate::types::Workload::default().into(),
     }
 }
 

@@ -3,6 +3,8 @@
 //!
 //! The values of secrets are looked up for each command and kept nowhere: not on disk, not in PID 1.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use crate::sandbox::WorkError;
@@ -11,13 +13,13 @@ use crate::types::{NamedSecrets, SecretName, Workload};
 /// The template's part of every command.
 #[derive(Clone, Debug, Default)]
 pub struct CommandDefaults {
-    workload: Workload,
+    workload: Arc<Workload>,
     secrets: NamedSecrets,
 }
 
 impl CommandDefaults {
     /// The defaults of this workload.
-    pub fn new(workload: Workload, secrets: NamedSecrets) -> Self {
+    pub fn new(workload: Arc<Workload>, secrets: NamedSecrets) -> Self {
         Self { workload, secrets }
     }
 
@@ -64,7 +66,7 @@ mod tests {
             ..Workload::default()
         };
         let secrets = NamedSecrets::new(BTreeMap::from([(npm, Secret::new("hush"))]));
-        let defaults = CommandDefaults::new(workload, secrets.clone());
+        let defaults = CommandDefaults::new(workload.into(), secrets.clone());
         let env = |given: &[(&str, &str)]| {
             let given: Vec<_> =
                 given.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();

@@ -37,7 +37,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -128,7 +128,7 @@ pub struct Owned {
     /// Its network.
     pub network: Network,
     /// Its workload, as far as this provider needs it.
-    pub workload: Workload,
+    pub workload: Arc<Workload>,
 }
 
 impl Stored {
@@ -449,7 +449,8 @@ fn read_row(path: &Path) -> io::Result<Option<(Row, Owned)>> {
             processes: row.processes_max,
             disk_mb: row.disk_mb.unwrap_or(RESOURCES_DEFAULT.disk_mb),
         };
-        let workload = row.workload.take().map(WorkloadRow::into_workload).unwrap_or_default();
+        let workload =
+            row.workload.take().map(WorkloadRow::into_workload).unwrap_or_default().into();
         let owned = Owned { labels, host_id: row.host_id, resources, network, workload };
         (row, owned)
     }))

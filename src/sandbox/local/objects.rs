@@ -416,7 +416,8 @@ impl LocalObjects {
         let (network, sandbox) = (&owned.network, &owned.labels.sandbox);
         let proxy = self.proxies.start(arrived.listener.take(), network, sandbox);
         let kept = (Arc::clone(&group), proxy);
-        let defaults = CommandDefaults::new(owned.workload.clone(), self.config.secrets.clone());
+        let defaults =
+            CommandDefaults::new(Arc::clone(&owned.workload), self.config.secrets.clone());
         let link = Link::new(arrived, target, owned.resources.disk_mb, defaults, move |link| {
             drop(kept);
             if let Some(objects) = itself.upgrade() {

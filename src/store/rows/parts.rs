@@ -271,7 +271,10 @@ impl TemplatePart<'_> {
             network: self.network.map_or(Ok(Network::None), NetworkPart::into_network)?,
             ports: self.ports,
             on_limit: if self.stops_on_limit { OnLimit::Stop } else { OnLimit::Kill },
-            workload: self.workload.map_or(Ok(Workload::default()), WorkloadPart::into_workload)?,
+            workload: self
+                .workload
+                .map_or(Ok(Workload::default()), WorkloadPart::into_workload)?
+                .into(),
         })
     }
 }

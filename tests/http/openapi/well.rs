@@ -134,9 +134,11 @@ async fn see_retry_and_range(server: &TestServer, seen: &mut Seen) {
 
 /// WebSockets, ports and event streams: their heads say enough.
 async fn see_streams(server: &TestServer, seen: &mut Seen) {
-    let socket = server.request(Method::GET, "/v1/sandboxes/claude-issue-2/terminal");
-    let socket = send(opening(socket)).await;
-    seen.insert(("GET /v1/sandboxes/{id}/terminal".into(), socket.status));
+    for way in ["terminal", "exec"] {
+        let socket = server.request(Method::GET, &format!("/v1/sandboxes/claude-issue-2/{way}"));
+        let socket = send(opening(socket)).await;
+        seen.insert((format!("GET /v1/sandboxes/{{id}}/{way}"), socket.status));
+    }
     for (tail, opens) in [("", true), ("/x", true), ("/x", false)] {
         let address = format!("/v1/sandboxes/claude-issue-2/ports/3000{tail}");
         let request = server.request(Method::GET, &address);

@@ -138,7 +138,7 @@ impl World {
                 network: Network::None,
                 ports: Vec::new(),
                 on_limit: OnLimit::Kill,
-                workload: issuebox::types::Workload::default(),
+                workload: issuebox::types::Workload::default().into(),
             },
             deadline: self.in_an_hour(),
         }

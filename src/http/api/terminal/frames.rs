@@ -1,6 +1,6 @@
 //! The text messages of a terminal's WebSocket: one JSON object each.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::http::api::exec;
 use crate::http::error::ApiError;
@@ -75,25 +75,9 @@ fn signal(fields: &mut Fields) -> Result<TerminalSignal, ApiError> {
     }
 }
 
-/// The message that the command runs.
-pub fn started() -> String {
-    json!({"type": "started"}).to_string()
-}
-
 /// The message that the command ended.
 pub fn exit(code: i32) -> String {
     json!({"type": "exit", "exitCode": code}).to_string()
-}
-
-/// The message that the terminal ended with an error.
-pub fn error(error: &ApiError) -> String {
-    let mut message = json!({
-        "type": "error", "code": error.code().as_str(), "message": error.message(),
-    });
-    if let Some(field) = error.wrong_field() {
-        message["field"] = Value::from(field);
-    }
-    message.to_string()
 }
 
 #[cfg(test)]

@@ -65,7 +65,7 @@ impl Unnamed {
             host_id: self.host_id,
             resources: spec.template.resources.clone(),
             network: spec.template.network.clone(),
-            workload: spec.template.workload.clone(),
+            workload: Arc::clone(&spec.template.workload),
         };
         let workspace = self.workspace();
         record(&self.path, &external_id, &owned)?;

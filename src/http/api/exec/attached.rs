@@ -1,0 +1,246 @@
+//! Commands whose input is streamed: `GET /v1/sandboxes/{id}/exec`, upgraded to a WebSocket.
+//!
+//! Input and output are independent and bounded: a client that does not read blocks its command's
+//! output, a command that does not read blocks its client's input. The command ends when the
+//! connection ends.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_web::{HttpRequest, HttpResponse, get, web};
+use actix_ws::{AggregatedMessageStream, Session};
+use bytes::{Bytes, BytesMut};
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::{TIMEOUT_SECS_MAX, check, went_away, work};
+use crate::http::Shared;
+use crate::http::answers;
+use crate::http::auth::{self, Caller};
+use crate::http::doc::params;
+use crate::http::ending::Ending;
+use crate::http::error::{ApiError, only};
+use crate::http::fields::Fields;
+use crate::http::query::Query;
+use crate::http::websocket::client::{self, ClientMessage, SocketClient, SocketEnd, out_of_turn};
+use crate::http::websocket::{self, ClientLiveness};
+use crate::http::work::OpenSandbox;
+use crate::logs::Logs;
+use crate::sandbox::{ExecEvent, ExecInput, ExecRequest, Execution};
+
+/// The sub-protocol that a client must offer.
+pub const PROTOCOL: &str = "issuebox.exec.v1";
+
+/// Timeout of the client's start message.
+const START_WAIT: Duration = Duration::from_secs(10);
+
+/// The first byte of a binary message of the server.
+const STDOUT: u8 = 1;
+const STDERR: u8 = 2;
+
+/// Runs a command in a sandbox and streams its input, as a WebSocket with the sub-protocol
+/// `issuebox.exec.v1`. A stopped sandbox is started.
+///
+/// The client begins with the text message `{"type":"start","command":["cat"],"cwd":"src",
+/// "env":{"A":"b"},"timeoutSeconds":60}`; all but `type` and `command` are optional. Its binary
+/// messages are the command's standard input, and `{"type":"endOfInput"}` ends that. The server sends
+/// `{"type":"started"}`, then binary messages whose first byte is 1 for standard output and 2 for
+/// standard error, and at the end `{"type":"exit","exitCode":0,"timedOut":false}` or
+/// `{"type":"error","code":"…","message":"…"}`. Messages have at most 64 KiB. The server pings every
+/// 15 seconds and disconnects a client that is silent for 60. Closing the connection kills the
+/// command. The output is recorded in the sandbox's log.
+#[utoipa::path(
+    operation_id = "attachExec", tag = "work",
+    params(params::OneSandbox, params::StartupWait),
+    responses(
+        (status = 101, description = "the connection becomes a WebSocket"),
+        answers::StartupErrors, only::Forbidden, only::UpgradeRequired,
+    )
+)]
+#[get("/v1/sandboxes/{id}/exec")]
+pub async fn attached_exec(
+    shared: web::Data<Shared>,
+    caller: Caller,
+    request: HttpRequest,
+    path: web::Path<String>,
+    body: web::Payload,
+) -> Result<HttpResponse, ApiError> {
+    let mut query = Query::parse(request.query_string());
+    let at_most = crate::http::api::wait(&mut query, crate::http::api::WORK_WAIT_SECS)?;
+    query.finish()?;
+    if caller.session.is_some() {
+        auth::check_origin(&shared, &request)?;
+    }
+    let work = work(&shared, &caller, &path, at_most).await?;
+    let (answer, socket, messages) = websocket::open(&request, body, PROTOCOL)?;
+    let attached = AttachedExec {
+        work,
+        logs: shared.edge.logs.clone(),
+        request_id: Arc::clone(&caller.request_id),
+        ping_every: shared.edge.limits.ping_every,
+    };
+    let mut ending = Ending::new(&shared, &caller);
+    actix_web::rt::spawn(async move {
+        let mut messages = client::aggregate(messages);
+        let end = tokio::select! {
+            biased;
+            ended = ending.come() => SocketEnd::Ended(ended),
+            end = attached.serve(&socket, &mut messages) => end,
+        };
+        client::close(socket, end).await;
+    });
+    Ok(answer)
+}
+
+/// One command and its client.
+struct AttachedExec {
+    work: OpenSandbox,
+    logs: Logs,
+    request_id: Arc<str>,
+    ping_every: Duration,
+}
+
+impl AttachedExec {
+    async fn serve(&self, socket: &Session, messages: &mut AggregatedMessageStream) -> SocketEnd {
+        let pulse = ClientLiveness::new();
+        let mut client = SocketClient { messages, socket: socket.clone(), pulse: &pulse };
+        let (input, stdin) = ExecInput::channel();
+        let request = match timeout(START_WAIT, start(&mut client, stdin)).await {
+            Ok(Ok(request)) => request,
+            Ok(Err(end)) => return end,
+            Err(_elapsed) => return out_of_turn(),
+        };
+        let (argv, processes) = (request.command.clone(), &self.work.provider.processes);
+        let execution = match processes.exec(self.work.target.clone(), request).await {
+            Ok(execution) => execution,
+            Err(error) => return SocketEnd::Wrong(error.into()),
+        };
+        let execution = self.logs.keep(&self.work.sandbox.id, &self.request_id, &argv, execution);
+        tokio::select! {
+            biased;
+            end = send_output(socket.clone(), execution) => end,
+            end = feed(&mut client, input) => end,
+            () = pulse.stops(socket.clone(), self.ping_every) => SocketEnd::Gone,
+        }
+    }
+}
+
+/// Reads the start message.
+async fn start(client: &mut SocketClient<'_>, stdin: ExecInput) -> Result<ExecRequest, SocketEnd> {
+    match client.next().await? {
+        ClientMessage::Text(text) => start_of(&text, stdin).map_err(SocketEnd::Wrong),
+        ClientMessage::Bytes(_) => Err(out_of_turn()),
+    }
+}
+
+fn start_of(text: &str, stdin: ExecInput) -> Result<ExecRequest, ApiError> {
+    let mut fields = Fields::parse(text.as_bytes())?;
+    if fields.text("type")?.as_deref() != Some("start") {
+        return Err(ApiError::field("type", "must be start in the first message"));
+    }
+    let command = fields.texts("command")?.unwrap_or_default();
+    let (cwd, env) = (fields.text("cwd")?, fields.pairs("env")?);
+    let timeout = fields.number("timeoutSeconds", 1..=TIMEOUT_SECS_MAX)?;
+    fields.finish()?;
+    check(&command, cwd.as_deref(), &env)?;
+    let cwd = cwd.filter(|cwd| !cwd.is_empty());
+    Ok(ExecRequest { command, cwd, env, stdin, timeout: timeout.map(Duration::from_secs) })
+}
+
+/// Passes the client's input on at the speed of the command, until the client disconnects. What the
+/// command does not read any more is dropped.
+async fn feed(client: &mut SocketClient<'_>, input: mpsc::Sender<Bytes>) -> SocketEnd {
+    let mut input = Some(input);
+    loop {
+        let text = match client.next().await {
+            Ok(ClientMessage::Bytes(bytes)) => {
+                if let Some(sender) = &input {
+                    client.pulse.is_held.set(true);
+                    if sender.send(bytes).await.is_err() {
+                        input = None;
+                    }
+                    client.pulse.is_held.set(false);
+                }
+                continue;
+            }
+            Ok(ClientMessage::Text(text)) => text,
+            Err(end) => return end,
+        };
+        match end_of_input(&text) {
+            Ok(()) => input = None,
+            Err(error) => return SocketEnd::Wrong(error),
+        }
+    }
+}
+
+fn end_of_input(text: &str) -> Result<(), ApiError> {
+    let mut fields = Fields::parse(text.as_bytes())?;
+    match fields.text("type")?.as_deref() {
+        Some("endOfInput") => fields.finish(),
+        Some(_) | None => Err(ApiError::field("type", "must be endOfInput after the start")),
+    }
+}
+
+/// Sends the output at the speed of the client.
+async fn send_output(mut socket: Session, mut execution: Execution) -> SocketEnd {
+    if socket.text(client::started_text()).await.is_err() {
+        return SocketEnd::Gone;
+    }
+    while let Some(event) = execution.events.recv().await {
+        let (stream, bytes) = match event {
+            ExecEvent::Stdout(bytes) => (STDOUT, bytes),
+            ExecEvent::Stderr(bytes) => (STDERR, bytes),
+            ExecEvent::Exit { code, timed_out } => {
+                let text = json!({"type": "exit", "exitCode": code, "timedOut": timed_out});
+                return match socket.text(text.to_string()).await {
+                    Ok(()) => SocketEnd::Exited,
+                    Err(_closed) => SocketEnd::Gone,
+                };
+            }
+        };
+        let mut message = BytesMut::with_capacity(bytes.len() + 1);
+        message.extend_from_slice(&[stream]);
+        message.extend_from_slice(&bytes);
+        if socket.binary(message.freeze()).await.is_err() {
+            return SocketEnd::Gone;
+        }
+    }
+    SocketEnd::Wrong(went_away())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn start(text: &str) -> Result<ExecRequest, ApiError> {
+        start_of(text, Bytes::new().into())
+    }
+
+    #[test]
+    fn a_start_is_read_whole() {
+        let text = r#"{"type":"start","command":["cat"],"cwd":"src","env":{"A":"b"},
+            "timeoutSeconds":5}"#;
+        let request = start(text).expect("valid");
+        assert_eq!((request.command, request.cwd), (vec!["cat".into()], Some("src".into())));
+        assert_eq!(request.env, [("A".into(), "b".into())]);
+        assert_eq!(request.timeout, Some(Duration::from_secs(5)));
+    }
+
+    #[test]
+    fn a_wrong_message_is_refused() {
+        for (text, field) in [
+            ("[]", None),
+            ("{}", Some("type")),
+            (r#"{"type":"start"}"#, Some("command")),
+            (r#"{"type":"start","command":["cat"],"stdin":"x"}"#, Some("stdin")),
+            (r#"{"type":"start","command":["cat"],"timeoutSeconds":0}"#, Some("timeoutSeconds")),
+        ] {
+            assert_eq!(start(text).expect_err(text).wrong_field(), field, "{text}");
+        }
+        assert!(end_of_input(r#"{"type":"endOfInput"}"#).is_ok());
+        for text in [r#"{"type":"start"}"#, r#"{"type":"endOfInput","a":1}"#, "x"] {
+            assert!(end_of_input(text).is_err(), "{text}");
+        }
+    }
+}
