@@ -82,7 +82,7 @@ use crate::types::{InstanceId, NamedSecrets, NetworkKind, Reserve, Template};
 use link::Link;
 use objects::{LocalObjects, Make};
 
-pub(super) use directory::DirectoryFiles;
+pub(crate) use directory::DirectoryFiles;
 pub use inside::run_hidden_command;
 pub use kind::LocalKind;
 pub use options::LocalOptions;

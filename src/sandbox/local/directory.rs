@@ -23,7 +23,7 @@ use crate::sandbox::{
 const FILE_MB_MAX: u64 = 64 * 1024;
 
 /// The files below one directory, which is made when it is missing.
-pub(in crate::sandbox) struct DirectoryFiles(PathBuf);
+pub(crate) struct DirectoryFiles(PathBuf);
 
 impl DirectoryFiles {
     /// The files below `root`.
