@@ -288,7 +288,7 @@ fn reached_at(server: &TestServer, base_url: String) {
     *server.provider.http_port.lock().expect("not poisoned") = Some(access);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_port_behind_an_address_of_the_provider_is_asked_there() {
     let server = TestServer::start().await;
     let id = server.running("1").await;
@@ -328,8 +328,9 @@ async fn a_port_behind_an_address_of_the_provider_is_asked_there() {
 async fn an_address_of_the_provider_that_is_wrong_fails_and_gives_no_secret_away() {
     let server = TestServer::start().await;
     let id = server.running("1").await;
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
-    let closed = closed.local_addr().expect("bound");
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+    let closed = listener.local_addr().expect("bound");
+    drop(listener);
     for base_url in [
         format!("http://{closed}"),
         format!("https://{closed}"),

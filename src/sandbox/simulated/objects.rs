@@ -35,7 +35,7 @@ const ENDING: &str = ".json";
 
 /// All objects of a directory.
 #[derive(Debug)]
-pub(super) struct Objects {
+pub(super) struct SimObjects {
     dir: PathBuf,
     watch: Watch,
     by_id: BTreeMap<ExternalId, Object>,
@@ -48,7 +48,7 @@ pub(super) struct Objects {
     log_gone: bool,
 }
 
-impl Objects {
+impl SimObjects {
     /// Opens the directory, made where it is missing, and reads what is in it.
     pub(super) fn open(dir: &Path) -> io::Result<Self> {
         let private = dir.join(PRIVATE_DIR);
