@@ -19,7 +19,7 @@
 //! Parts know only parts below them, and no part knows all: `environment` and `providers` are at the
 //! bottom, then the leaves (`busy`, `alarm`, `admission`, `directory`, …), the `executor`, the `actor`
 //! with its `registry`, `actors` that callers use, the loops (`scheduler`, `reconciler`, `fanout`, …),
-//! and the `handle` on top. `tests/tidy.rs` checks that they form no circle.
+//! and the `handle` on top. `tests/documents/tidy.rs` checks that they form no circle.
 
 mod actor;
 mod actors;

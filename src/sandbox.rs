@@ -49,6 +49,9 @@ mod workspace;
 
 use std::sync::Arc;
 
+/// The confined files of a directory, for every provider that keeps workspaces on this machine.
+pub(crate) use local::DirectoryFiles;
+
 pub use capacity::{Capacity, DiskRoom};
 pub use descriptor::{
     Capability, Descriptor, Enforcement, Enforcements, Isolation, LimitKind, Uniqueness,

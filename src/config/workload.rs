@@ -91,15 +91,7 @@ pub(super) fn workload(
     if image.is_some() && snapshot.is_some() {
         r.wrong(&key("snapshot"), "and image are both set; keep one");
     }
-    let working_dir = r.parsed(&key("working_dir"), None, |text| {
-        let is_path =
-            !text.is_empty() && !text.contains('\0') && !text.split('/').any(|p| p == "..");
-        if is_path {
-            Ok(Some(text.to_owned()))
-        } else {
-            Err("must be a path without ..".to_owned())
-        }
-    });
+    let working_dir = r.parsed(&key("working_dir"), None, |text| path(text).map(Some));
     let command = r.texts(&key("command"), &[]);
     if r.origin(&key("command")).is_some()
         && (command.first().is_none_or(String::is_empty)
@@ -144,6 +136,12 @@ pub(super) fn workload(
         r.trouble(format!("templates.{template} has more than {most} KiB of env and command"));
     }
     workload
+}
+
+/// A path inside of a sandbox.
+fn path(text: &str) -> Result<String, String> {
+    let is_path = !text.is_empty() && !text.contains('\0') && !text.split('/').any(|p| p == "..");
+    if is_path { Ok(text.to_owned()) } else { Err("must be a path without ..".to_owned()) }
 }
 
 fn len(workload: &Workload) -> usize {

@@ -32,7 +32,7 @@ use crate::types::{Attempt, DeliveryId, HomeId};
 use output::{StepOutput, answer};
 
 use super::admission::Admission;
-use super::admission::capacity::Capacity;
+use super::admission::capacity::CapacityUse;
 use super::alarm::Alarm;
 use super::api::Change;
 use super::busy::Busy;
@@ -55,7 +55,7 @@ pub(super) struct ActorParts {
     pub directory: Arc<Directory>,
     pub executor: Arc<Executor>,
     pub admission: Arc<Admission>,
-    pub capacity: Capacity,
+    pub capacity: CapacityUse,
     pub holds: Arc<Holds>,
     pub publication: Arc<Publication>,
     pub alarm: Arc<Alarm>,

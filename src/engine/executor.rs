@@ -12,6 +12,7 @@
 mod ask;
 pub(super) mod calls;
 mod clean_up;
+mod cleanup_counts;
 pub(super) mod slots;
 
 use std::sync::{Arc, Weak};
@@ -29,8 +30,8 @@ use super::fast_create::record::PendingRecord;
 use super::mailbox::{ActorMessage, ActorSender};
 
 use calls::ProviderCalls;
-pub use clean_up::CleanupCounts;
-use clean_up::Cleanups;
+pub use cleanup_counts::CleanupCounts;
+use cleanup_counts::Cleanups;
 use slots::{CallId, HeldAnswer, QueuedCall, Slots};
 
 /// Makes the provider calls.

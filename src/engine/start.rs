@@ -16,7 +16,7 @@ use crate::types::{Phase, ProviderName, Template, TemplateName};
 
 use super::actor::ActorParts;
 use super::actors::Actors;
-use super::admission::capacity::Capacity;
+use super::admission::capacity::CapacityUse;
 use super::admission::{Admission, Quotas, grant};
 use super::api::{Change, EngineError, Publisher};
 use super::busy::Busy;
@@ -243,7 +243,7 @@ fn registry(
             env: Arc::clone(env),
             executor: Arc::new(Executor::new(calls, Arc::clone(&directory), actors)),
             directory,
-            capacity: Capacity::new(Arc::clone(env), providers.clone()),
+            capacity: CapacityUse::new(Arc::clone(env), providers.clone()),
             holds: Arc::new(holds),
             publication: Arc::new(Publication::new(publisher, Arc::clone(&admission))),
             admission,

@@ -301,10 +301,6 @@ pub enum StoppedBy {
 }
 
 /// The state of an issue's sandbox, by phase.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "nearly every state in memory has a sandbox; a box would cost each step an allocation"
-)]
 #[derive(Clone, Debug, PartialEq)]
 pub enum IssueState {
     /// There is none.

@@ -80,9 +80,9 @@ use crate::clock::{Clock, IdSource};
 use crate::egress::{Resolve, SystemResolver};
 use crate::types::{InstanceId, NamedSecrets, NetworkKind, Reserve, Template};
 use link::Link;
-use objects::{Make, Objects};
+use objects::{LocalObjects, Make};
 
-pub(super) use directory::DirectoryFiles;
+pub(crate) use directory::DirectoryFiles;
 pub use inside::run_hidden_command;
 pub use kind::LocalKind;
 pub use options::LocalOptions;
@@ -153,7 +153,7 @@ impl LocalConfig {
 
 /// Why the provider could not be opened.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum LocalOpenError {
     /// Another server has the directory.
     #[error("another server uses {}", .0.display())]
     InUse(PathBuf),
@@ -169,7 +169,7 @@ pub enum OpenError {
 
 /// The provider `local`. Dropping it ends every sandbox, as the server's end does.
 pub struct LocalProvider {
-    objects: Arc<Objects>,
+    objects: Arc<LocalObjects>,
     /// How each limit held when the provider was opened.
     declared_limits: Enforcements,
 }
@@ -179,13 +179,13 @@ impl LocalProvider {
     /// with the removals that it left. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// [`OpenError`].
+    /// [`LocalOpenError`].
     pub fn open(
         config: LocalConfig,
         clock: Arc<dyn Clock>,
         ids: Arc<dyn IdSource>,
-    ) -> Result<Self, OpenError> {
-        let objects = Objects::open(config, clock, ids)?;
+    ) -> Result<Self, LocalOpenError> {
+        let objects = LocalObjects::open(config, clock, ids)?;
         Ok(Self { declared_limits: objects.limits(), objects })
     }
 

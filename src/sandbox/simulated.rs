@@ -38,7 +38,7 @@ use async_trait::async_trait;
 use calls::CallLog;
 pub use faults::{SimulatedConfig, SimulatedFaults};
 pub use kind::SimulatedKind;
-use objects::Objects;
+use objects::SimObjects;
 use processes::SimProcesses;
 pub use settings::SimulatedSettings;
 
@@ -63,7 +63,7 @@ pub struct SimulatedParts {
     faults: RwLock<SimulatedFaults>,
     /// How many more creates `fail_first_n` lets fail.
     creates_to_fail: AtomicU64,
-    objects: Mutex<Objects>,
+    objects: Mutex<SimObjects>,
     processes: SimProcesses,
     calls: CallLog,
 }
@@ -83,7 +83,7 @@ impl std::ops::Deref for SimulatedProvider {
      one as [providers.simulated] dir",
     dir = dir.display()
 )]
-pub struct OpenError {
+pub struct SimulatedOpenError {
     /// The directory.
     dir: PathBuf,
     source: io::Error,
@@ -93,21 +93,21 @@ impl SimulatedProvider {
     /// Opens the provider on its directory, with the objects that an earlier process left there.
     ///
     /// # Errors
-    /// [`OpenError`] where the directory can't be made, read or written.
+    /// [`SimulatedOpenError`] where the directory can't be made, read or written.
     pub fn open(
         config: SimulatedConfig,
         faults: SimulatedFaults,
         clock: Arc<dyn Clock>,
         ids: Arc<dyn IdSource>,
-    ) -> Result<Self, OpenError> {
+    ) -> Result<Self, SimulatedOpenError> {
         let SimulatedConfig { dir, unique_names } = config;
         let open = || {
-            let objects = Objects::open(&dir)?;
+            let objects = SimObjects::open(&dir)?;
             let identity = objects.identity(ids.request_id())?;
             Ok((objects, identity, CallLog::open(&dir)?))
         };
         let (objects, identity, calls) =
-            open().map_err(|source| OpenError { dir: dir.clone(), source })?;
+            open().map_err(|source| SimulatedOpenError { dir: dir.clone(), source })?;
         Ok(Self(Arc::new(SimulatedParts {
             unique_names,
             identity,
@@ -146,7 +146,7 @@ impl SimulatedProvider {
     }
 
     /// The objects as they are now.
-    fn objects(&self) -> Result<MutexGuard<'_, Objects>, ProviderError> {
+    fn objects(&self) -> Result<MutexGuard<'_, SimObjects>, ProviderError> {
         let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
         objects.refresh()?;
         if objects.log_was_taken() {
@@ -267,7 +267,7 @@ fn carries(object: &Object, target: &Target) -> bool {
 /// The target's object, checked to be the one that is meant, and noted in the log.
 fn checked<'a>(
     call: &mut calls::LoggedCall<'_>,
-    objects: &'a Objects,
+    objects: &'a SimObjects,
     target: &Target,
 ) -> Result<&'a Object, ProviderError> {
     let object = objects.get(&target.external_id)?.ok_or(ProviderError::Absent)?;

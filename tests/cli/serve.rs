@@ -37,7 +37,7 @@ impl Served {
             seen.iter()
                 .any(|line| line.contains("github.api_url is accepted but has no effect yet"))
         );
-        assert!(seen.iter().any(|line| line.contains("admin token was made")), "{seen:#?}");
+        assert!(seen.iter().any(|line| line.contains("generated a new admin token")), "{seen:#?}");
         // Its later lines are read away, so that it never waits for a reader.
         std::thread::spawn(move || log.for_each(drop));
         Self { child, url, data }

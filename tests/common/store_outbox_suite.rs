@@ -123,7 +123,7 @@ pub async fn a_newer_effect_of_the_same_key_takes_the_place_of_the_older(world: 
     // What is said of the older one does not reach it.
     assert_eq!(store.finish_effect(before.id).await, Ok(()));
     assert_eq!(store.delay_effect(before.id, delay(90, 9)).await, Ok(()));
-    assert_eq!(due(&*store, LATE).await, [replaced.clone()]);
+    assert_eq!(due(&*store, LATE).await, std::slice::from_ref(&replaced));
     // Nor does another home's.
     record(&*store, vec![new(2, stop(), 40)]).await;
     assert_eq!(due(&*store, LATE).await[0], replaced);

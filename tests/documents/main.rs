@@ -5,6 +5,7 @@
 mod generated;
 mod picture;
 mod runner;
+mod tidy;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -232,7 +233,7 @@ fn types_and_folders_that_the_architecture_names_exist() {
             && name.bytes().all(|b| b.is_ascii_alphanumeric())
             && name.bytes().any(|b| b.is_ascii_lowercase());
         let kinds = ["struct", "enum", "trait"].map(|kind| format!("{kind} {name}"));
-        let is_worded = code.contains(&format!("\n    {name} {{\n        /// "));
+        let is_worded = code.contains(&format!("\n    {name} {{\n"));
         let is_there = |kind: &String| {
             let mut behind = code.split(kind.as_str()).skip(1);
             behind.any(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_'))

@@ -104,10 +104,13 @@ async fn each_item_is_listed_with_both_sides_and_its_remedies() {
     assert_eq!(ready["data"]["degraded"], json!(["memory: duplicate"]));
     let system = server.get("/v1/system").await.json();
     let reason = system["data"]["degraded"][0].as_str().expect("a reason");
-    assert!(reason.starts_with("memory: it is the recorded sandbox"), "{reason}");
+    assert!(
+        reason.starts_with("memory: it is a second object of the recorded sandbox"),
+        "{reason}"
+    );
     let page = server.client.get(server.url("/")).header("cookie", server.log_in().await);
     let page = send(page).await.text;
-    assert!(page.contains("it is the recorded sandbox once more"), "{page}");
+    assert!(page.contains("it is a second object of the recorded sandbox"), "{page}");
     let metrics = server.get("/metrics").await.text;
     assert!(metrics.contains(r#"issuebox_drift{provider="memory",kind="duplicate"} 1"#));
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use issuebox::clock::{Clock, SystemClock, SystemIds};
-use issuebox::sandbox::local::{LocalConfig, LocalProvider, OpenError};
+use issuebox::sandbox::local::{LocalConfig, LocalOpenError, LocalProvider};
 use issuebox::sandbox::{Lifecycle, Object, ObjectKey, ProviderError, TargetCall, WorkError};
 use issuebox::types::{HomeId, InstanceId, ObjectName, ObjectState};
 
@@ -213,7 +213,7 @@ async fn one_directory_has_one_server() {
     let Some(local) = Local::new().await else { return };
     let again =
         LocalProvider::open(config(local.dir.path()), Arc::new(SystemClock), Arc::new(SystemIds));
-    assert!(matches!(again, Err(OpenError::InUse(_))));
+    assert!(matches!(again, Err(LocalOpenError::InUse(_))));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -13,12 +13,12 @@ use crate::issue::{Denial, DenialKind, Issue, IssueState};
 use crate::types::{ProviderName, Template};
 
 /// Asks providers for their capacity.
-pub(in crate::engine) struct Capacity {
+pub(in crate::engine) struct CapacityUse {
     env: Arc<Environment>,
     providers: Providers,
 }
 
-impl Capacity {
+impl CapacityUse {
     /// Of these providers.
     pub fn new(env: Arc<Environment>, providers: Providers) -> Self {
         Self { env, providers }

@@ -6,34 +6,16 @@
 //! object is gone already.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use super::Executor;
 use super::calls::{Bounded, ProviderCalls, guarded_call};
+use super::cleanup_counts::{CleanupCounts, Cleanups};
 use crate::engine::effect_end::EffectEnd;
 use crate::issue::event::NotAsked;
 use crate::issue::{Cleanup, CleanupAction, IssueState, Record};
 use crate::sandbox::{ProviderError, Target, TargetCall};
 use crate::types::HomeId;
-
-/// How many orphans were cleaned up since the start, by result.
-#[derive(Default)]
-pub(super) struct Cleanups {
-    stopped: AtomicU64,
-    removed: AtomicU64,
-    failed: AtomicU64,
-}
-
-/// How many orphans were cleaned up since the start, by result.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CleanupCounts {
-    /// Stopped, until a person decides.
-    pub stopped: u64,
-    /// Removed, or gone already.
-    pub removed: u64,
-    /// Tries that failed.
-    pub failed: u64,
-}
 
 impl Executor {
     /// How many orphans were cleaned up so far.

@@ -21,7 +21,7 @@ const TOO_MUCH_MIN: usize = 3;
 
 /// A home as the store has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::engine) struct Dated {
+pub(in crate::engine) struct KnownHome {
     pub home: HomeId,
     pub account: AccountName,
     pub issue: IssueId,
@@ -44,7 +44,7 @@ pub(in crate::engine) struct Recorded {
     pub since: Timestamp,
 }
 
-impl Dated {
+impl KnownHome {
     /// What matters here of a stored issue.
     pub fn of(issue: &Issue) -> Self {
         let recorded = |phase| {
@@ -160,7 +160,7 @@ pub(in crate::engine) enum OrphanKind {
 /// What disagrees about a home. `objects` are all of its objects at this provider.
 pub(in crate::engine) fn compare(
     provider: &ProviderName,
-    known: &Dated,
+    known: &KnownHome,
     objects: &[Ours],
     is_deleted: impl Fn(&SandboxId) -> bool,
 ) -> Vec<Finding> {

@@ -4,7 +4,7 @@ use crate::issue::event::QUARANTINE;
 use crate::types::{ObjectState, ProviderName, Timestamp};
 
 use super::super::identity::{ChangedIdentity, NotConfirmed};
-use super::compare::{Dated, Finding, OrphanKind, Ours, SweepTally, TooMuch};
+use super::compare::{Finding, KnownHome, OrphanKind, Ours, SweepTally, TooMuch};
 use super::drift::{Drifted, Subject};
 use super::view::{DriftItem, DriftKind, ObjectSide, RecordSide, Remedy};
 
@@ -33,7 +33,7 @@ impl Outlook {
 /// A finding about a home. `first_seen_at` is when a sweep first saw an orphan.
 pub(super) fn of_home(
     provider: &ProviderName,
-    known: &Dated,
+    known: &KnownHome,
     finding: &Finding,
     first_seen_at: Timestamp,
     outlook: &Outlook,
@@ -90,7 +90,7 @@ pub(super) fn of_home(
 
 fn of_orphan(
     provider: &ProviderName,
-    known: &Dated,
+    known: &KnownHome,
     object: &Ours,
     orphan: OrphanKind,
     first_seen_at: Timestamp,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-use super::compare::{Dated, Finding, OrphanKind, Ours, SweepTally, compare};
+use super::compare::{Finding, KnownHome, OrphanKind, Ours, SweepTally, compare};
 use super::items::NotMade;
 use super::sides::{Home, Sides, SweepParts};
 use crate::sandbox::Lifecycle;
@@ -35,7 +35,8 @@ pub(super) async fn look(parts: &SweepParts, name: &ProviderName) -> Result<Side
         if let Some(there) = homes.get_mut(&home) {
             there.objects.push(object);
         } else {
-            let known = read(parts, home).await?.unwrap_or_else(|| Dated::unknown(&object.labels));
+            let known =
+                read(parts, home).await?.unwrap_or_else(|| KnownHome::unknown(&object.labels));
             homes.insert(home, Home { known, objects: vec![object], findings: Vec::new() });
         }
     }
@@ -79,7 +80,7 @@ async fn records(
         let page = parts.env.store.live(after, PAGE_LEN).await.map_err(unread)?;
         let Some(last) = page.last() else { return Ok(homes) };
         after = Some(last.home);
-        let known = page.iter().map(Dated::of).filter(|known| known.at(name).is_some());
+        let known = page.iter().map(KnownHome::of).filter(|known| known.at(name).is_some());
         homes.extend(
             known.map(|known| {
                 (known.home, Home { known, objects: Vec::new(), findings: Vec::new() })
@@ -103,9 +104,9 @@ async fn list(parts: &SweepParts, provider: &dyn Lifecycle) -> Result<Vec<Ours>,
 }
 
 /// A home as the store has it now.
-pub(super) async fn read(parts: &SweepParts, home: HomeId) -> Result<Option<Dated>, NotMade> {
+pub(super) async fn read(parts: &SweepParts, home: HomeId) -> Result<Option<KnownHome>, NotMade> {
     let stored = parts.env.store.load(home).await.map_err(unread)?;
-    Ok(stored.as_ref().map(Dated::of))
+    Ok(stored.as_ref().map(KnownHome::of))
 }
 
 /// Homes whose number this store has not given (it may be a restored backup) are never given to

@@ -9,7 +9,7 @@ use super::super::actors::unfitting;
 use super::super::api::EngineError;
 use super::super::mailbox::Answered;
 use super::Reconciler;
-use super::compare::{Dated, Ours};
+use super::compare::{KnownHome, Ours};
 use super::drift::{Drifted, Subject};
 use super::second_look::{LOOK_TIME_MAX, find};
 use super::sides::SweepParts;
@@ -121,7 +121,7 @@ impl Reconciler {
         let provider = providers.get(name).ok_or(EngineError::ProviderUnknown)?;
         let busy = || EngineError::ProviderBusy(name.clone());
         let _slot = executor.lease(shown.labels.home).ok_or_else(busy)?;
-        let known = Dated::unknown(&shown.labels);
+        let known = KnownHome::unknown(&shown.labels);
         let shown_alone = std::slice::from_ref(shown);
         let found = find(&self.parts, provider.as_ref(), name, &known, shown_alone);
         let late = env.clock.sleep_until(env.now().after(LOOK_TIME_MAX));

@@ -8,7 +8,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
 
 use super::super::executor::Lease;
-use super::compare::{Dated, Finding, Ours, compare};
+use super::compare::{Finding, KnownHome, Ours, compare};
 use super::drift::Drifted;
 use super::items::Outlook;
 use super::read::read;
@@ -101,7 +101,7 @@ async fn look_and_send(
     // Read first, then look: what is seen is newer than what is known.
     let stored = parts.env.store.load(home).await.map_err(|error| error.to_string())?;
     let seed = stored.is_none().then(|| (first.known.account.clone(), first.known.issue.clone()));
-    let known = stored.as_ref().map_or_else(|| first.known.clone(), Dated::of);
+    let known = stored.as_ref().map_or_else(|| first.known.clone(), KnownHome::of);
     let objects = if on(Bug::StaleList) {
         first.objects.clone()
     } else {
@@ -140,7 +140,7 @@ pub(super) async fn find(
     parts: &SweepParts,
     provider: &dyn Lifecycle,
     name: &ProviderName,
-    known: &Dated,
+    known: &KnownHome,
     listed: &[Ours],
 ) -> Result<Vec<Ours>, String> {
     let instance = parts.env.store.instance();

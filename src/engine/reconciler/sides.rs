@@ -10,7 +10,7 @@ use super::super::environment::Environment;
 use super::super::executor::Executor;
 use super::super::identity::Identities;
 use super::super::providers::Providers;
-use super::compare::{Dated, Finding, OrphanKind, Ours, SweepTally};
+use super::compare::{Finding, KnownHome, OrphanKind, Ours, SweepTally};
 use super::drift::Drifted;
 use super::items::{self, Outlook};
 use crate::types::{ExternalId, HomeId, ProviderName, SandboxId, Timestamp};
@@ -41,7 +41,7 @@ pub(super) struct Sides {
 }
 
 pub(super) struct Home {
-    pub known: Dated,
+    pub known: KnownHome,
     pub objects: Vec<Ours>,
     pub findings: Vec<Finding>,
 }

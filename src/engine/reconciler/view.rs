@@ -7,7 +7,7 @@ use crate::types::{
     Timestamp,
 };
 
-use super::compare::{Dated, Ours};
+use super::compare::{KnownHome, Ours};
 
 /// One thing that our records and a provider disagree on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -175,7 +175,7 @@ pub struct ObjectSide {
 }
 
 impl RecordSide {
-    pub(super) fn of(known: &Dated, provider: &ProviderName) -> Option<Self> {
+    pub(super) fn of(known: &KnownHome, provider: &ProviderName) -> Option<Self> {
         let recorded = known.at(provider)?;
         Some(Self {
             sandbox: recorded.id.clone(),

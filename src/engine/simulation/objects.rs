@@ -30,7 +30,7 @@ pub struct SimObject {
 }
 
 /// What a call brings.
-pub enum Reply {
+pub enum SimReply {
     Object(Object),
     Objects(Vec<Object>),
     Accepted,
@@ -74,8 +74,8 @@ pub struct SimCall {
     /// When it can no longer take effect.
     until: Timestamp,
     checked: Option<Checked>,
-    result: Option<Result<Reply, ProviderError>>,
-    answer: Option<oneshot::Sender<Result<Reply, ProviderError>>>,
+    result: Option<Result<SimReply, ProviderError>>,
+    answer: Option<oneshot::Sender<Result<SimReply, ProviderError>>>,
 }
 
 impl SimCall {
@@ -91,7 +91,7 @@ impl SimCall {
 /// A call that has just been made.
 pub struct Began {
     pub number: u64,
-    pub answer: oneshot::Receiver<Result<Reply, ProviderError>>,
+    pub answer: oneshot::Receiver<Result<SimReply, ProviderError>>,
     /// The client panics after so many milliseconds.
     pub panics_after: Option<u64>,
 }
@@ -165,7 +165,7 @@ impl WorldState {
         fate: CallFate,
         waits_ms: u64,
         usual: u64,
-    ) -> Option<Result<Reply, ProviderError>> {
+    ) -> Option<Result<SimReply, ProviderError>> {
         // A lost answer is an error at any time, or never comes.
         let error = match fate {
             CallFate::Lost => Some("the connection was lost"),
@@ -203,7 +203,7 @@ impl WorldState {
     }
 
     /// What a call of this fate answers, whatever its effect.
-    fn says(&mut self, fate: CallFate) -> Option<Result<Reply, ProviderError>> {
+    fn says(&mut self, fate: CallFate) -> Option<Result<SimReply, ProviderError>> {
         match fate {
             CallFate::Refused => Some(Err(ProviderError::Refused("not with us".into()))),
             CallFate::Broken => Some(Err(ProviderError::Broken("something snapped".into()))),
@@ -218,7 +218,7 @@ impl WorldState {
                     ProviderError::Unavailable { message, retry_after }
                 }))
             }
-            CallFate::Forgotten => Some(Ok(Reply::Objects(Vec::new()))),
+            CallFate::Forgotten => Some(Ok(SimReply::Objects(Vec::new()))),
             CallFate::Answered | CallFate::Lost | CallFate::Unreached | CallFate::Panics => None,
         }
     }
@@ -332,13 +332,15 @@ impl WorldState {
         let result = self.perform(cloud, home, &op, fate, checked);
         self.note(home, || {
             let came = match &result {
-                Ok(Reply::Object(object)) => format!("{} {:?}", object.external_id, object.state),
-                Ok(Reply::Objects(objects)) => {
+                Ok(SimReply::Object(object)) => {
+                    format!("{} {:?}", object.external_id, object.state)
+                }
+                Ok(SimReply::Objects(objects)) => {
                     let show =
                         |object: &Object| format!("{} {:?}", object.external_id, object.state);
                     format!("[{}]", objects.iter().map(show).collect::<Vec<_>>().join(", "))
                 }
-                Ok(Reply::Accepted) => "accepted".into(),
+                Ok(SimReply::Accepted) => "accepted".into(),
                 Err(error) => error.to_string(),
             };
             format!("call {number} takes effect: {came}")
@@ -428,9 +430,9 @@ impl WorldState {
         op: &Op,
         fate: CallFate,
         checked: Option<Checked>,
-    ) -> Result<Reply, ProviderError> {
+    ) -> Result<SimReply, ProviderError> {
         match op {
-            Op::Create(spec) => self.create(cloud, spec, fate, checked).map(Reply::Object),
+            Op::Create(spec) => self.create(cloud, spec, fate, checked).map(SimReply::Object),
             Op::Find(key) => {
                 let found = |object: &&SimObject| {
                     let labels = object.object.labels.as_ref();
@@ -438,7 +440,7 @@ impl WorldState {
                         || labels.is_some_and(|l| l.instance == key.instance && l.home == key.home)
                 };
                 let objects = self.clouds[cloud].objects.iter().filter(found);
-                Ok(Reply::Objects(objects.map(|o| o.object.clone()).collect()))
+                Ok(SimReply::Objects(objects.map(|o| o.object.clone()).collect()))
             }
             Op::Start(target) => self.turn_to(cloud, home, target, ObjectState::Running),
             Op::Stop(target) => self.turn_to(cloud, home, target, ObjectState::Stopped),
@@ -521,14 +523,14 @@ impl WorldState {
         home: Option<HomeId>,
         target: &Target,
         state: ObjectState,
-    ) -> Result<Reply, ProviderError> {
+    ) -> Result<SimReply, ProviderError> {
         let at = self.meant(cloud, home, target)?;
         let object = &mut self.clouds[cloud].objects[at].object;
         if object.state == ObjectState::Destroying {
             return Err(ProviderError::Broken("it is being removed".into()));
         }
         object.state = state;
-        Ok(Reply::Object(object.clone()))
+        Ok(SimReply::Object(object.clone()))
     }
 
     /// Gone at once, or soon, or only when it is asked for again.
@@ -537,12 +539,12 @@ impl WorldState {
         cloud: usize,
         home: Option<HomeId>,
         target: &Target,
-    ) -> Result<Reply, ProviderError> {
+    ) -> Result<SimReply, ProviderError> {
         let at = self.meant(cloud, home, target)?;
         let again = self.clouds[cloud].objects[at].object.state == ObjectState::Destroying;
         if self.chance.permille(400) {
             self.clouds[cloud].objects.remove(at);
-            return if again { Err(ProviderError::Absent) } else { Ok(Reply::Accepted) };
+            return if again { Err(ProviderError::Absent) } else { Ok(SimReply::Accepted) };
         }
         self.clouds[cloud].objects[at].object.state = ObjectState::Destroying;
         self.undo_fails(home);
@@ -553,7 +555,7 @@ impl WorldState {
         if again && self.chance.permille(500) {
             return Err(ProviderError::Broken("409: it is being removed already".into()));
         }
-        Ok(Reply::Accepted)
+        Ok(SimReply::Accepted)
     }
 
     pub fn vanish(&mut self, cloud: usize, id: &ExternalId) {

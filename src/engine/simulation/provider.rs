@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::objects::{Began, Reply, SimObject};
+use super::objects::{Began, SimObject, SimReply};
 use super::store::instance;
 use super::weather::ProviderWeather;
 use super::world::ServerLife;
@@ -110,7 +110,7 @@ impl Drop for OpenCall<'_> {
 }
 
 impl SimProvider {
-    async fn call(&self, op: Op, deadline: Option<Timestamp>) -> Result<Reply, ProviderError> {
+    async fn call(&self, op: Op, deadline: Option<Timestamp>) -> Result<SimReply, ProviderError> {
         if !self.life.step() {
             return std::future::pending().await;
         }
@@ -130,8 +130,8 @@ impl SimProvider {
 
     async fn object(&self, op: Op, deadline: Timestamp) -> Result<Object, ProviderError> {
         match self.call(op, Some(deadline)).await? {
-            Reply::Object(object) => Ok(object),
-            Reply::Objects(_) | Reply::Accepted => unreachable!("the answer fits its call"),
+            SimReply::Object(object) => Ok(object),
+            SimReply::Objects(_) | SimReply::Accepted => unreachable!("the answer fits its call"),
         }
     }
 }
@@ -163,8 +163,8 @@ impl Lifecycle for SimProvider {
 
     async fn find(&self, key: ObjectKey) -> Result<Vec<Object>, ProviderError> {
         match self.call(Op::Find(key), None).await? {
-            Reply::Objects(objects) => Ok(objects),
-            Reply::Object(_) | Reply::Accepted => unreachable!("the answer fits its call"),
+            SimReply::Objects(objects) => Ok(objects),
+            SimReply::Object(_) | SimReply::Accepted => unreachable!("the answer fits its call"),
         }
     }
 
@@ -192,8 +192,8 @@ impl Lifecycle for SimProvider {
 
     async fn delete(&self, call: TargetCall) -> Result<(), ProviderError> {
         match self.call(Op::Delete(call.target), Some(call.deadline)).await? {
-            Reply::Accepted => Ok(()),
-            Reply::Object(_) | Reply::Objects(_) => unreachable!("the answer fits its call"),
+            SimReply::Accepted => Ok(()),
+            SimReply::Object(_) | SimReply::Objects(_) => unreachable!("the answer fits its call"),
         }
     }
 }

@@ -41,7 +41,7 @@ pub struct FanningOut {
 }
 
 /// All of them.
-pub type FanOuts = BTreeMap<DeliveryId, FanningOut>;
+pub type SimFanOuts = BTreeMap<DeliveryId, FanningOut>;
 
 impl WorldState {
     /// Something happens to repositories; the numbers of its deliveries.

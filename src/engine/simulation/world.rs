@@ -18,7 +18,7 @@ use super::checks::Ledger;
 use super::github::SimGitHub;
 use super::objects::SimCall;
 use super::provider::Cloud;
-use super::scope_event::FanOuts;
+use super::scope_event::SimFanOuts;
 use super::store::SimWriter;
 use super::time::BEGIN;
 use super::weather::Weather;
@@ -74,7 +74,7 @@ pub struct WorldState {
     pub clouds: Vec<Cloud>,
     pub calls: BTreeMap<u64, SimCall>,
     pub github: SimGitHub,
-    pub fan_outs: FanOuts,
+    pub fan_outs: SimFanOuts,
     pub ledger: Ledger,
     /// How many things happen yet before it becomes calm.
     pub actions_left: u64,
@@ -125,7 +125,7 @@ impl World {
             clouds: weather.providers.iter().map(Cloud::new).collect(),
             calls: BTreeMap::new(),
             github: SimGitHub::new(weather.issues),
-            fan_outs: FanOuts::new(),
+            fan_outs: SimFanOuts::new(),
             ledger: Ledger::default(),
             actions_left: weather.actions,
             alive: None,

@@ -70,7 +70,7 @@ impl Controller {
 
 /// The two cgroup versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
+pub enum CgroupVersion {
     /// A hierarchy for each controller.
     First,
     /// One hierarchy.
@@ -81,7 +81,7 @@ pub enum Version {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Usable {
     controller: Controller,
-    version: Version,
+    version: CgroupVersion,
     below: PathBuf,
 }
 
@@ -119,9 +119,9 @@ impl Cgroups {
         for controller in Controller::ALL {
             let first = found.first.iter().find(|(name, _)| name == controller.as_str());
             let (version, below) = match (first, &second) {
-                (Some((_, below)), _) => (Version::First, below.clone()),
+                (Some((_, below)), _) => (CgroupVersion::First, below.clone()),
                 (None, Some(below)) if offered.contains(&controller) => {
-                    (Version::Second, below.clone())
+                    (CgroupVersion::Second, below.clone())
                 }
                 (None, Some(_) | None) => {
                     let why = "this process's control group has no such controller";
@@ -245,9 +245,9 @@ impl Usable {
     /// controllers would remove those processes from the other limits.
     fn clash(&self, first: &[(String, PathBuf)]) -> Option<String> {
         match (self.controller, self.version) {
-            (Controller::Memory, Version::First) => {}
-            (Controller::Memory, Version::Second)
-            | (Controller::Cpu | Controller::Pids, Version::First | Version::Second) => {
+            (Controller::Memory, CgroupVersion::First) => {}
+            (Controller::Memory, CgroupVersion::Second)
+            | (Controller::Cpu | Controller::Pids, CgroupVersion::First | CgroupVersion::Second) => {
                 return None;
             }
         }
@@ -261,8 +261,8 @@ impl Usable {
     /// Whether the groups below have this controller. True unless the kernel denies it.
     fn is_on(&self) -> bool {
         match self.version {
-            Version::First => true,
-            Version::Second => fs::read_to_string(self.below.join("cgroup.subtree_control"))
+            CgroupVersion::First => true,
+            CgroupVersion::Second => fs::read_to_string(self.below.join("cgroup.subtree_control"))
                 .map_or(true, |on| on.split_whitespace().any(|on| on == self.controller.as_str())),
         }
     }
@@ -270,8 +270,8 @@ impl Usable {
     /// Enables this controller for the groups below.
     fn prepare(&self) -> io::Result<()> {
         match self.version {
-            Version::First => Ok(()),
-            Version::Second => switch_on(&self.below, self.controller),
+            CgroupVersion::First => Ok(()),
+            CgroupVersion::Second => switch_on(&self.below, self.controller),
         }
     }
 }

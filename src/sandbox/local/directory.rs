@@ -13,7 +13,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
 use super::files::{CHUNK_LEN_MAX, CHUNKS_LEN, fill, pass_on, receive};
-use super::inside::files::{Failure, Files};
+use super::inside::files::{Files, RequestFailure};
 use super::link::{broken, failure, pipe as new_pipe};
 use crate::sandbox::{
     ChunkReceiver, FileContent, FileListing, FilePart, WorkError, WorkspacePath, Written,
@@ -23,7 +23,7 @@ use crate::sandbox::{
 const FILE_MB_MAX: u64 = 64 * 1024;
 
 /// The files below one directory, which is made when it is missing.
-pub(in crate::sandbox) struct DirectoryFiles(PathBuf);
+pub(crate) struct DirectoryFiles(PathBuf);
 
 impl DirectoryFiles {
     /// The files below `root`.
@@ -34,14 +34,15 @@ impl DirectoryFiles {
     /// Does work that blocks, on a thread for that.
     async fn with<T: Send + 'static>(
         &self,
-        work: impl FnOnce(Files) -> Result<T, Failure> + Send + 'static,
+        work: impl FnOnce(Files) -> Result<T, RequestFailure> + Send + 'static,
     ) -> Result<T, WorkError> {
         let root = self.0.clone();
         let work = move || {
             fs::create_dir_all(&root).map_err(broken)?;
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let root = rustix::fs::openat(CWD, &root, flags, Mode::empty()).map_err(broken)?;
-            work(Files::below(root)).map_err(|Failure { kind, message }| failure(kind, message))
+            work(Files::below(root))
+                .map_err(|RequestFailure { kind, message }| failure(kind, message))
         };
         tokio::task::spawn_blocking(work).await.map_err(broken)?
     }

@@ -45,7 +45,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-pub use self::layout::Workspace;
+pub use self::layout::WorkspaceKind;
 pub use self::unnamed::{Naming, Unnamed};
 
 use self::network::NetworkRow;
@@ -111,7 +111,7 @@ pub struct Stored {
     /// Whether it has been up.
     pub made: bool,
     /// The kind of its workspace.
-    pub workspace: Workspace,
+    pub workspace: WorkspaceKind,
     /// Its record; `None` for a foreign directory.
     pub owned: Option<Owned>,
 }
@@ -280,8 +280,8 @@ impl Disk {
     /// The path of an object's image; `None` if its workspace is a directory.
     pub fn image(&self, stored: &Stored) -> Option<PathBuf> {
         match stored.workspace {
-            Workspace::Image => Some(self.path_of(stored).join(IMAGE)),
-            Workspace::Directory => None,
+            WorkspaceKind::Image => Some(self.path_of(stored).join(IMAGE)),
+            WorkspaceKind::Directory => None,
         }
     }
 
@@ -421,7 +421,7 @@ fn read(path: &Path, entry: &str, place: StoredIn) -> io::Result<Option<Stored>>
         external_id: ExternalId::trusted(external_id),
         place,
         made: path.join("made").exists(),
-        workspace: Workspace::found(path),
+        workspace: WorkspaceKind::found(path),
         owned: row.map(|(_, owned)| owned),
     }))
 }

@@ -70,7 +70,7 @@ pub async fn start(link: &Arc<Link>, request: ExecRequest) -> Result<Running, Wo
     };
     let call = link.call(order, &ends([&stdin, &stdout, &stderr])).await?;
     // From here on, dropping the future kills the command.
-    let mut command = Command { call, is_over: false };
+    let mut command = RequestedCommand { call, is_over: false };
     drop((stdin, stdout, stderr));
     command.started().await?;
     let (sender, events) = mpsc::channel(EVENTS_LEN);
@@ -109,14 +109,14 @@ pub fn check(
 }
 
 /// A requested command. Dropping it kills its session, unless it is over.
-pub struct Command {
+pub struct RequestedCommand {
     /// The request for it.
     pub call: Call,
     /// Whether no process of it is left to kill.
     pub is_over: bool,
 }
 
-impl Command {
+impl RequestedCommand {
     /// The next answer before it runs. After a failure it is over.
     ///
     /// # Errors
@@ -145,7 +145,7 @@ impl Command {
     }
 }
 
-impl Drop for Command {
+impl Drop for RequestedCommand {
     fn drop(&mut self) {
         if self.is_over {
             return;
@@ -246,7 +246,7 @@ enum CommandEnd {
 
 /// Passes a command's output and its exit code to the caller.
 struct Pump {
-    command: Command,
+    command: RequestedCommand,
     events: mpsc::Sender<ExecEvent>,
     stdout: OutputPipe,
     stderr: OutputPipe,

@@ -175,7 +175,7 @@ pub async fn write(
 ) -> Result<Written, WorkError> {
     let order = |id| Request::Write { id, path: path.as_bytes().to_vec() };
     let mut call = link.call(order, &[]).await?;
-    let mut write = Write { link: Arc::clone(link), id: call.id, is_over: false };
+    let mut write = PendingWrite { link: Arc::clone(link), id: call.id, is_over: false };
     let (file, _) = opened(&mut call).await?;
     let file = tokio::fs::File::from_std(file);
     tokio::select! {
@@ -193,13 +193,13 @@ pub async fn write(
 }
 
 /// A write under way; dropping it discards the new file.
-struct Write {
+struct PendingWrite {
     link: Arc<Link>,
     id: u64,
     is_over: bool,
 }
 
-impl Drop for Write {
+impl Drop for PendingWrite {
     fn drop(&mut self) {
         if self.is_over {
             return;

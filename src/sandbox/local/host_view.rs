@@ -48,13 +48,13 @@ fn mounts_below_programs() -> Vec<String> {
 /// if the host replaces it. Directories stay current.
 #[derive(Debug, PartialEq, Eq)]
 pub struct HostView {
-    versions: Vec<Option<Version>>,
+    versions: Vec<Option<FileVersion>>,
     runtimes: Vec<OsString>,
     mounts: Vec<String>,
 }
 
 /// Device, inode and last change of a file; a directory's last change is left out.
-type Version = (u64, u64, Option<(i64, i64)>);
+type FileVersion = (u64, u64, Option<(i64, i64)>);
 
 impl HostView {
     /// Reads the current view: some thirty cached `stat` calls, and two lists.

@@ -21,7 +21,7 @@ use super::cgroup::Group;
 use super::frame::{Answer, PACKET_LEN_MAX, Reach, Request, Setup};
 use super::packet;
 use super::proxy_socket;
-use super::spawner::Spawner;
+use super::spawner::LauncherSpawner;
 use super::watched::watched;
 
 /// How long a launcher may take to end after its socket has closed.
@@ -115,7 +115,7 @@ impl Drop for Launcher {
 /// # Errors
 /// [`LaunchError`].
 pub async fn launch(
-    spawner: &Spawner,
+    spawner: &LauncherSpawner,
     setup: &Setup,
     object: &OwnedFd,
     group: &Arc<Group>,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::cgroup::{Controller, Group, TAKEN_AWAY};
-use super::disk::Workspace;
+use super::disk::WorkspaceKind;
 use super::frame::Request;
 use super::link::Link;
 use crate::sandbox::{EventSender, Labels, LimitEffect, LimitEvent, ProviderEvent};
@@ -29,7 +29,7 @@ pub struct LimitWatch {
     /// Its control group.
     pub group: Arc<Group>,
     /// The kind of its workspace.
-    pub workspace: Workspace,
+    pub workspace: WorkspaceKind,
     /// Its labels.
     pub labels: Labels,
     /// Its limits.
@@ -49,12 +49,12 @@ pub async fn watch(watched: LimitWatch, events: EventSender) {
         };
         let count = watched.link.disk_limit_events();
         match watched.workspace {
-            Workspace::Directory if count > killed_at => {
+            WorkspaceKind::Directory if count > killed_at => {
                 killed_at = count;
                 // In an ending sandbox there is nothing to kill.
                 let _ = watched.link.send(&Request::KillAll, &[]).await;
             }
-            Workspace::Directory | Workspace::Image => {}
+            WorkspaceKind::Directory | WorkspaceKind::Image => {}
         }
         let lost = watched.group.lost().map(|controller| {
             let what = controller.as_str();

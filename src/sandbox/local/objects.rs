@@ -33,8 +33,8 @@ use super::frame::Reach;
 use super::host_disk::HostDisk;
 use super::limit_events;
 use super::link::Link;
-use super::spawner::Spawner;
-use super::{LocalConfig, LocalOptions, OpenError, files};
+use super::spawner::LauncherSpawner;
+use super::{LocalConfig, LocalOpenError, LocalOptions, files};
 use crate::clock::{Clock, IdSource};
 use crate::egress::Proxies;
 use crate::sandbox::{
@@ -60,7 +60,7 @@ type Removal = watch::Receiver<Option<Result<(), String>>>;
 type LastLook = Option<(Instant, Option<String>)>;
 
 /// Every object of a provider.
-pub struct Objects {
+pub struct LocalObjects {
     disk: Arc<Disk>,
     config: LocalConfig,
     clock: Arc<dyn Clock>,
@@ -78,7 +78,7 @@ pub struct Objects {
     itself: Weak<Self>,
 }
 
-impl Drop for Objects {
+impl Drop for LocalObjects {
     fn drop(&mut self) {
         for link in locked(&self.links).values() {
             link.cut();
@@ -88,20 +88,20 @@ impl Drop for Objects {
     }
 }
 
-impl Objects {
+impl LocalObjects {
     /// Opens the provider's objects; see [`LocalProvider::open`](super::LocalProvider::open).
     pub fn open(
         config: LocalConfig,
         clock: Arc<dyn Clock>,
         ids: Arc<dyn IdSource>,
-    ) -> Result<Arc<Self>, OpenError> {
+    ) -> Result<Arc<Self>, LocalOpenError> {
         let failed = |source: io::Error| match source.kind() {
-            io::ErrorKind::WouldBlock => OpenError::InUse(config.dir.clone()),
-            _ => OpenError::Directory { dir: config.dir.clone(), source },
+            io::ErrorKind::WouldBlock => LocalOpenError::InUse(config.dir.clone()),
+            _ => LocalOpenError::Directory { dir: config.dir.clone(), source },
         };
         let disk = Disk::open(&config.dir, config.host_ids.clone(), &ids.request_id());
         let disk = Arc::new(disk.map_err(failed)?);
-        let spawner = Spawner::new(config.launcher.clone()).map_err(failed)?;
+        let spawner = LauncherSpawner::new(config.launcher.clone()).map_err(failed)?;
         recovery::wait_for_orphans(&disk).map_err(failed)?;
         let cgroups = Cgroups::open(disk.identity());
         cgroups.clear();

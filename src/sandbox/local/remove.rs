@@ -40,7 +40,8 @@ pub fn remove(parent: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
     }
     let top = enter(parent, name)?;
     let here = enter(parent, name)?;
-    Walk { top, here, names: Vec::new(), above: Vec::new(), remembered: 0, moved: 0 }.empty()?;
+    RemovalWalk { top, here, names: Vec::new(), above: Vec::new(), remembered: 0, moved: 0 }
+        .empty()?;
     unlinkat(parent, name, AtFlags::REMOVEDIR)
 }
 
@@ -72,7 +73,7 @@ struct Level {
 }
 
 /// A walk that removes a tree.
-struct Walk {
+struct RemovalWalk {
     top: OwnedFd,
     here: OwnedFd,
     /// Subdirectories that are not empty.
@@ -83,7 +84,7 @@ struct Walk {
     moved: u64,
 }
 
-impl Walk {
+impl RemovalWalk {
     /// Removes everything below the top.
     fn empty(&mut self) -> Result<(), Errno> {
         loop {

@@ -56,11 +56,11 @@ impl Drop for IdleLauncher {
 type LauncherReply = oneshot::Sender<io::Result<IdleLauncher>>;
 
 /// A handle to the thread, which ends when the handle is dropped.
-pub struct Spawner {
+pub struct LauncherSpawner {
     orders: mpsc::Sender<LauncherReply>,
 }
 
-impl Spawner {
+impl LauncherSpawner {
     /// Starts the thread, which will start `launcher`.
     ///
     /// # Errors

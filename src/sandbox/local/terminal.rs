@@ -26,7 +26,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::exec::{Command, KILL_WAIT, check};
+use super::exec::{KILL_WAIT, RequestedCommand, check};
 use super::frame::{Answer, Request};
 use super::link::{Link, broken, nonsense, pipe};
 use super::watched::signal_foreground;
@@ -71,7 +71,7 @@ pub async fn terminal(link: &Arc<Link>, request: TerminalRequest) -> Result<Term
         rows: size.rows,
     };
     // From here on, dropping this ends the command.
-    let mut command = Command { call: link.call(order, &[]).await?, is_over: false };
+    let mut command = RequestedCommand { call: link.call(order, &[]).await?, is_over: false };
     let master = match command.answer().await? {
         (Answer::Opened { .. }, Some(master)) => checked(master)?,
         _ => return Err(nonsense()),
@@ -237,7 +237,7 @@ enum SessionEnd {
 
 /// Runs one terminal.
 struct Attendant {
-    command: Command,
+    command: RequestedCommand,
     events: mpsc::Sender<TerminalEvent>,
     typed: mpsc::Receiver<Bytes>,
     controls: mpsc::Receiver<TerminalControl>,

@@ -2,7 +2,7 @@
 //!
 //! The files are the truth. The index only saves reading 20,000 of them for one name; before each
 //! use it takes in what was changed in the directory since, by this process or by anybody else.
-//! A file is written beside its place and renamed to it, so no reader ever sees half of one.
+//! A file is written beside its place and renamed to it, so nobody ever reads half of one.
 //!
 //! A file that can't be understood may be anybody's, so as long as it is there no name can be
 //! called free: searches answer *unavailable* and name it.
@@ -35,7 +35,7 @@ const ENDING: &str = ".json";
 
 /// All objects of a directory.
 #[derive(Debug)]
-pub(super) struct Objects {
+pub(super) struct SimObjects {
     dir: PathBuf,
     watch: Watch,
     by_id: BTreeMap<ExternalId, Object>,
@@ -44,12 +44,12 @@ pub(super) struct Objects {
     unreadable: BTreeMap<ExternalId, String>,
     /// Names of files that were put in place here and whose notes were not read yet.
     own: HashSet<String>,
-    /// Whether the log of calls was taken away since the last question.
+    /// Whether the log of calls was taken away since somebody asked.
     log_gone: bool,
 }
 
-impl Objects {
-    /// Opens the directory, made if it is missing, and reads what is in it.
+impl SimObjects {
+    /// Opens the directory, made where it is missing, and reads what is in it.
     pub(super) fn open(dir: &Path) -> io::Result<Self> {
         let private = dir.join(PRIVATE_DIR);
         fs::create_dir_all(&private)?;
@@ -260,7 +260,7 @@ impl Objects {
         Ok(())
     }
 
-    /// Brings the index to what the file of this name holds now, if it is an object's.
+    /// Brings the index to what the file of this name holds now, where it is an object's.
     fn read_one(&mut self, file_name: &str) {
         let Some(id) = file_name.strip_suffix(ENDING).filter(|id| !id.is_empty()) else { return };
         let id = ExternalId::trusted(id);

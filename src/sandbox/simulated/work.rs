@@ -8,12 +8,11 @@ use tokio::sync::mpsc;
 
 use super::SimulatedProvider;
 use super::program::Program;
-use crate::sandbox::local::DirectoryFiles;
 use crate::sandbox::{
-    Capability, ChunkReceiver, ExecEvent, ExecRequest, Execution, FileContent, FileListing,
-    FilePart, Offset, PortAccess, ProcessExit, ProcessId, ProcessOutput, ProcessSpec, Processes,
-    Signal, Target, Terminal, TerminalRequest, WorkError, Workspace, WorkspacePath, Written,
-    exec_by_spawn,
+    Capability, ChunkReceiver, DirectoryFiles, ExecEvent, ExecRequest, Execution, FileContent,
+    FileListing, FilePart, Offset, PortAccess, ProcessExit, ProcessId, ProcessOutput, ProcessSpec,
+    Processes, Signal, Target, Terminal, TerminalRequest, WorkError, Workspace, WorkspacePath,
+    Written, exec_by_spawn,
 };
 
 impl SimulatedProvider {

@@ -97,7 +97,7 @@ fn it_says_when_it_is_not_live_and_what_it_leaves_out() {
     state.take(ViewUpdate::Lost("the connection broke".to_owned()));
     state.filter = "nothing such".to_owned();
     let lines = plain(&state, 80, 8);
-    assert!(lines[0].starts_with("NOT LIVE (the connection broke), trying again."), "{lines:?}");
+    assert!(lines[0].starts_with("NOT LIVE (the connection broke), retrying."), "{lines:?}");
     assert_eq!(lines[1], "3 sandboxes: 2 running, 1 failed", "counts may be older");
     assert_eq!(lines[2..4], ["! one", "! 2 more need attention"]);
     assert_eq!(lines[6], "no sandbox matches the filter; Esc clears it");

@@ -9,7 +9,7 @@ fn provider() -> ProviderName {
 }
 
 /// A home with generation 3, whose live sandbox `s3` has the object `o3`.
-fn home(phase: Option<Phase>, external_id: Option<&str>) -> Dated {
+fn home(phase: Option<Phase>, external_id: Option<&str>) -> KnownHome {
     let recorded = phase.map(|phase| Recorded {
         id: SandboxId::trusted("s3"),
         provider: provider(),
@@ -19,7 +19,7 @@ fn home(phase: Option<Phase>, external_id: Option<&str>) -> Dated {
         attempt: Attempt(5),
         since: Timestamp::from_unix_ms(0),
     });
-    Dated {
+    KnownHome {
         home: HomeId(1),
         account: AccountName::default_account(),
         issue: IssueId::from_github(1),
@@ -46,7 +46,7 @@ fn object(external_id: &str, sandbox: &str, generation: u32, state: ObjectState)
 }
 
 /// Findings in words; of the sandboxes, `deleted` is in history.
-fn findings(known: &Dated, objects: &[Ours]) -> Vec<String> {
+fn findings(known: &KnownHome, objects: &[Ours]) -> Vec<String> {
     let is_deleted = |id: &SandboxId| id.as_str() == "deleted";
     let word = |finding| match finding {
         Finding::Lost => "lost".to_owned(),

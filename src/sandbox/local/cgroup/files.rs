@@ -1,6 +1,6 @@
 //! The values of a control group's files for a limit, and how to read its counters. Pure.
 
-use super::{Controller, Version};
+use super::{CgroupVersion, Controller};
 use crate::types::Resources;
 
 /// The period of a CPU quota, in microseconds: the kernel's default.
@@ -29,26 +29,30 @@ fn if_present(file: &'static str, value: impl ToString) -> Setting {
 }
 
 /// The settings that enforce a sandbox's limits on a controller, in the order to write them.
-pub fn settings(controller: Controller, version: Version, resources: &Resources) -> Vec<Setting> {
+pub fn settings(
+    controller: Controller,
+    version: CgroupVersion,
+    resources: &Resources,
+) -> Vec<Setting> {
     let memory = resources.memory_mb.saturating_mul(1 << 20);
     let quota = quota_us(resources.cpu);
     match (controller, version) {
         // Memory plus swap must not be below memory, so memory goes first.
-        (Controller::Memory, Version::First) => vec![
+        (Controller::Memory, CgroupVersion::First) => vec![
             needed("memory.limit_in_bytes", memory),
             if_present("memory.memsw.limit_in_bytes", memory),
             if_present("memory.swappiness", 0),
         ],
-        (Controller::Memory, Version::Second) => {
+        (Controller::Memory, CgroupVersion::Second) => {
             vec![needed("memory.max", memory), if_present("memory.swap.max", 0)]
         }
-        (Controller::Cpu, Version::First) => {
+        (Controller::Cpu, CgroupVersion::First) => {
             vec![needed("cpu.cfs_period_us", PERIOD_US), needed("cpu.cfs_quota_us", quota)]
         }
-        (Controller::Cpu, Version::Second) => {
+        (Controller::Cpu, CgroupVersion::Second) => {
             vec![needed("cpu.max", format!("{quota} {PERIOD_US}"))]
         }
-        (Controller::Pids, Version::First | Version::Second) => {
+        (Controller::Pids, CgroupVersion::First | CgroupVersion::Second) => {
             vec![needed("pids.max", resources.processes)]
         }
     }
@@ -72,12 +76,17 @@ fn quota_us(cpu: f64) -> u64 {
 
 /// The file that counts limit events, and the word before the count; `None` if the limit only
 /// slows processes down.
-pub fn counter(controller: Controller, version: Version) -> Option<(&'static str, &'static str)> {
+pub fn counter(
+    controller: Controller,
+    version: CgroupVersion,
+) -> Option<(&'static str, &'static str)> {
     match (controller, version) {
-        (Controller::Memory, Version::First) => Some(("memory.oom_control", "oom_kill")),
-        (Controller::Memory, Version::Second) => Some(("memory.events", "oom_kill")),
-        (Controller::Pids, Version::First | Version::Second) => Some(("pids.events", "max")),
-        (Controller::Cpu, Version::First | Version::Second) => None,
+        (Controller::Memory, CgroupVersion::First) => Some(("memory.oom_control", "oom_kill")),
+        (Controller::Memory, CgroupVersion::Second) => Some(("memory.events", "oom_kill")),
+        (Controller::Pids, CgroupVersion::First | CgroupVersion::Second) => {
+            Some(("pids.events", "max"))
+        }
+        (Controller::Cpu, CgroupVersion::First | CgroupVersion::Second) => None,
     }
 }
 
@@ -88,10 +97,10 @@ pub fn count(text: &str, word: &str) -> Option<u64> {
 }
 
 /// The dirty and written-back bytes in a group's `memory.stat`.
-pub fn unwritten(version: Version, stat: &str) -> Option<u64> {
+pub fn unwritten(version: CgroupVersion, stat: &str) -> Option<u64> {
     let [waiting, leaving] = match version {
-        Version::First => ["dirty", "writeback"],
-        Version::Second => ["file_dirty", "file_writeback"],
+        CgroupVersion::First => ["dirty", "writeback"],
+        CgroupVersion::Second => ["file_dirty", "file_writeback"],
     };
     Some(count(stat, waiting)?.saturating_add(count(stat, leaving)?))
 }
@@ -106,7 +115,7 @@ pub fn is_alone(procs: &str, own: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn written(controller: Controller, version: Version, cpu: f64) -> String {
+    fn written(controller: Controller, version: CgroupVersion, cpu: f64) -> String {
         let resources = Resources { cpu, memory_mb: 512, processes: 64, disk_mb: 1 };
         let settings = settings(controller, version, &resources);
         let line = |s: &Setting| format!("{}={}", s.file, s.value);
@@ -115,8 +124,8 @@ mod tests {
 
     #[test]
     fn limits_are_written_in_the_kernel_s_units() {
+        use CgroupVersion::{First, Second};
         use Controller::{Cpu, Memory, Pids};
-        use Version::{First, Second};
         for (controller, version, cpu, expected) in [
             (
                 Memory,
@@ -158,9 +167,9 @@ mod tests {
     #[test]
     fn unwritten_bytes_are_dirty_ones_and_those_under_writeback() {
         let first = "cache 9\ndirty 40\nwriteback 2\ntotal_dirty 7\n";
-        assert_eq!(unwritten(Version::First, first), Some(42));
+        assert_eq!(unwritten(CgroupVersion::First, first), Some(42));
         let second = "file 9\nfile_dirty 30\nfile_writeback 3\n";
-        assert_eq!(unwritten(Version::Second, second), Some(33));
-        assert_eq!(unwritten(Version::Second, first), None);
+        assert_eq!(unwritten(CgroupVersion::Second, second), Some(33));
+        assert_eq!(unwritten(CgroupVersion::Second, first), None);
     }
 }

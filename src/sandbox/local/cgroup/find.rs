@@ -13,7 +13,7 @@ pub struct OwnGroups {
 
 /// Reads `/proc/self/cgroup` and `/proc/self/mountinfo`.
 pub fn find(cgroup: &str, mountinfo: &str) -> OwnGroups {
-    let mounts: Vec<Mount<'_>> = mountinfo.lines().filter_map(mount).collect();
+    let mounts: Vec<CgroupMount<'_>> = mountinfo.lines().filter_map(mount).collect();
     let mut found = OwnGroups::default();
     for line in cgroup.lines() {
         let mut fields = line.splitn(3, ':');
@@ -23,7 +23,7 @@ pub fn find(cgroup: &str, mountinfo: &str) -> OwnGroups {
             continue;
         };
         let place = |kind: &str, controller: Option<&str>| {
-            let fits = |mount: &&Mount<'_>| {
+            let fits = |mount: &&CgroupMount<'_>| {
                 mount.kind == kind
                     && controller.is_none_or(|c| mount.options.split(',').any(|o| o == c))
             };
@@ -42,7 +42,7 @@ pub fn find(cgroup: &str, mountinfo: &str) -> OwnGroups {
 }
 
 /// A mounted file system, as `mountinfo` shows it.
-struct Mount<'a> {
+struct CgroupMount<'a> {
     /// Which directory of the file system is mounted.
     root: &'a str,
     /// The mount point.
@@ -51,7 +51,7 @@ struct Mount<'a> {
     options: &'a str,
 }
 
-impl Mount<'_> {
+impl CgroupMount<'_> {
     /// The path at which a directory of the file system is visible; `None` if it is outside of the
     /// mounted part, as in a container that sees only its own part.
     fn place_of(&self, path: &str) -> Option<PathBuf> {
@@ -61,13 +61,13 @@ impl Mount<'_> {
     }
 }
 
-fn mount(line: &str) -> Option<Mount<'_>> {
+fn mount(line: &str) -> Option<CgroupMount<'_>> {
     let (before, after) = line.split_once(" - ")?;
     let mut before = before.split(' ').skip(3);
     let (root, point) = (before.next()?, before.next()?);
     let mut after = after.split(' ');
     let (kind, _source, options) = (after.next()?, after.next()?, after.next()?);
-    Some(Mount { root, point: unescaped(point), kind, options })
+    Some(CgroupMount { root, point: unescaped(point), kind, options })
 }
 
 /// `mountinfo` writes spaces and the like as a backslash and three octal digits.

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Controller, END_LOOK, Usable, Version, files, named};
+use super::{CgroupVersion, Controller, END_LOOK, Usable, files, named};
 use crate::types::Resources;
 
 /// How long a group may take to become empty after its sandbox began to end.
@@ -45,7 +45,7 @@ pub struct Group {
     /// The directories to remove, with their leaves.
     dirs: Vec<PathBuf>,
     /// The directory in which each controller counts.
-    places: Vec<(Controller, Version, PathBuf)>,
+    places: Vec<(Controller, CgroupVersion, PathBuf)>,
     /// The files by which all processes join.
     doors: Vec<PathBuf>,
     /// The files to join and to leave the group with limited memory.
@@ -85,11 +85,11 @@ impl Group {
             self.dirs.push(dir.clone());
         }
         let place = match (controller, version) {
-            (Controller::Memory, Version::First) => {
+            (Controller::Memory, CgroupVersion::First) => {
                 self.work = Some((dir.join(FIRST_DOOR), below.join(FIRST_DOOR)));
                 dir
             }
-            (Controller::Memory, Version::Second) => {
+            (Controller::Memory, CgroupVersion::Second) => {
                 let switch = dir.join("cgroup.subtree_control");
                 fs::write(&switch, "+memory").map_err(|error| named(&switch, &error))?;
                 let [work, rest] = [WORK_LEAF, REST_LEAF].map(|leaf| dir.join(leaf));
@@ -103,8 +103,8 @@ impl Group {
             }
             (Controller::Cpu | Controller::Pids, version) => {
                 let door = match version {
-                    Version::First => FIRST_DOOR,
-                    Version::Second => SECOND_DOOR,
+                    CgroupVersion::First => FIRST_DOOR,
+                    CgroupVersion::Second => SECOND_DOOR,
                 };
                 self.doors.extend(is_new.then(|| dir.join(door)));
                 dir
@@ -140,11 +140,11 @@ impl Group {
 
     /// A controller that this group has lost.
     pub fn lost(&self) -> Option<Controller> {
-        let is_lost = |(controller, version, place): &&(Controller, Version, PathBuf)| match version
-        {
-            Version::First => false,
-            Version::Second => !place.join(files::limit(*controller)).exists(),
-        };
+        let is_lost =
+            |(controller, version, place): &&(Controller, CgroupVersion, PathBuf)| match version {
+                CgroupVersion::First => false,
+                CgroupVersion::Second => !place.join(files::limit(*controller)).exists(),
+            };
         self.places.iter().find(is_lost).map(|(controller, ..)| *controller)
     }
 
@@ -163,7 +163,7 @@ impl Group {
     }
 
     /// The directory in which a controller counts.
-    fn place(&self, controller: Controller) -> Option<(Version, &Path)> {
+    fn place(&self, controller: Controller) -> Option<(CgroupVersion, &Path)> {
         let (_, version, place) = self.places.iter().find(|(counts, ..)| *counts == controller)?;
         Some((*version, place))
     }

@@ -61,7 +61,8 @@ fn in_version_2_memory_is_limited_for_workers_and_the_rest_for_all() {
     // As if it was just made: here no kernel creates the files.
     let mut group = Group::made(dir.clone());
     for controller in Controller::ALL {
-        let usable = Usable { controller, version: Version::Second, below: root.path().into() };
+        let usable =
+            Usable { controller, version: CgroupVersion::Second, below: root.path().into() };
         group = group.with(&usable, "box", &RESOURCES).expect("made");
     }
     assert_eq!(read(dir.join("cgroup.subtree_control")), "+memory");
@@ -90,7 +91,7 @@ fn a_lost_controller_is_noticed_and_stays_lost() {
     let root = tempfile::tempdir().expect("a directory");
     let usable = |controller| {
         let below = root.path().to_owned();
-        Usable { controller, version: Version::Second, below }
+        Usable { controller, version: CgroupVersion::Second, below }
     };
     let cgroups = Cgroups {
         prefix: "issuebox-id-".into(),
@@ -139,8 +140,8 @@ fn memory_in_a_shared_hierarchy_is_not_limited() {
     let memory =
         |version| Usable { controller: Controller::Memory, version, below: "/cg/all".into() };
     let together = [at("memory"), at("pids")];
-    let why = memory(Version::First).clash(&together).expect("a reason");
+    let why = memory(CgroupVersion::First).clash(&together).expect("a reason");
     assert!(why.contains("pids"), "{why}");
-    assert_eq!(memory(Version::First).clash(&together[..1]), None);
-    assert_eq!(memory(Version::Second).clash(&together), None);
+    assert_eq!(memory(CgroupVersion::First).clash(&together[..1]), None);
+    assert_eq!(memory(CgroupVersion::Second).clash(&together), None);
 }

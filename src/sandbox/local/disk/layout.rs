@@ -13,14 +13,14 @@ use crate::types::ExternalId;
 
 /// The kind of a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Workspace {
+pub enum WorkspaceKind {
     /// A file system of its own, of a fixed size.
     Image,
     /// A directory on the server's file system.
     Directory,
 }
 
-impl Workspace {
+impl WorkspaceKind {
     /// The kind in an object's directory.
     pub(super) fn found(object: &Path) -> Self {
         if object.join(IMAGE).exists() { Self::Image } else { Self::Directory }

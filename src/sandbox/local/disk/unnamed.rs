@@ -13,7 +13,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
 use super::layout::{lay_out, record};
-use super::{Disk, Owned, Stored, StoredIn, Workspace};
+use super::{Disk, Owned, Stored, StoredIn, WorkspaceKind};
 use crate::sandbox::CreateSpec;
 use crate::types::ExternalId;
 
@@ -89,14 +89,14 @@ impl Unnamed {
     }
 
     /// The kind of its workspace.
-    pub fn workspace(&self) -> Workspace {
-        Workspace::found(&self.path)
+    pub fn workspace(&self) -> WorkspaceKind {
+        WorkspaceKind::found(&self.path)
     }
 
     /// Whether a new workspace would be of the same kind. This may try again whether images are
     /// usable. Blocks.
     pub fn is_as_new(&self) -> bool {
-        (self.workspace() == Workspace::Image) == self.disk.images.templates().is_some()
+        (self.workspace() == WorkspaceKind::Image) == self.disk.images.templates().is_some()
     }
 
     /// Opens the directory, for its launcher.

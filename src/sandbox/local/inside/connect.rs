@@ -7,11 +7,11 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
 
 use super::super::frame::WorkFailure;
-use super::files::Failure;
+use super::files::RequestFailure;
 
 /// A socket that is connected, or connecting, to a port on the sandbox's loopback. PID 1 does not
 /// wait for the connection.
-pub fn connect(port: u16, v6: bool) -> Result<OwnedFd, Failure> {
+pub fn connect(port: u16, v6: bool) -> Result<OwnedFd, RequestFailure> {
     let (family, address): (_, SocketAddr) = if v6 {
         (AddressFamily::INET6, (Ipv6Addr::LOCALHOST, port).into())
     } else {
@@ -23,7 +23,7 @@ pub fn connect(port: u16, v6: bool) -> Result<OwnedFd, Failure> {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
         // The host may lack IPv6.
         Err(Errno::CONNREFUSED | Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT) => {
-            Err(Failure::new(WorkFailure::NotListening, "no server listens on this port"))
+            Err(RequestFailure::new(WorkFailure::NotListening, "no server listens on this port"))
         }
         Err(errno) => Err(errno.into()),
     }

@@ -43,14 +43,14 @@ const RESOLVE: ResolveFlags =
 
 /// A failed operation.
 #[derive(Debug)]
-pub struct Failure {
+pub struct RequestFailure {
     /// The kind of the failure.
     pub kind: WorkFailure,
     /// The message for people.
     pub message: String,
 }
 
-impl Failure {
+impl RequestFailure {
     /// A failure with its message.
     pub fn new(kind: WorkFailure, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
@@ -68,7 +68,7 @@ fn quoted(name: &[u8]) -> String {
     shortened(format!("{:?}", String::from_utf8_lossy(name)))
 }
 
-impl From<std::io::Error> for Failure {
+impl From<std::io::Error> for RequestFailure {
     fn from(error: std::io::Error) -> Self {
         match Errno::from_io_error(&error) {
             Some(errno) => errno.into(),
@@ -77,7 +77,7 @@ impl From<std::io::Error> for Failure {
     }
 }
 
-impl From<Errno> for Failure {
+impl From<Errno> for RequestFailure {
     fn from(errno: Errno) -> Self {
         let kind = match errno {
             Errno::NOENT => WorkFailure::NoSuchFile,
@@ -150,21 +150,26 @@ impl Files {
     }
 
     /// Opens a regular file for reading.
-    pub fn read(&self, path: &[u8]) -> Result<OwnedFd, Failure> {
+    pub fn read(&self, path: &[u8]) -> Result<OwnedFd, RequestFailure> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = self.beneath(path, flags)?;
         match FileType::from_raw_mode(fstat(&file)?.st_mode) {
             FileType::RegularFile => Ok(file),
-            FileType::Directory => Err(Failure::new(WorkFailure::WrongKind, "it is a directory")),
-            _ => Err(Failure::new(WorkFailure::WrongKind, "it is not a regular file")),
+            FileType::Directory => {
+                Err(RequestFailure::new(WorkFailure::WrongKind, "it is a directory"))
+            }
+            _ => Err(RequestFailure::new(WorkFailure::WrongKind, "it is not a regular file")),
         }
     }
 
     /// Opens a new file, which [`Files::finish`] moves to `path`. Missing directories are made.
     /// The new file gets the mode of the one that it replaces.
-    pub fn write(&mut self, id: u64, path: &[u8]) -> Result<OwnedFd, Failure> {
+    pub fn write(&mut self, id: u64, path: &[u8]) -> Result<OwnedFd, RequestFailure> {
         if self.writes.len() >= WRITES_MAX {
-            return Err(Failure::new(WorkFailure::Refused, "too many writes at once; retry later"));
+            return Err(RequestFailure::new(
+                WorkFailure::Refused,
+                "too many writes at once; retry later",
+            ));
         }
         let (parent, name) = split(path)?;
         let directory = self.directories(parent)?;
@@ -179,11 +184,11 @@ impl Files {
 
     /// Ends a write: the new file replaces the old one, or is discarded. Returns whether there was
     /// a file before.
-    pub fn finish(&mut self, write: u64, keep: bool) -> Result<bool, Failure> {
+    pub fn finish(&mut self, write: u64, keep: bool) -> Result<bool, RequestFailure> {
         let at = self.writes.iter().position(|open| open.id == write);
         let open = at.and_then(|at| self.writes.remove(at));
-        let open =
-            open.ok_or_else(|| Failure::new(WorkFailure::Broken, "this write does not exist"))?;
+        let open = open
+            .ok_or_else(|| RequestFailure::new(WorkFailure::Broken, "this write does not exist"))?;
         if !keep {
             return Ok(false);
         }
@@ -193,7 +198,7 @@ impl Files {
     }
 
     /// Deletes a file, a link, or a directory with its content.
-    pub fn delete(&self, path: &[u8]) -> Result<(), Failure> {
+    pub fn delete(&self, path: &[u8]) -> Result<(), RequestFailure> {
         let (parent, name) = split(path)?;
         let parent = self.beneath(parent, OFlags::PATH | OFlags::DIRECTORY)?;
         match unlinkat(&parent, name, AtFlags::empty()) {
@@ -205,7 +210,7 @@ impl Files {
 
     /// Writes the entries at `path` to `out`; returns whether some were left out. A final link is
     /// listed as a link.
-    pub fn list(&self, path: &[u8], depth: u32, out: &OwnedFd) -> Result<bool, Failure> {
+    pub fn list(&self, path: &[u8], depth: u32, out: &OwnedFd) -> Result<bool, RequestFailure> {
         let (parent, name) = if path.is_empty() { (path, path) } else { split(path)? };
         let mut listing = DirectoryListing { out, left: LIST_ENTRIES_MAX, truncated: false };
         if !path.is_empty() {
@@ -281,7 +286,7 @@ fn directories(root: &OwnedFd, path: &[u8], resolve: ResolveFlags) -> Result<Own
 }
 
 /// The mode of the regular file that a write would replace; `None` if there is none.
-fn replaced_mode(directory: &OwnedFd, name: &[u8]) -> Result<Option<Mode>, Failure> {
+fn replaced_mode(directory: &OwnedFd, name: &[u8]) -> Result<Option<Mode>, RequestFailure> {
     let stat = match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => stat,
         Err(Errno::NOENT) => return Ok(None),
@@ -289,16 +294,18 @@ fn replaced_mode(directory: &OwnedFd, name: &[u8]) -> Result<Option<Mode>, Failu
     };
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Ok(Some(Mode::from_raw_mode(stat.st_mode & 0o777))),
-        FileType::Symlink => Err(Failure::new(WorkFailure::NotAllowed, "it is a link")),
-        FileType::Directory => Err(Failure::new(WorkFailure::WrongKind, "it is a directory")),
-        _ => Err(Failure::new(WorkFailure::WrongKind, "it is not a regular file")),
+        FileType::Symlink => Err(RequestFailure::new(WorkFailure::NotAllowed, "it is a link")),
+        FileType::Directory => {
+            Err(RequestFailure::new(WorkFailure::WrongKind, "it is a directory"))
+        }
+        _ => Err(RequestFailure::new(WorkFailure::WrongKind, "it is not a regular file")),
     }
 }
 
 /// The parent directory and the name. The workspace itself has neither.
-fn split(path: &[u8]) -> Result<(&[u8], &[u8]), Failure> {
+fn split(path: &[u8]) -> Result<(&[u8], &[u8]), RequestFailure> {
     if path.is_empty() {
-        return Err(Failure::new(WorkFailure::NotAllowed, "it is the workspace itself"));
+        return Err(RequestFailure::new(WorkFailure::NotAllowed, "it is the workspace itself"));
     }
     Ok(match path.iter().rposition(|b| *b == b'/') {
         Some(at) => (&path[..at], &path[at + 1..]),

@@ -22,12 +22,12 @@ use rustix::thread::UnshareFlags;
 
 use super::super::frame::{Answer, FileWork, PACKET_LEN_MAX, Reach, Request, Setup, WorkFailure};
 use super::super::packet;
-use super::files::{Failure, Files};
+use super::files::{Files, RequestFailure};
 use super::seccomp::Filters;
 use super::start::{self, Order, Starting, Streams};
 use super::sys::{self, Fork};
 use super::work_group::{Door, WorkGroup};
-use super::workspace::Workspace;
+use super::workspace::TakenWorkspace;
 use super::{NameStep, SetupError, check, confine, connect, network, session, terminal, view};
 use crate::sabotage::{Bug, on};
 
@@ -71,7 +71,7 @@ pub fn run(
     socket: &OwnedFd,
     lock: OwnedFd,
     setup: &Setup,
-    workspace: Workspace,
+    workspace: TakenWorkspace,
     work: Option<WorkGroup>,
     filters: &Filters,
     launcher: OwnedFd,
@@ -99,7 +99,7 @@ fn prepare<'a>(
     socket: &'a OwnedFd,
     lock: &OwnedFd,
     setup: &Setup,
-    workspace: Workspace,
+    workspace: TakenWorkspace,
     work: Option<WorkGroup>,
     filters: &Filters,
     launcher: OwnedFd,
@@ -230,7 +230,7 @@ impl Init<'_> {
         let _ = packet::send(self.socket, &answer.encode(), beside);
     }
 
-    fn fail(&self, id: u64, failure: Failure) {
+    fn fail(&self, id: u64, failure: RequestFailure) {
         self.say(&Answer::Failed { id, kind: failure.kind, message: failure.message });
     }
 
@@ -283,7 +283,7 @@ impl Init<'_> {
                 let out = descriptors.pop();
                 self.fork_worker(id, |files| match out {
                     Some(out) => files.list(&path, depth, &out),
-                    None => Err(Failure::new(WorkFailure::Broken, "a listing needs a pipe")),
+                    None => Err(RequestFailure::new(WorkFailure::Broken, "a listing needs a pipe")),
                 });
             }
             Request::Delete { id, path } => {
@@ -335,10 +335,10 @@ impl Init<'_> {
         }
     }
 
-    fn exec(&mut self, id: u64, order: Order, streams: Vec<OwnedFd>) -> Result<(), Failure> {
-        let streams: [OwnedFd; 3] = streams
-            .try_into()
-            .map_err(|_| Failure::new(WorkFailure::Broken, "a command needs three streams"))?;
+    fn exec(&mut self, id: u64, order: Order, streams: Vec<OwnedFd>) -> Result<(), RequestFailure> {
+        let streams: [OwnedFd; 3] = streams.try_into().map_err(|_| {
+            RequestFailure::new(WorkFailure::Broken, "a command needs three streams")
+        })?;
         let starting = start::start(&order, &Streams::Pipes(streams), self.work.as_ref())?;
         self.attend(id, order, starting);
         Ok(())
@@ -346,7 +346,13 @@ impl Init<'_> {
 
     /// Starts a command at a terminal. PID 1 keeps neither side of it: the server has the only master,
     /// so closing that hangs up.
-    fn terminal(&mut self, id: u64, order: Order, columns: u16, rows: u16) -> Result<(), Failure> {
+    fn terminal(
+        &mut self,
+        id: u64,
+        order: Order,
+        columns: u16,
+        rows: u16,
+    ) -> Result<(), RequestFailure> {
         let (master, slave) = terminal::open(columns, rows)?;
         let starting = start::start(&order, &Streams::Terminal(slave), self.work.as_ref())?;
         self.say_with(&Answer::Opened { id }, &[master.as_fd()]);
@@ -362,12 +368,12 @@ impl Init<'_> {
     }
 
     /// Forks a worker for slow work. It sends the answer itself and exits.
-    fn fork_worker(&mut self, id: u64, work: impl FnOnce(&Files) -> Result<bool, Failure>) {
+    fn fork_worker(&mut self, id: u64, work: impl FnOnce(&Files) -> Result<bool, RequestFailure>) {
         match sys::fork() {
             Err(Errno::AGAIN) => {
                 self.fail(
                     id,
-                    Failure::new(WorkFailure::Refused, "too many processes in the sandbox"),
+                    RequestFailure::new(WorkFailure::Refused, "too many processes in the sandbox"),
                 );
             }
             Err(errno) => self.fail(id, errno.into()),
@@ -431,7 +437,7 @@ impl Init<'_> {
                     Some(9) => "it was killed in the sandbox, as where that has no memory left",
                     Some(_) | None => "it was broken off in the sandbox",
                 };
-                self.fail(id, Failure::new(WorkFailure::Broken, why));
+                self.fail(id, RequestFailure::new(WorkFailure::Broken, why));
             }
         }
         // The leader of a command that waits for the rest of its session has been reaped. Another

@@ -32,7 +32,7 @@ use super::seccomp::Filters;
 use super::sys::Fork;
 use super::watched::WatchedDisk;
 use super::work_group::WorkGroup;
-use super::workspace::Workspace;
+use super::workspace::TakenWorkspace;
 use super::{HIDDEN_COMMAND, INNER_ID, NameStep, SetupError, init, sys};
 use crate::sabotage::{Bug, on};
 
@@ -74,7 +74,7 @@ pub(super) fn launch() -> ExitCode {
 }
 
 /// What to launch.
-struct Order {
+struct LaunchOrder {
     setup: Setup,
     object: OwnedFd,
     /// The control group of commands and workers.
@@ -83,7 +83,7 @@ struct Order {
     doors: Vec<OwnedFd>,
 }
 
-fn receive_setup(socket: &OwnedFd) -> Result<Option<Order>, SetupError> {
+fn receive_setup(socket: &OwnedFd) -> Result<Option<LaunchOrder>, SetupError> {
     let (mut buffer, mut descriptors) = (vec![0; PACKET_LEN_MAX], Vec::new());
     let len = packet::receive(socket, &mut buffer, &mut descriptors).step("read the order")?;
     if len == 0 {
@@ -97,11 +97,11 @@ fn receive_setup(socket: &OwnedFd) -> Result<Option<Order>, SetupError> {
         return Err(SetupError::check("the order must have a directory"));
     };
     let work = if setup.has_work_group { Some(WorkGroup::take(&mut beside)?) } else { None };
-    Ok(Some(Order { setup, object, work, doors: beside.collect() }))
+    Ok(Some(LaunchOrder { setup, object, work, doors: beside.collect() }))
 }
 
-fn run(socket: &OwnedFd, order: Order, filters: &Filters) -> Result<(), SetupError> {
-    let Order { setup, object, work, doors } = order;
+fn run(socket: &OwnedFd, order: LaunchOrder, filters: &Filters) -> Result<(), SetupError> {
+    let LaunchOrder { setup, object, work, doors } = order;
     // A session of its own: Ctrl-C at a terminal must reach only the server, which stops its sandboxes.
     setsid().step("start a session")?;
     umask(Mode::from_raw_mode(0o022));
@@ -118,7 +118,7 @@ fn run(socket: &OwnedFd, order: Order, filters: &Filters) -> Result<(), SetupErr
     if has_hung_up(socket) {
         return Ok(());
     }
-    let workspace = Workspace::take(&object, setup.host_id)?;
+    let workspace = TakenWorkspace::take(&object, setup.host_id)?;
     set_parent_process_death_signal(None).step(tie)?;
     let device = workspace.device()?;
     drop(object);
@@ -188,10 +188,10 @@ fn enter_user_namespace() -> Result<(), SetupError> {
 
 /// Drops the launcher's privileges. It keeps one when it watches a directory: to read directories that
 /// the sandbox has closed, in which it could hide files from the disk limit.
-fn confine_launcher(workspace: &Workspace) -> Result<(), SetupError> {
+fn confine_launcher(workspace: &TakenWorkspace) -> Result<(), SetupError> {
     let needed = match workspace {
-        Workspace::Directory => CapabilitySet::DAC_READ_SEARCH,
-        Workspace::Image(..) => CapabilitySet::empty(),
+        TakenWorkspace::Directory => CapabilitySet::DAC_READ_SEARCH,
+        TakenWorkspace::Image(..) => CapabilitySet::empty(),
     };
     let sets = CapabilitySets {
         effective: needed,

@@ -71,11 +71,11 @@ fn filters(processor: Processor) -> Result<[BpfProgram; FILTERS], SetupError> {
         .map_err(|error| SetupError::check(format!("cannot build the system-call filter: {error}")))
 }
 
-type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+type FilterRules = BTreeMap<i64, Vec<SeccompRule>>;
 
 fn compile(
     processor: Processor,
-    rules: Rules,
+    rules: FilterRules,
     answer: Errno,
 ) -> Result<BpfProgram, seccompiler::BackendError> {
     let processor = match processor {
@@ -87,11 +87,11 @@ fn compile(
 }
 
 /// Rules that match calls with any arguments: an empty rule list means that.
-fn all_of(processor: Processor, calls: &[SystemCall]) -> Rules {
+fn all_of(processor: Processor, calls: &[SystemCall]) -> FilterRules {
     calls.iter().filter_map(|call| Some((call.number(processor)?, Vec::new()))).collect()
 }
 
-fn not_permitted(processor: Processor) -> Result<Rules, seccompiler::BackendError> {
+fn not_permitted(processor: Processor) -> Result<FilterRules, seccompiler::BackendError> {
     let mut rules = all_of(processor, NOT_PERMITTED);
     let mut catch = |call: SystemCall, caught: Vec<SeccompRule>| {
         rules.extend(call.number(processor).map(|number| (number, caught)));

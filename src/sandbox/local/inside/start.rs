@@ -15,7 +15,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, ioctl_tiocsctty, setsid};
 
 use super::super::frame::WorkFailure;
-use super::files::Failure;
+use super::files::RequestFailure;
 use super::sys::{self, Fork};
 use super::work_group::Door;
 use super::{HOME, WORKSPACE, explain, shortened};
@@ -77,8 +77,12 @@ const AT_DIRECTORY: u8 = b'd';
 const AT_EXECUTION: u8 = b'x';
 
 /// Forks a command with its three standard streams, which goes where its `work` is.
-pub fn start(order: &Order, streams: &Streams, work: Option<&Door>) -> Result<Starting, Failure> {
-    let cannot = |message: &str| Failure::new(WorkFailure::CannotStart, message);
+pub fn start(
+    order: &Order,
+    streams: &Streams,
+    work: Option<&Door>,
+) -> Result<Starting, RequestFailure> {
+    let cannot = |message: &str| RequestFailure::new(WorkFailure::CannotStart, message);
     let text = |bytes: &[u8]| CString::new(bytes).map_err(|_| cannot("an argument contains NUL"));
     let argv = order.argv.iter().map(|a| text(a)).collect::<Result<Vec<_>, _>>()?;
     let program = order.argv.first().filter(|p| !p.is_empty());
@@ -89,8 +93,10 @@ pub fn start(order: &Order, streams: &Streams, work: Option<&Door>) -> Result<St
     let env = env.iter().map(|e| text(e)).collect::<Result<Vec<_>, _>>()?;
 
     let refused = |errno: Errno| match errno {
-        Errno::AGAIN => Failure::new(WorkFailure::Refused, "too many processes in the sandbox"),
-        other => Failure::new(WorkFailure::Refused, explain(other)),
+        Errno::AGAIN => {
+            RequestFailure::new(WorkFailure::Refused, "too many processes in the sandbox")
+        }
+        other => RequestFailure::new(WorkFailure::Refused, explain(other)),
     };
     let (report, reporter) = pipe_with(PipeFlags::CLOEXEC).map_err(refused)?;
     match sys::fork().map_err(refused)? {
@@ -163,7 +169,7 @@ pub fn end_before_pid_1(command: Pid) {
 }
 
 /// What a report says: nothing where the command runs.
-pub fn outcome(report: &OwnedFd, order: &Order) -> Result<(), Failure> {
+pub fn outcome(report: &OwnedFd, order: &Order) -> Result<(), RequestFailure> {
     let mut bytes = [0; REPORT_LEN];
     let (at, errno) = match rustix::io::read(report, &mut bytes) {
         Ok(REPORT_LEN) => {
@@ -183,7 +189,7 @@ pub fn outcome(report: &OwnedFd, order: &Order) -> Result<(), Failure> {
         (_, Errno::NOENT) => format!("{}: command not found", name(&order.argv[0])),
         (_, errno) => format!("{}: {}", name(&order.argv[0]), explain(errno)),
     };
-    Err(Failure::new(WorkFailure::CannotStart, message))
+    Err(RequestFailure::new(WorkFailure::CannotStart, message))
 }
 
 /// The whole environment, each key once.

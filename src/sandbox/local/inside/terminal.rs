@@ -9,12 +9,12 @@ use rustix::termios::{InputModes, OptionalActions, Winsize, tcgetattr, tcsetattr
 
 use super::super::frame::WorkFailure;
 use super::explain;
-use super::files::Failure;
+use super::files::RequestFailure;
 
 /// Opens one of that size: its master side, and the side that a command has.
-pub fn open(columns: u16, rows: u16) -> Result<(OwnedFd, OwnedFd), Failure> {
+pub fn open(columns: u16, rows: u16) -> Result<(OwnedFd, OwnedFd), RequestFailure> {
     make(columns, rows).map_err(|errno| {
-        Failure::new(WorkFailure::Refused, format!("no terminal: {}", explain(errno)))
+        RequestFailure::new(WorkFailure::Refused, format!("no terminal: {}", explain(errno)))
     })
 }
 

@@ -25,7 +25,7 @@ use rustix::process::{fchdir, pivot_root};
 
 use super::super::frame::{Reach, Setup};
 use super::super::host_view::{PROGRAMS, RUNTIME_SETTINGS, SETTINGS};
-use super::workspace::Workspace;
+use super::workspace::TakenWorkspace;
 use super::{HOME, NameStep, SetupError, WORKSPACE, network, sys};
 use crate::sabotage::{Bug, on};
 
@@ -62,7 +62,7 @@ const NO_DEV: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NODEV;
 const NO_EXEC: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOEXEC;
 
 /// Builds the view and enters it.
-pub fn enter(setup: &Setup, workspace: Workspace) -> Result<(), SetupError> {
+pub fn enter(setup: &Setup, workspace: TakenWorkspace) -> Result<(), SetupError> {
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change("/", private).step("make mounts private")?;
     let workspace = workspace.mount()?;

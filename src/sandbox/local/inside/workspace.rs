@@ -19,7 +19,7 @@ use super::{NameStep, SetupError, sys};
 use crate::sabotage::{Bug, on};
 
 /// A workspace that is not attached yet.
-pub enum Workspace {
+pub enum TakenWorkspace {
     /// The current directory: the one path that follows into a new mount namespace by itself,
     /// since its parents are closed to the user that the launcher becomes.
     Directory,
@@ -34,7 +34,7 @@ pub struct Settling {
     said: OwnedFd,
 }
 
-impl Workspace {
+impl TakenWorkspace {
     /// Takes the workspace of an object, for `owner`. Waits while its image is still mounted: after a
     /// stop the kernel writes its last bytes.
     pub fn take(object: &OwnedFd, owner: Option<u32>) -> Result<Self, SetupError> {
@@ -98,7 +98,7 @@ impl Workspace {
     }
 }
 
-impl Workspace {
+impl TakenWorkspace {
     /// Waits until synced data survives a power failure. The sandbox does not count as up before.
     pub fn wait_until_safe(&self) -> Result<(), SetupError> {
         let Self::Image(_, Settling { said, .. }) = self else { return Ok(()) };

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::Objects;
+use super::LocalObjects;
 use crate::sandbox::local::cgroup::Group;
 use crate::sandbox::local::disk::{Owned, Stored};
 use crate::sandbox::local::host_disk::WatchedSandbox;
 use crate::sandbox::local::link::Link;
 use crate::sandbox::{Capacity, ProviderError};
 
-impl Objects {
+impl LocalObjects {
     /// The room on the host's disk at the last look.
     pub fn capacity(&self) -> Capacity {
         self.host_disk.capacity()

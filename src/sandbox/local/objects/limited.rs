@@ -1,11 +1,11 @@
 //! How the limits hold: for new objects, and for an object that was made when less was possible.
 
-use super::Objects;
-use crate::sandbox::local::disk::{Disk, Workspace};
+use super::LocalObjects;
+use crate::sandbox::local::disk::{Disk, WorkspaceKind};
 use crate::sandbox::local::limits;
 use crate::sandbox::{Enforcements, LimitsInForce, Target};
 
-impl Objects {
+impl LocalObjects {
     /// How each limit holds.
     pub fn limits(&self) -> Enforcements {
         limits::holds(&self.starter.cgroups, self.disk.why_no_images().as_deref())
@@ -24,10 +24,10 @@ impl Objects {
     }
 
     /// Why the disk of an object is not limited; `None` if it is.
-    fn why_no_image(&self, workspace: Workspace) -> Option<String> {
+    fn why_no_image(&self, workspace: WorkspaceKind) -> Option<String> {
         match workspace {
-            Workspace::Image => None,
-            Workspace::Directory => {
+            WorkspaceKind::Image => None,
+            WorkspaceKind::Directory => {
                 Some(self.disk.why_no_images().unwrap_or_else(|| limits::MADE_WITHOUT.into()))
             }
         }
@@ -39,7 +39,7 @@ impl Objects {
     }
 
     /// Why sandboxes are refused although this host can make them.
-    pub(super) fn refused(&self, workspace: Workspace) -> Option<String> {
+    pub(super) fn refused(&self, workspace: WorkspaceKind) -> Option<String> {
         if !self.config.require_limits {
             return None;
         }

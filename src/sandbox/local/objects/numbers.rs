@@ -2,11 +2,11 @@
 
 use std::fs::File;
 
-use super::Objects;
+use super::LocalObjects;
 use crate::sandbox::WorkError;
 use crate::sandbox::local::link::broken;
 
-impl Objects {
+impl LocalObjects {
     /// A number that no process has had, and the file for its output. The number is a time, so that it is
     /// new after a restart of the server, too.
     pub async fn new_process(&self) -> Result<(u64, File), WorkError> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::starting::Make;
-use super::{Disk, Objects};
+use super::{Disk, LocalObjects};
 use crate::sandbox::ProviderError;
 use crate::sandbox::local::LocalOptions;
 use crate::sandbox::local::frame::Reach;
@@ -21,7 +21,7 @@ const MAKE: Make = Make {
     options: LocalOptions { scratch_mb: None },
 };
 
-impl Objects {
+impl LocalObjects {
     /// Why this host can't make sandboxes; `None` if it can.
     pub async fn trouble(&self) -> Option<String> {
         let warm = Arc::clone(&self.warm);

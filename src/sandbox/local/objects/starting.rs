@@ -15,7 +15,7 @@ use crate::sandbox::local::health;
 use crate::sandbox::local::image;
 use crate::sandbox::local::launching::{Arrived, LaunchError, launch};
 use crate::sandbox::local::limits;
-use crate::sandbox::local::spawner::Spawner;
+use crate::sandbox::local::spawner::LauncherSpawner;
 use crate::sandbox::local::{LocalConfig, LocalOptions};
 use crate::types::{Resources, Template};
 
@@ -64,7 +64,7 @@ pub struct Starter {
     config: LocalConfig,
     /// The control groups of this host.
     pub cgroups: Cgroups,
-    spawner: Spawner,
+    spawner: LauncherSpawner,
     ids: Arc<dyn IdSource>,
 }
 
@@ -73,7 +73,7 @@ impl Starter {
     pub fn new(
         config: LocalConfig,
         cgroups: Cgroups,
-        spawner: Spawner,
+        spawner: LauncherSpawner,
         ids: Arc<dyn IdSource>,
     ) -> Self {
         Self { config, cgroups, spawner, ids }

@@ -27,8 +27,9 @@ const PIECE_LEN_MAX: u64 = 32 * 1024;
 /// Pieces that wait for one reader.
 const EVENTS_LEN: usize = 4;
 
-/// Room beyond what is to be kept, in bytes: for what a process that waited for its readers had in
-/// its pipes and in the queue behind them when it ended (at most 0.7 MiB).
+/// Room beyond what is to be kept, in bytes: for [`REREAD_LEN`](crate::sandbox::REREAD_LEN), and for the
+/// output that a process which waited for its readers had in its pipes and in the queue behind them when
+/// it ended (at most 0.7 MiB).
 const ROOM_BEYOND: u64 = 1 << 20;
 
 /// What is kept of a process's output.

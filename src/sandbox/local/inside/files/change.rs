@@ -9,14 +9,14 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::super::super::frame::WorkFailure;
-use super::{Failure, Files, split};
+use super::{Files, RequestFailure, split};
 
 /// The mode bits that may be set: no set-uid, set-gid or sticky bit.
 const MODE_MAX: u32 = 0o777;
 
 impl Files {
     /// Makes a directory and its missing parents; returns whether it existed.
-    pub fn make_directory(&self, path: &[u8]) -> Result<bool, Failure> {
+    pub fn make_directory(&self, path: &[u8]) -> Result<bool, RequestFailure> {
         if path.is_empty() {
             return Ok(true);
         }
@@ -27,7 +27,7 @@ impl Files {
             Err(Errno::EXIST) => match self.beneath(path, OFlags::PATH | OFlags::DIRECTORY) {
                 Ok(_) => Ok(true),
                 Err(Errno::NOTDIR | Errno::NOENT) => {
-                    Err(Failure::new(WorkFailure::Exists, "it is not a directory"))
+                    Err(RequestFailure::new(WorkFailure::Exists, "it is not a directory"))
                 }
                 Err(errno) => Err(errno.into()),
             },
@@ -36,7 +36,12 @@ impl Files {
     }
 
     /// Moves `from` to `to` in one step; returns whether something was replaced.
-    pub fn relocate(&self, from: &[u8], to: &[u8], overwrite: bool) -> Result<bool, Failure> {
+    pub fn relocate(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        overwrite: bool,
+    ) -> Result<bool, RequestFailure> {
         let (from_parent, from_name) = split(from)?;
         let (to_parent, to_name) = split(to)?;
         let from_parent = self.beneath(from_parent, OFlags::PATH | OFlags::DIRECTORY)?;
@@ -51,27 +56,38 @@ impl Files {
             renameat_with(&from_parent, from_name, &to_parent, to_name, flags).map(|()| false)
         };
         moved.map_err(|errno| match errno {
-            Errno::EXIST if !overwrite => Failure::new(
+            Errno::EXIST if !overwrite => RequestFailure::new(
                 WorkFailure::Exists,
                 "the new place is taken; overwrite it, or choose another",
             ),
-            Errno::EXIST | Errno::NOTEMPTY => {
-                Failure::new(WorkFailure::Exists, "the directory at the new place is not empty")
+            Errno::EXIST | Errno::NOTEMPTY => RequestFailure::new(
+                WorkFailure::Exists,
+                "the directory at the new place is not empty",
+            ),
+            Errno::INVAL => {
+                RequestFailure::new(WorkFailure::NotAllowed, "it would be moved into itself")
             }
-            Errno::INVAL => Failure::new(WorkFailure::NotAllowed, "it would be moved into itself"),
             other => other.into(),
         })
     }
 
     /// Sets the mode bits of a file or directory; returns false.
-    pub fn set_mode(&self, path: &[u8], mode: u32) -> Result<bool, Failure> {
+    pub fn set_mode(&self, path: &[u8], mode: u32) -> Result<bool, RequestFailure> {
         if mode > MODE_MAX {
-            return Err(Failure::new(WorkFailure::NotAllowed, "only permission bits can be set"));
+            return Err(RequestFailure::new(
+                WorkFailure::NotAllowed,
+                "only permission bits can be set",
+            ));
         }
         let opened = self.beneath(path, OFlags::PATH)?;
         match FileType::from_raw_mode(fstat(&opened)?.st_mode) {
             FileType::RegularFile | FileType::Directory => {}
-            _ => return Err(Failure::new(WorkFailure::WrongKind, "it is not a file or directory")),
+            _ => {
+                return Err(RequestFailure::new(
+                    WorkFailure::WrongKind,
+                    "it is not a file or directory",
+                ));
+            }
         }
         // A file without read permission can be opened only with `O_PATH`, which `fchmod` does not
         // accept. This path names the open file, not a replacement at the same path.

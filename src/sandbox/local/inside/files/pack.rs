@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use tar::{EntryType, Header};
 
 use super::super::super::frame::WorkFailure;
-use super::{Failure, Files, LEVELS_MAX, names};
+use super::{Files, LEVELS_MAX, RequestFailure, names};
 
 /// Bytes of a block: a header is one, contents are padded to whole ones.
 const BLOCK_LEN: u64 = 512;
@@ -27,9 +27,9 @@ const BUFFER_LEN: usize = 64 * 1024;
 
 impl Files {
     /// Writes the directory at `path` into a pipe as an archive.
-    pub fn pack(&self, path: &[u8], pipe: Option<OwnedFd>) -> Result<bool, Failure> {
-        let pipe =
-            pipe.ok_or_else(|| Failure::new(WorkFailure::Broken, "an archive needs a pipe"))?;
+    pub fn pack(&self, path: &[u8], pipe: Option<OwnedFd>) -> Result<bool, RequestFailure> {
+        let pipe = pipe
+            .ok_or_else(|| RequestFailure::new(WorkFailure::Broken, "an archive needs a pipe"))?;
         let directory = self.beneath(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
         pack(&directory, File::from(pipe))?;
         Ok(false)
@@ -37,7 +37,7 @@ impl Files {
 }
 
 /// Writes the content of a directory as an archive.
-pub(super) fn pack(directory: &OwnedFd, out: impl Write) -> Result<(), Failure> {
+pub(super) fn pack(directory: &OwnedFd, out: impl Write) -> Result<(), RequestFailure> {
     let mut out = BufWriter::with_capacity(BUFFER_LEN, out);
     if let Err(failure) = entries(&mut out, directory, b"", LEVELS_MAX) {
         // Drops what is still buffered: if nothing was sent, the caller gets only the error.
@@ -54,16 +54,16 @@ fn entries(
     directory: &OwnedFd,
     path: &[u8],
     levels: u32,
-) -> Result<(), Failure> {
+) -> Result<(), RequestFailure> {
     if levels == 0 {
         let why = format!("directories are nested deeper than {LEVELS_MAX} levels");
-        return Err(Failure::new(WorkFailure::Refused, why).about(path));
+        return Err(RequestFailure::new(WorkFailure::Refused, why).about(path));
     }
-    let (names, is_cut) = names(directory).map_err(|errno| Failure::from(errno).about(path))?;
+    let (names, is_cut) =
+        names(directory).map_err(|errno| RequestFailure::from(errno).about(path))?;
     if is_cut {
-        return Err(
-            Failure::new(WorkFailure::Refused, "too many files in one directory").about(path)
-        );
+        return Err(RequestFailure::new(WorkFailure::Refused, "too many files in one directory")
+            .about(path));
     }
     for name in names {
         let path = if path.is_empty() { name.clone() } else { [path, b"/", &name].concat() };
@@ -82,7 +82,7 @@ fn entry(
     directory: &OwnedFd,
     name: &[u8],
     path: &[u8],
-) -> Result<Option<OwnedFd>, Failure> {
+) -> Result<Option<OwnedFd>, RequestFailure> {
     let Some(stat) = still(statat(directory, name, AtFlags::SYMLINK_NOFOLLOW))? else {
         return Ok(None);
     };
@@ -137,7 +137,7 @@ pub(super) fn content(
     path: &[u8],
     file: OwnedFd,
     stat: &Stat,
-) -> Result<(), Failure> {
+) -> Result<(), RequestFailure> {
     let size = u64::try_from(stat.st_size).unwrap_or(0);
     head(out, path, stat, EntryType::Regular, size, None)?;
     // No more than its header says, however fast it grows.
@@ -154,7 +154,7 @@ fn head(
     kind: EntryType,
     size: u64,
     link: Option<&[u8]>,
-) -> Result<(), Failure> {
+) -> Result<(), RequestFailure> {
     let mut header = Header::new_gnu();
     if !place(&mut header.as_old_mut().name, path) {
         long(out, EntryType::GNULongName, path)?;
@@ -175,7 +175,7 @@ fn head(
 }
 
 /// Writes a name that is too long for the following header.
-fn long(out: &mut impl Write, kind: EntryType, name: &[u8]) -> Result<(), Failure> {
+fn long(out: &mut impl Write, kind: EntryType, name: &[u8]) -> Result<(), RequestFailure> {
     let mut header = Header::new_gnu();
     place(&mut header.as_old_mut().name, b"././@LongLink");
     header.set_entry_type(kind);
@@ -195,7 +195,7 @@ fn place(field: &mut [u8], name: &[u8]) -> bool {
     len == name.len()
 }
 
-fn fill_up(out: &mut impl Write, size: u64) -> Result<(), Failure> {
+fn fill_up(out: &mut impl Write, size: u64) -> Result<(), RequestFailure> {
     let missing = size.next_multiple_of(BLOCK_LEN) - size;
     let zeros = [0; BLOCK_LEN as usize];
     Ok(out.write_all(&zeros[..usize::try_from(missing).expect("less than a block")])?)

@@ -30,7 +30,7 @@ use tar::{Archive, Entry, EntryType};
 
 use super::super::super::frame::WorkFailure;
 use super::fresh::{Fresh, place};
-use super::{Failure, Files, RESOLVE, beneath, directories, quoted, split};
+use super::{Files, RESOLVE, RequestFailure, beneath, directories, quoted, split};
 use crate::sandbox::WorkspacePath;
 
 /// Most entries of one archive.
@@ -51,16 +51,16 @@ const THROUGH_NO_LINK: ResolveFlags = RESOLVE.union(ResolveFlags::NO_SYMLINKS);
 
 impl Files {
     /// Reads an archive from a pipe into the directory at `path`, which is made if it is missing.
-    pub fn unpack(&self, path: &[u8], pipe: Option<OwnedFd>) -> Result<bool, Failure> {
-        let pipe =
-            pipe.ok_or_else(|| Failure::new(WorkFailure::Broken, "an archive needs a pipe"))?;
+    pub fn unpack(&self, path: &[u8], pipe: Option<OwnedFd>) -> Result<bool, RequestFailure> {
+        let pipe = pipe
+            .ok_or_else(|| RequestFailure::new(WorkFailure::Broken, "an archive needs a pipe"))?;
         unpack(self.directories(path)?, File::from(pipe))?;
         Ok(false)
     }
 }
 
 /// Reads an archive into a directory.
-pub(super) fn unpack(directory: OwnedFd, from: impl Read) -> Result<(), Failure> {
+pub(super) fn unpack(directory: OwnedFd, from: impl Read) -> Result<(), RequestFailure> {
     let (left, has_ended) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(false)));
     let metered = Metered { from, left: Rc::clone(&left), has_ended: Rc::clone(&has_ended) };
     let mut archive = Archive::new(metered);
@@ -90,8 +90,8 @@ pub(super) fn unpack(directory: OwnedFd, from: impl Read) -> Result<(), Failure>
     Ok(())
 }
 
-fn wrong(message: impl Into<String>) -> Failure {
-    Failure::new(WorkFailure::BadArchive, message)
+fn wrong(message: impl Into<String>) -> RequestFailure {
+    RequestFailure::new(WorkFailure::BadArchive, message)
 }
 
 /// A reader with a movable bound, which remembers whether the end was reached.
@@ -126,7 +126,11 @@ struct Tree {
 }
 
 impl Tree {
-    fn take<R: Read>(&mut self, name: &[u8], entry: &mut Entry<'_, R>) -> Result<(), Failure> {
+    fn take<R: Read>(
+        &mut self,
+        name: &[u8],
+        entry: &mut Entry<'_, R>,
+    ) -> Result<(), RequestFailure> {
         let kind = entry.header().entry_type();
         match kind {
             // It describes the archive, not a file; skipped unread.
@@ -168,7 +172,7 @@ impl Tree {
         }
     }
 
-    fn directory(&mut self, path: &[u8], mode: u32) -> Result<(), Failure> {
+    fn directory(&mut self, path: &[u8], mode: u32) -> Result<(), RequestFailure> {
         if path.is_empty() {
             return Ok(());
         }
@@ -205,11 +209,11 @@ impl Tree {
         above: &OwnedFd,
         name: &[u8],
         entry: &Entry<'_, R>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RequestFailure> {
         let target = target(entry)?;
-        let of_target = |failure: Failure| {
-            let Failure { kind, message } = failure;
-            Failure::new(kind, format!("a hard link to {}: {message}", quoted(&target)))
+        let of_target = |failure: RequestFailure| {
+            let RequestFailure { kind, message } = failure;
+            RequestFailure::new(kind, format!("a hard link to {}: {message}", quoted(&target)))
         };
         let link = || {
             let path = clean(&target)?;
@@ -227,17 +231,21 @@ impl Tree {
     }
 
     /// Sets the final modes of directories, deepest first: a directory's content sorts after it.
-    fn close(&mut self) -> Result<(), Failure> {
+    fn close(&mut self) -> Result<(), RequestFailure> {
         for (path, mode) in std::mem::take(&mut self.closed).into_iter().rev() {
             let closed = self.open_directory(&path).and_then(|directory| fchmod(directory, mode));
-            closed.map_err(|errno| Failure::from(errno).about(&path))?;
+            closed.map_err(|errno| RequestFailure::from(errno).about(&path))?;
         }
         Ok(())
     }
 }
 
 /// A regular file, which gets its name when it is complete.
-fn file<R: Read>(above: OwnedFd, name: &[u8], entry: &mut Entry<'_, R>) -> Result<(), Failure> {
+fn file<R: Read>(
+    above: OwnedFd,
+    name: &[u8],
+    entry: &mut Entry<'_, R>,
+) -> Result<(), RequestFailure> {
     let (fresh, writer) = Fresh::make(above, Mode::from_raw_mode(0o600))?;
     let mut file = File::from(writer);
     let (size, header) = (entry.size(), entry.header());
@@ -254,13 +262,13 @@ fn file<R: Read>(above: OwnedFd, name: &[u8], entry: &mut Entry<'_, R>) -> Resul
     Ok(fresh.place(name)?)
 }
 
-fn link<R: Read>(above: &OwnedFd, name: &[u8], entry: &Entry<'_, R>) -> Result<(), Failure> {
+fn link<R: Read>(above: &OwnedFd, name: &[u8], entry: &Entry<'_, R>) -> Result<(), RequestFailure> {
     let target = target(entry)?;
     Ok(place(above, name, |name| symlinkat(&*target, above, name))?)
 }
 
 /// The target of a link, as written.
-fn target<R: Read>(entry: &Entry<'_, R>) -> Result<Vec<u8>, Failure> {
+fn target<R: Read>(entry: &Entry<'_, R>) -> Result<Vec<u8>, RequestFailure> {
     let target = entry.link_name_bytes().map(|target| target.into_owned()).unwrap_or_default();
     if target.is_empty() || target.contains(&0) || target.len() > WorkspacePath::LEN_MAX {
         return Err(wrong("it is a link without a valid target"));
@@ -270,7 +278,7 @@ fn target<R: Read>(entry: &Entry<'_, R>) -> Result<Vec<u8>, Failure> {
 
 /// A name as a path below the directory: without `.` and doubled slashes. A path that leads
 /// outside is refused, not changed.
-fn clean(name: &[u8]) -> Result<Vec<u8>, Failure> {
+fn clean(name: &[u8]) -> Result<Vec<u8>, RequestFailure> {
     if name.starts_with(b"/") {
         return Err(wrong("its name is absolute"));
     }
@@ -290,7 +298,7 @@ fn clean(name: &[u8]) -> Result<Vec<u8>, Failure> {
 
 /// Extended headers may repeat a file's size, or mark it as sparse in their own way. Readers
 /// differ in which they use, so an archive could look different to each.
-fn check_extensions<R: Read>(entry: &mut Entry<'_, R>) -> Result<(), Failure> {
+fn check_extensions<R: Read>(entry: &mut Entry<'_, R>) -> Result<(), RequestFailure> {
     let size = entry.size();
     let Some(extensions) = entry.pax_extensions()? else { return Ok(()) };
     for extension in extensions {

@@ -189,7 +189,7 @@ fn long_names_leave_room_for_the_reason() {
     let both: Vec<u8> = both.into_iter().filter(|byte| *byte != 0).collect();
     let header = entry(EntryType::XHeader, b"pax", b"", &both);
     let failed = unpack(place.open(), &archive(&[header, records[2].clone()])[..]);
-    let Failure { kind, message } = failed.expect_err("it leads outside");
+    let RequestFailure { kind, message } = failed.expect_err("it leads outside");
     let sent = Answer::Failed { id: 1, kind, message }.encode();
     let Some(Answer::Failed { message, .. }) = Answer::decode(&sent) else { panic!("a failure") };
     assert!(message.starts_with("\"\\u{1}/") && message.contains("a hard link to"), "{message}");
@@ -411,7 +411,7 @@ proptest! {
 
 /// A change of an archive's bytes.
 #[derive(Clone, Debug)]
-enum Change {
+enum ArchiveChange {
     /// Another byte in a block; a valid header stays valid.
     Byte(prop::sample::Index, usize, u8),
     /// Repeats a block elsewhere.
@@ -422,13 +422,13 @@ enum Change {
     Swap(prop::sample::Index, prop::sample::Index),
 }
 
-fn change() -> impl Strategy<Value = Change> {
+fn change() -> impl Strategy<Value = ArchiveChange> {
     let at = any::<prop::sample::Index>;
     prop_oneof![
-        4 => (at(), 0..512_usize, any::<u8>()).prop_map(|(at, byte, to)| Change::Byte(at, byte, to)),
-        2 => (at(), at()).prop_map(|(from, to)| Change::Repeat(from, to)),
-        1 => at().prop_map(Change::Remove),
-        1 => (at(), at()).prop_map(|(one, other)| Change::Swap(one, other)),
+        4 => (at(), 0..512_usize, any::<u8>()).prop_map(|(at, byte, to)| ArchiveChange::Byte(at, byte, to)),
+        2 => (at(), at()).prop_map(|(from, to)| ArchiveChange::Repeat(from, to)),
+        1 => at().prop_map(ArchiveChange::Remove),
+        1 => (at(), at()).prop_map(|(one, other)| ArchiveChange::Swap(one, other)),
     ]
 }
 
@@ -448,7 +448,7 @@ fn right_archive() -> Vec<u8> {
     ])
 }
 
-fn changed(bytes: Vec<u8>, changes: &[Change]) -> Vec<u8> {
+fn changed(bytes: Vec<u8>, changes: &[ArchiveChange]) -> Vec<u8> {
     let mut blocks: Vec<[u8; 512]> =
         bytes.chunks_exact(512).map(|block| block.try_into().expect("a block")).collect();
     for change in changes {
@@ -457,7 +457,7 @@ fn changed(bytes: Vec<u8>, changes: &[Change]) -> Vec<u8> {
         }
         let len = blocks.len();
         match change {
-            Change::Byte(at, byte, to) => {
+            ArchiveChange::Byte(at, byte, to) => {
                 let mut header = Header::from_byte_slice(&blocks[at.index(len)]).clone();
                 let was_right = is_right(&header);
                 header.as_mut_bytes()[*byte] = *to;
@@ -466,9 +466,11 @@ fn changed(bytes: Vec<u8>, changes: &[Change]) -> Vec<u8> {
                 }
                 blocks[at.index(len)] = *header.as_bytes();
             }
-            Change::Repeat(from, to) => blocks.insert(to.index(len), blocks[from.index(len)]),
-            Change::Remove(at) => drop(blocks.remove(at.index(len))),
-            Change::Swap(one, other) => blocks.swap(one.index(len), other.index(len)),
+            ArchiveChange::Repeat(from, to) => {
+                blocks.insert(to.index(len), blocks[from.index(len)])
+            }
+            ArchiveChange::Remove(at) => drop(blocks.remove(at.index(len))),
+            ArchiveChange::Swap(one, other) => blocks.swap(one.index(len), other.index(len)),
         }
     }
     blocks.concat()

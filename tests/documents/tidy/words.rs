@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::root;
+use super::root;
 
 /// Words that hide who acts, and how often each may occur in the sources and documents. Use the
 /// field's noun and a verb instead. Lower a bound when you remove an occurrence; never raise it.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use crate::words::lexed;
-use crate::{root, rust_files};
+use super::words::lexed;
+use super::{root, rust_files};
 
 /// Whether attributes compile an item for some systems only.
 fn is_for_some(words: &[&str]) -> bool {

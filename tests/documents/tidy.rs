@@ -1,7 +1,5 @@
 //! Checks of style: layers import only downward, each file begins with its purpose and is short, words
 //! are plain, and a type name means one type.
-//!
-//! This is a separate binary because it does not use the crate, so that it links quickly.
 
 #[path = "tidy/circles.rs"]
 mod circles;
