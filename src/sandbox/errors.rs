@@ -86,7 +86,7 @@ pub enum WorkError {
     /// The sandbox has no room or refuses (disk full, permission, too many processes).
     #[error("refused inside the sandbox: {0}")]
     Refused(String),
-    /// Nobody accepts connections on that port.
+    /// No server accepts connections on that port.
     #[error("nothing in the sandbox listens on that port")]
     NotListening,
     /// The object has no process of this id: it never had, or forgot it after its end.

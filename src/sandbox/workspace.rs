@@ -74,7 +74,7 @@ pub trait Workspace: Send + Sync + 'static {
 
     /// Moves a file, a link (not what it points at) or a directory within the workspace, in one
     /// step. Missing directories above the new place are made. What is at the new place gives way
-    /// only where `overwrite` says so, and a directory only where it is empty.
+    /// only if `overwrite` says so, and a directory only if it is empty.
     ///
     /// # Errors
     /// [`WorkError`]; `Exists` where something is there that does not give way.
@@ -109,7 +109,7 @@ pub trait Workspace: Send + Sync + 'static {
         path: WorkspacePath,
     ) -> Result<ChunkReceiver, WorkError>;
 
-    /// Takes a tar archive into a directory of the workspace, which is made where it is missing.
+    /// Takes a tar archive into a directory of the workspace, which is made if it is missing.
     /// Files and links that are there give way; nothing outside of the directory is touched. It
     /// is not one step: an archive that is refused or breaks off leaves what came before.
     ///

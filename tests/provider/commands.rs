@@ -34,7 +34,7 @@ async fn output_is_exact_however_it_is_cut(subject: &Subject) {
     }
 }
 
-/// Output that nobody takes yet waits, and is in nobody's memory.
+/// Output that was not read yet makes the command wait, and is not held in memory.
 async fn two_hundred_megabytes_pass_through_a_bounded_memory(subject: &Subject) {
     const LEN: usize = 200_000_000;
     let target = subject.target().await;

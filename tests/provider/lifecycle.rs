@@ -72,8 +72,8 @@ async fn find_is_by_name_and_by_home_and_list_by_instance(subject: &Subject) {
         std::slice::from_ref(&two),
         "by home and instance"
     );
-    let nobody = ObjectKey { home: HomeId(-1), ..key("find-one", &one) };
-    assert_eq!(find(nobody).await, std::slice::from_ref(&one), "by name");
+    let by_name = ObjectKey { home: HomeId(-1), ..key("find-one", &one) };
+    assert_eq!(find(by_name).await, std::slice::from_ref(&one), "by name");
     for object in [&one, &two] {
         let instance = object.labels.as_ref().expect("ours").instance.clone();
         let listed = subject.provider.lifecycle.list(instance).await.expect("listed");
@@ -150,7 +150,7 @@ async fn nothing_lands_after_the_late_effect_window(subject: &Subject) {
     assert_eq!(subject.find("late").await, [again]);
 }
 
-/// An object that somebody else ended is found stopped, and can be started.
+/// An object that was ended from outside is found stopped, and can be started.
 async fn what_was_killed_from_outside_is_found_down_and_starts_again(subject: &Subject) {
     let object = subject.make("killed", "s1").await;
     subject.kill(&object);

@@ -100,7 +100,7 @@ impl Subject {
         Self { provider, dir, open, ..self }
     }
 
-    /// Somebody ends what runs in an object, without asking the provider.
+    /// Ends what runs in an object from outside, without a call to the provider.
     pub fn kill(&self, object: &Object) {
         (self.kill)(self.dir.path(), object);
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 /// How a simulated provider is set up. What is here never changes while it is open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SimulatedConfig {
-    /// Where its objects and its log of calls are. Made where it is missing; outlives the server.
+    /// Where its objects and its log of calls are. Made if it is missing; outlives the server.
     pub dir: PathBuf,
     /// Whether a second create of one name finds the first one's object. Where not, it makes a
     /// second object, and the provider says so in its traits.

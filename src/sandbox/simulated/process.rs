@@ -1,6 +1,6 @@
 //! One simulated process: its state and output on the disk, and what changes them.
 //!
-//! Nothing runs by itself: the state is brought up to date whenever somebody looks, so a process of
+//! Nothing runs by itself: the state is brought up to date at every call, so a process of
 //! an earlier server goes on as if it had never ended. Only [`Program::Zeros`] has a task, which
 //! writes for as long as there is room.
 

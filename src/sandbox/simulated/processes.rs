@@ -194,7 +194,7 @@ impl SimProcesses {
     }
 }
 
-/// Passes a process's output on until its end, or until nobody reads.
+/// Passes a process's output on until its end, or until the reader has gone.
 async fn follow(
     process: &SimProcess,
     from: Offset,
@@ -213,7 +213,7 @@ async fn follow(
                 process.give(next)?;
             }
             Found::Ended(exit) => {
-                // An error means that nobody reads any more.
+                // An error means that the reader has gone.
                 let _ = reader.send(ProcessEvent::Exit(exit)).await;
                 return Ok(());
             }

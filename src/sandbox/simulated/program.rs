@@ -1,4 +1,4 @@
-//! The programs of the simulation. None of them is a process: what each does is told by its
+//! The programs of the simulation. None of them is a process: what each does follows from its
 //! arguments, its input, the time and signals, so it goes on after a restart of the server.
 
 use std::time::Duration;

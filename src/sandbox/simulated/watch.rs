@@ -1,4 +1,4 @@
-//! Which files of a directory were changed, asked whenever somebody needs to know.
+//! Which files of a directory were changed, read on demand.
 //!
 //! On Linux the kernel queues a note of each change as part of the change itself (inotify), so
 //! asking costs one system call and misses nothing that happened before. Elsewhere, and where the
@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-/// What happened since the last time somebody asked.
+/// What happened since the last question.
 pub(super) enum DirectoryChanges {
     /// These names were touched, in order; one may appear more than once.
     Names(Vec<TouchedName>),
