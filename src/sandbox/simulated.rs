@@ -239,7 +239,7 @@ impl SimulatedProvider {
         }
     }
 
-    /// The target's object, where it is up.
+    /// The target's object, if it runs.
     fn running(&self, target: &Target) -> Result<(), WorkError> {
         let objects = self.faults().and_then(|_faults| self.objects());
         let broken = |error: ProviderError| WorkError::Broken(error.to_string());
