@@ -172,7 +172,7 @@ async fn a_sandbox_that_fills_the_hosts_disk_is_stopped_and_no_other_is_harmed()
     assert!(shortage.contains("nearly full"), "{now}");
     assert!(now["degraded"].to_string().contains("nearly full"), "{now}");
     assert_eq!(server.get("/readyz").await.json()["data"]["status"], "degraded");
-    assert!(server.log().contains("no sandbox is made or started"), "{}", server.log());
+    assert!(server.log().contains("not making or starting sandboxes"), "{}", server.log());
 
     // It is over by itself.
     std::fs::remove_file(&ballast).expect("removed");

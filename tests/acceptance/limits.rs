@@ -43,7 +43,7 @@ async fn limit_events(on_limit: &str) -> Option<()> {
             .await;
         let reported = reasons(&server).await;
         assert!(
-            reported.iter().any(|r| r.contains("used up what its template allows")),
+            reported.iter().any(|r| r.contains("it reached a limit of its template")),
             "{reported:?}"
         );
     }

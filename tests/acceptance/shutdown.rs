@@ -64,7 +64,7 @@ async fn provider_calls_in_flight_are_given_their_time_and_then_left_to_the_next
     .await;
     let (status, took, log) = server.stop().await;
     assert!(status.success() && took < END_WITHIN, "{status} {took:?} {log}");
-    assert!(log.contains("provider calls were still in flight"), "{log}");
+    assert!(log.contains("provider calls are still in flight"), "{log}");
     let ensured = ensure.await.expect("it was answered");
     assert_eq!((ensured.status, &ensured.json()["settled"]), (201, &json!(false)));
     assert_eq!(place.objects().len(), 0);
