@@ -10,7 +10,7 @@
 //! nothing to land later: `settle` is zero. Only a delete marks its object before it waits.
 //!
 //! # What it does not do
-//! No process runs: a command is one of a few [programs](program) that the simulation plays, and
+//! No process runs: a command is one of a few programs that the simulation plays, and
 //! anything else writes its arguments back. Files are real, in a directory for each object. There
 //! are no terminals and no ports. Two servers on one directory do not see each other's creates of
 //! the same moment.
