@@ -7,11 +7,11 @@
 //!
 //! # Guarantees
 //! - **Only checked addresses.** A name is resolved once, here, and the connection goes to an address of
-//!   that answer that the [policy] accepts. The proxy follows no redirect; a client that does sends a new
+//!   that answer that the policy accepts. The proxy follows no redirect; a client that does sends a new
 //!   request, which is checked again.
-//! - **Bounded.** There are limits on the [connections](CONNECTIONS_MAX) of a sandbox and of all sandboxes
-//!   (a share of the server's file descriptors, beside [a few](RESERVED) reserved for each sandbox), on
-//!   [look-ups](lookups), heads, buffers and every wait. More connections wait in the kernel's queue.
+//! - **Bounded.** There are limits on the connections of a sandbox and of all sandboxes
+//!   (a share of the server's file descriptors, beside a few reserved for each sandbox), on
+//!   look-ups, heads, buffers and every wait. More connections wait in the kernel's queue.
 //! - **Ends with the sandbox.** All tasks and file descriptors belong to one [`Proxy`], which the
 //!   sandbox's link drops.
 //!

@@ -35,4 +35,4 @@ pub use secret::{LiveSecrets, NamedSecrets, Secret};
 pub use template::{OnLimit, Resources, Template};
 pub use text::inert;
 pub use time::Timestamp;
-pub use workload::{Mount, Workload, WorkloadKey, WorkloadSource};
+pub use workload::{HostMount, Workload, WorkloadKey, WorkloadSource};

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use super::provider::{ProviderSchema, ProviderSection};
 use super::reader::{ConfigReader, text_of};
-use crate::types::{Mount, Secret, SecretName, Workload, WorkloadKey, WorkloadSource};
+use crate::types::{HostMount, Secret, SecretName, Workload, WorkloadKey, WorkloadSource};
 
 /// The most bytes of a template's environment, command and options together. They travel with every
 /// command, and a kernel takes 128 KiB for one variable at most.
@@ -122,20 +122,30 @@ pub(super) fn workload(
         r.wrong(&key(&format!("secrets.{name}")), "is in env, too; keep one");
     }
     if let Some(schema) = schemas.iter().find(|schema| schema.name() == provider) {
-        for part in WorkloadKey::ALL {
-            if let Err(remedy) = schema.supports(part)
-                && r.origin(&key(part.as_str())).is_some()
-            {
-                let message = format!("is not possible with provider {provider:?}: {remedy}");
-                r.wrong(&key(part.as_str()), &message);
-            }
-        }
+        refuse_unsupported(r, *schema, &key);
     }
     if len(&workload) > WORKLOAD_LEN_MAX {
         let most = WORKLOAD_LEN_MAX / 1024;
         r.trouble(format!("templates.{template} has more than {most} KiB of env and command"));
     }
     workload
+}
+
+/// Refuses what the provider cannot carry out.
+fn refuse_unsupported(
+    r: &mut ConfigReader,
+    schema: &dyn ProviderSchema,
+    key: &impl Fn(&str) -> String,
+) {
+    for part in WorkloadKey::ALL {
+        let key = key(part.as_str());
+        if let Err(remedy) = schema.supports(part)
+            && r.origin(&key).is_some()
+        {
+            let provider = schema.name();
+            r.wrong(&key, &format!("is not possible with provider {provider:?}: {remedy}"));
+        }
+    }
 }
 
 /// A path inside of a sandbox.
@@ -189,15 +199,15 @@ pub(super) fn allowed_mounts(
     schemas.iter().filter(can_mount).map(read).collect()
 }
 
-fn mounts(r: &mut ConfigReader, key: &str, allowed: Option<&[String]>) -> Vec<Mount> {
+fn mounts(r: &mut ConfigReader, key: &str, allowed: Option<&[String]>) -> Vec<HostMount> {
     // A provider that cannot mount anything has no list; that is reported by itself.
-    let is_allowed = |mount: &Mount| {
+    let is_allowed = |mount: &HostMount| {
         let is_below = |dir: &String| Path::new(&mount.source).starts_with(dir);
         allowed.is_none_or(|allowed| allowed.iter().any(is_below))
     };
     let mut mounts = Vec::new();
     for text in r.texts(key, &[]) {
-        match Mount::parse(&text) {
+        match HostMount::parse(&text) {
             None => {
                 let needed = "must be /host/path:/sandbox/path, or the same with :ro behind";
                 r.wrong(key, &format!("{needed}, not {text:?}"));

@@ -45,7 +45,7 @@ macro_rules! codes {
         }
 
         /// Each code as a type, for handlers that answer with it beside the groups of
-        /// [`answers`](super::answers).
+        /// `answers`.
         pub mod only {
             $(
                 $(#[doc = $doc])*

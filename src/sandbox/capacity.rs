@@ -3,7 +3,7 @@
 /// The room of a provider, as of a moment ago.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Capacity {
-    /// The disk that its objects are on; `None` where it is not ours to look after.
+    /// The disk that its objects are on; `None` if the provider does not watch one.
     pub disk: Option<DiskRoom>,
     /// Why nothing is made or started now, and what to do, for people; `None` where there is room.
     pub shortage: Option<String>,

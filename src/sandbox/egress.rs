@@ -21,7 +21,7 @@ pub enum EgressResult {
     NameNoAnswer,
     /// The name was not looked up: too many others were without an answer.
     NameNoPlace,
-    /// Nobody answered at its address.
+    /// No server answered at its address.
     NotReached,
 }
 

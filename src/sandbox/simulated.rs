@@ -10,7 +10,7 @@
 //! nothing to land later: `settle` is zero. Only a delete marks its object before it waits.
 //!
 //! # What it does not do
-//! No process runs: a command is one of a few programs that the simulation plays, and
+//! No process runs: a command is one of a few programs (`program`) that the simulation plays, and
 //! anything else writes its arguments back. Files are real, in a directory for each object. There
 //! are no terminals and no ports. Two servers on one directory do not see each other's creates of
 //! the same moment.
@@ -239,7 +239,7 @@ impl SimulatedProvider {
         }
     }
 
-    /// The target's object, where it is up.
+    /// The target's object, if it runs.
     fn running(&self, target: &Target) -> Result<(), WorkError> {
         let objects = self.faults().and_then(|_faults| self.objects());
         let broken = |error: ProviderError| WorkError::Broken(error.to_string());

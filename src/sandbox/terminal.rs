@@ -12,7 +12,7 @@ pub struct TerminalSize {
     pub rows: u16,
 }
 
-/// What somebody asks for who sits at a terminal. Nothing in it passes through a shell.
+/// A request for a terminal. Nothing in it passes through a shell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TerminalRequest {
     /// Program and arguments; never empty.
@@ -26,7 +26,7 @@ pub struct TerminalRequest {
 }
 
 impl TerminalRequest {
-    /// The shell that somebody logs in to: bash where there is one, else whatever `sh` is.
+    /// The login shell: bash if there is one, otherwise `sh`.
     pub fn login_shell() -> Vec<String> {
         let script = "command -v bash >/dev/null && exec bash -l; exec sh -l";
         ["sh", "-c", script].map(str::to_owned).to_vec()
@@ -43,7 +43,7 @@ pub struct Terminal {
     pub control: mpsc::Sender<TerminalControl>,
     /// What is shown, in order, then exactly one [`TerminalEvent::Exit`], then the end. Ending
     /// without an `Exit` means that the sandbox went away under the command. The command waits
-    /// while nobody takes them.
+    /// while no reader takes them.
     pub events: mpsc::Receiver<TerminalEvent>,
 }
 
@@ -59,9 +59,9 @@ pub enum TerminalControl {
 /// What can be sent to who works at a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TerminalSignal {
-    /// SIGINT to whoever is in front, as Ctrl-C.
+    /// SIGINT to the foreground processes, as Ctrl-C.
     Interrupt,
-    /// SIGQUIT to whoever is in front, as Ctrl-\.
+    /// SIGQUIT to the foreground processes, as Ctrl-\.
     Quit,
     /// SIGKILL to the command and all of its session.
     Kill,

@@ -21,7 +21,7 @@ pub struct Workload {
     /// A program and its arguments, started whenever the sandbox comes up. Empty for none.
     pub command: Vec<String>,
     /// Directories of the host that it sees.
-    pub mounts: Vec<Mount>,
+    pub mounts: Vec<HostMount>,
     /// What only its provider understands: keys of `[templates.X.PROVIDER]`, as text.
     pub options: BTreeMap<String, String>,
 }
@@ -37,7 +37,7 @@ pub enum WorkloadSource {
 
 /// A directory of the host that a sandbox sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mount {
+pub struct HostMount {
     /// The absolute path on the host.
     pub source: String,
     /// The absolute path in the sandbox.
@@ -46,7 +46,7 @@ pub struct Mount {
     pub is_read_only: bool,
 }
 
-impl Mount {
+impl HostMount {
     /// Reads `/host/path:/sandbox/path` or `/host/path:/sandbox/path:ro`.
     pub fn parse(text: &str) -> Option<Self> {
         let (paths, is_read_only) = match text.strip_suffix(":ro") {
@@ -67,7 +67,7 @@ impl Mount {
     }
 }
 
-impl fmt::Display for Mount {
+impl fmt::Display for HostMount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.source, self.target)?;
         if self.is_read_only { f.write_str(":ro") } else { Ok(()) }
@@ -109,10 +109,13 @@ mod tests {
     #[test]
     fn a_mount_is_two_absolute_paths() {
         for good in ["/srv/cache:/cache", "/srv/a b:/cache:ro"] {
-            assert_eq!(Mount::parse(good).map(|mount| mount.to_string()).as_deref(), Some(good));
+            assert_eq!(
+                HostMount::parse(good).map(|mount| mount.to_string()).as_deref(),
+                Some(good)
+            );
         }
         for bad in ["", "/a", "a:/b", "/a:b", "/a:/b:rw", "/a/../b:/c", "/a:/b:/c"] {
-            assert_eq!(Mount::parse(bad), None, "{bad}");
+            assert_eq!(HostMount::parse(bad), None, "{bad}");
         }
     }
 }

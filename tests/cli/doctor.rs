@@ -85,7 +85,7 @@ async fn a_running_server_is_checked_through_its_api() {
     assert_eq!(findings.0, 0, "{:#?}", findings.1);
     findings.is("port", "right", &address);
     findings.is("store", "right", "intact");
-    findings.is("clock of GitHub", "noted", "was not compared");
+    findings.is("clock of GitHub", "noted", "were not compared");
     findings.is("intake", "right", "");
     findings.is("provider simulated", "right", "works");
     findings.is("deliveries", "noted", "no delivery has arrived yet");

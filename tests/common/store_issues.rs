@@ -10,7 +10,7 @@ use issuebox::issue::{
 use issuebox::store::{DeliveryRow, DeliveryState, Write};
 use issuebox::types::{
     AccountName, Alias, AllowedHost, Attempt, DeliveryId, ExternalId, Failure, FailureCode,
-    Generation, HomeId, IssueId, IssueNumber, Mode, Mount, Network, NetworkKind, ObjectName,
+    Generation, HomeId, HostMount, IssueId, IssueNumber, Mode, Network, NetworkKind, ObjectName,
     OnLimit, Phase, ProviderName, ProviderStep, Repository, Resources, SandboxId, SecretName,
     Template, TemplateName, TimelineEntry, Timestamp, Workload, WorkloadSource,
 };
@@ -249,7 +249,8 @@ fn any_template() -> BoxedStrategy<Template> {
 
 fn any_workload() -> BoxedStrategy<Workload> {
     let texts = || proptest::collection::btree_map("[A-Z]{1,5}", text(), 0..3);
-    let mount = "/[a-z]{1,5}:/[a-z]{1,5}(:ro)?".prop_map(|text| Mount::parse(&text).expect("one"));
+    let mount =
+        "/[a-z]{1,5}:/[a-z]{1,5}(:ro)?".prop_map(|text| HostMount::parse(&text).expect("one"));
     let source = prop_oneof![
         text().prop_map(WorkloadSource::Image),
         text().prop_map(WorkloadSource::Snapshot)

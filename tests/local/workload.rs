@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use issuebox::sandbox::local::LocalProvider;
 use issuebox::sandbox::{CreateSpec, ExecRequest, Lifecycle, ProviderError, WorkError};
 use issuebox::types::{NamedSecrets, Secret, SecretName, Workload};
 
@@ -76,16 +75,13 @@ async fn a_restarted_provider_knows_the_environment_and_the_scratch_space() {
     };
     let object = provider.create(with("again", workload)).await.expect("made");
     let script = "echo $PLAIN; pwd; df -m /tmp | tail -n 1 | tr -s ' ' | cut -d ' ' -f 2";
-    let look = async |provider: &LocalProvider| {
-        let sandbox = Sandbox { provider, target: target(&object) };
-        sandbox.sh(script).await
-    };
-    let before = look(&provider).await;
+    let before = Sandbox { provider: &provider, target: target(&object) }.sh(script).await;
     assert!(before.starts_with("a value\n/workspace/src/app\n"), "{before}");
     let size: u32 = before.lines().last().and_then(|size| size.parse().ok()).expect("a size");
     assert!((20..=40).contains(&size), "{before}");
     drop(provider);
     let provider = open(dir.path());
     provider.start(call(&target(&object))).await.expect("started");
-    assert_eq!(look(&provider).await, before);
+    let after = Sandbox { provider: &provider, target: target(&object) }.sh(script).await;
+    assert_eq!(after, before);
 }

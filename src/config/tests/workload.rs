@@ -1,7 +1,7 @@
 //! Images, environments, secrets, commands and mounts of templates, and every error about them.
 
 use super::*;
-use crate::types::{Mount, SecretName, Workload, WorkloadSource};
+use crate::types::{HostMount, SecretName, Workload, WorkloadSource};
 
 fn workload(text: &str) -> Workload {
     let loaded = load(text).expect("accepted");
@@ -38,7 +38,7 @@ value = "hush"
         user: Some("dev".into()),
         working_dir: Some("src".into()),
         command: ["sh", "-c", "echo up"].map(str::to_owned).to_vec(),
-        mounts: Mount::parse("/srv/cache/cargo:/cache:ro").into_iter().collect(),
+        mounts: HostMount::parse("/srv/cache/cargo:/cache:ro").into_iter().collect(),
         options: one("size", "3"),
     };
     assert_eq!(workload(text), expected);
@@ -150,7 +150,7 @@ TOKEN = "npm"
 OTHER = "nmp"
 [templates.default.local]
 size = 10
-sise = 1
+sizes = 1
 [secrets.npm]
 value = "hush"
 "#
@@ -166,7 +166,7 @@ value = "hush"
     issuebox.toml:15: templates.default.local.size must be a whole number from 1 to 9, not 10
     issuebox.toml:12: templates.default.secrets.TOKEN is in env, too; keep one
     issuebox.toml:3: templates.default.image is not possible with provider "local": it has none; remove the key
-    issuebox.toml:16: unknown key templates.default.local.sise; did you mean templates.default.local.size?
+    issuebox.toml:16: unknown key templates.default.local.sizes; did you mean templates.default.local.size?
     "#
     );
     let long = "x".repeat(32 * 1024);

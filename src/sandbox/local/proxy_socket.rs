@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn only_a_socket_listening_on_the_proxys_address_is_taken() {
+    async fn only_a_socket_listening_on_the_address_of_the_proxy_is_taken() {
         let dir = tempfile::tempdir().expect("a directory");
         let tcp = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
         let connected = std::net::TcpStream::connect(tcp.local_addr().expect("bound"));

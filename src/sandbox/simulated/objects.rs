@@ -2,7 +2,7 @@
 //!
 //! The files are the truth. The index only saves reading 20,000 of them for one name; before each
 //! use it takes in what was changed in the directory since, by this process or by anybody else.
-//! A file is written beside its place and renamed to it, so nobody ever reads half of one.
+//! A file is written beside its place and renamed to it, so that no reader ever sees half of one.
 //!
 //! A file that can't be understood may be anybody's, so as long as it is there no name can be
 //! called free: searches answer *unavailable* and name it.
@@ -44,12 +44,12 @@ pub(super) struct SimObjects {
     unreadable: BTreeMap<ExternalId, String>,
     /// Names of files that were put in place here and whose notes were not read yet.
     own: HashSet<String>,
-    /// Whether the log of calls was taken away since somebody asked.
+    /// Whether the log of calls was removed since the last question.
     log_gone: bool,
 }
 
 impl SimObjects {
-    /// Opens the directory, made where it is missing, and reads what is in it.
+    /// Opens the directory, creates it if it is missing, and reads its objects.
     pub(super) fn open(dir: &Path) -> io::Result<Self> {
         let private = dir.join(PRIVATE_DIR);
         fs::create_dir_all(&private)?;
@@ -260,7 +260,7 @@ impl SimObjects {
         Ok(())
     }
 
-    /// Brings the index to what the file of this name holds now, where it is an object's.
+    /// Updates the index from the file of this name, if it is an object's.
     fn read_one(&mut self, file_name: &str) {
         let Some(id) = file_name.strip_suffix(ENDING).filter(|id| !id.is_empty()) else { return };
         let id = ExternalId::trusted(id);

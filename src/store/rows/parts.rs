@@ -225,7 +225,7 @@ struct TemplatePart<'a> {
     network: Option<NetworkPart>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     ports: Vec<u16>,
-    /// Empty where it is missing.
+    /// Empty if it is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     workload: Option<WorkloadPart>,
 }

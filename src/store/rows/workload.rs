@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::BadRow;
-use crate::types::{Mount, SecretName, Workload, WorkloadSource};
+use crate::types::{HostMount, SecretName, Workload, WorkloadSource};
 
 /// A workload that is not empty.
 #[derive(Serialize, Deserialize)]
@@ -59,7 +59,7 @@ impl WorkloadPart {
     /// The workload of this part.
     pub(super) fn into_workload(self) -> Result<Workload, BadRow> {
         let secret = |(name, secret): (String, String)| (name, SecretName::trusted(secret));
-        let mount = |text: String| Mount::parse(&text).ok_or(BadRow::UnknownWord(text));
+        let mount = |text: String| HostMount::parse(&text).ok_or(BadRow::UnknownWord(text));
         let image = self.image.map(WorkloadSource::Image);
         Ok(Workload {
             source: image.or(self.snapshot.map(WorkloadSource::Snapshot)),

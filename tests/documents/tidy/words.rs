@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use super::root;
 
 /// Words that hide who acts, and how often each may occur in the sources and documents. Use the
-/// field's noun and a verb instead. Lower a bound when you remove an occurrence; never raise it.
+/// field's noun and a verb instead. One `nobody` is the user of passwd(5); one "where it is" says where a
+/// directory is created. Never raise a bound.
 const VAGUE_WORDS: [(&str, usize); 5] =
-    [("told", 101), ("nobody", 44), ("somebody", 31), ("where it is", 38), ("whoever", 26)];
+    [("told", 0), ("nobody", 1), ("somebody", 0), ("where it is", 1), ("whoever", 0)];
 
 /// Phrases that must not occur in a text for people.
 const RIDDLES: [&str; 14] = [
@@ -28,7 +29,7 @@ const RIDDLES: [&str; 14] = [
     "that was not done",
 ];
 /// How many riddles remain in texts for people.
-const RIDDLES_MAX: usize = 1;
+const RIDDLES_MAX: usize = 0;
 
 /// How often whole words occur in a text, in any case and across line breaks.
 fn occurrences(text: &str, words: &str) -> usize {
