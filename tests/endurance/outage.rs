@@ -36,11 +36,11 @@ async fn it_says_what_is_wrong(place: &Place, server: &Server) {
     let system = server.get("/v1/system").await.json();
     let provider = &system["data"]["providers"][0];
     assert_eq!(provider["healthy"], false, "{provider}");
-    assert!(provider["trouble"].as_str().expect("a text").contains("unreachable"), "{provider}");
+    assert!(provider["trouble"].as_str().expect("a text").contains("is unavailable"), "{provider}");
     let mut command = place.command(&["ls", "--server", &server.url]);
     let sent = command.env("ISSUEBOX_TOKEN", TOKEN).output().await.expect("it runs");
     let sent = String::from_utf8(sent.stderr).expect("UTF-8");
-    assert!(sent.contains("simulated") && sent.contains("unreachable"), "{sent}");
+    assert!(sent.contains("simulated") && sent.contains("set unavailable"), "{sent}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
