@@ -26,13 +26,13 @@ use actix::Arbiter;
 use crate::clock::{Clock, IdSource, SystemClock, SystemIds};
 use crate::engine::{
     Change, Engine, EngineParts, EnsureIssue, IssueKey, Publisher, Quotas, Retention, SandboxRef,
-    Threads,
+    Threads, WaitFor,
 };
 use crate::issue::event::ProviderRules;
 use crate::issue::{Rules, StepRules};
 use crate::sandbox::Lifecycle;
 use crate::types::{
-    AccountName, Cause, IssueId, Mode, Network, OnLimit, ProviderName, Resources, SandboxId,
+    AccountName, Cause, IssueId, Mode, Network, OnLimit, Phase, ProviderName, Resources, SandboxId,
     Template, TemplateName, Timestamp,
 };
 
@@ -237,6 +237,14 @@ fn ensure(issue: &str) -> EnsureIssue {
 
 fn named(issue: &str) -> SandboxRef {
     SandboxRef::Name(format!("claude-issue-{issue}"))
+}
+
+/// Waits until the sandbox of issue 1 is in this phase.
+async fn settled(bench: &EngineBench, phase: Phase) {
+    let until = WaitFor::Phase(phase);
+    let waited = bench.engine.wait(&account(), &named("1"), until, Duration::from_secs(10)).await;
+    let sandbox = waited.expect("it is known").sandbox.expect("a sandbox");
+    assert_eq!(sandbox.phase, Some(phase), "{}", sandbox.reason);
 }
 
 /// Waits for a condition, at most ten seconds.

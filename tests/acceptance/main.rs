@@ -5,6 +5,8 @@
 //! and run by `.ci/run` (`cargo test --test acceptance -- --include-ignored`).
 
 mod browser;
+#[path = "../common/chromium.rs"]
+mod chromium;
 mod crash;
 mod crash_local;
 mod deploy;

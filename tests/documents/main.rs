@@ -1,7 +1,8 @@
 //! Documents that stay true: their commands run as written, their links lead somewhere, and tables
 //! that repeat the code are generated from it.
-//!
 
+#[path = "../common/chromium.rs"]
+mod chromium;
 mod generated;
 mod picture;
 mod runner;

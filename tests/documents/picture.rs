@@ -1,4 +1,4 @@
-//! The picture of the page in README, made anew.
+//! Takes the picture of the page in README.
 
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
-use super::built;
+use super::{built, chromium};
 
 /// How long something may take to be seen. Only what is broken takes this long.
 const WAIT: Duration = Duration::from_secs(60);
@@ -80,20 +80,9 @@ async fn the_picture_of_the_page_can_be_made() {
     let port = driver.rsplit(':').next().expect("a port");
     let _driver = start(Command::new("chromedriver").arg(format!("--port={port}")));
     until("the driver answers", async || get(&format!("{driver}/status")).await.is_some()).await;
-    let arguments = [
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-quic",
-        "--no-first-run",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-        "--no-proxy-server",
-        "--window-size=1180,970",
-        "--hide-scrollbars",
-        &format!("--user-data-dir={}", home.path().join("browser").display()),
-    ];
+    let profile = format!("--user-data-dir={}", home.path().join("browser").display());
+    let looks = ["--window-size=1180,970", "--hide-scrollbars", &profile];
+    let arguments = [&chromium::ARGUMENTS[..], &looks].concat();
     let asked =
         json!({"capabilities": {"alwaysMatch": {"goog:chromeOptions": {"args": arguments}}}});
     let made = post(&client, &format!("{driver}/session"), &asked).await;

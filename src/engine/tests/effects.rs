@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{BenchSetup, EngineBench, SetForward, account, ensure, eventually, named};
-use crate::engine::{EffectCounts, WaitFor};
+use super::{BenchSetup, EngineBench, SetForward, account, ensure, eventually, named, settled};
+use crate::engine::EffectCounts;
 use crate::issue::{Cleanup, CleanupAction, Command, Effect, EffectKind};
 use crate::store::{CommitError, NewEffect, Store, Write};
 use crate::types::{Cause, ExternalId, HomeId, Phase, ProviderName, SandboxId, Timestamp};
@@ -40,13 +40,6 @@ fn counts(bench: &EngineBench) -> EffectCounts {
 
 async fn outbox_is_empty(bench: &EngineBench) {
     eventually("the outbox is empty", async || bench.store.outbox() == 0).await;
-}
-
-async fn settled(bench: &EngineBench, phase: Phase) {
-    let until = WaitFor::Phase(phase);
-    let waited = bench.engine.wait(&account(), &named("1"), until, Duration::from_secs(10)).await;
-    let sandbox = waited.expect("it is known").sandbox.expect("a sandbox");
-    assert_eq!(sandbox.phase, Some(phase), "{}", sandbox.reason);
 }
 
 #[actix::test]

@@ -1,9 +1,6 @@
 //! The slot of a home: a newer call waits behind the one that holds it.
 
-use std::time::Duration;
-
-use super::{EngineBench, account, ensure, eventually, named, template};
-use crate::engine::WaitFor;
+use super::{EngineBench, account, ensure, eventually, settled, template};
 use crate::issue::{ProviderCall, Record, Verb};
 use crate::types::{
     AccountName, Attempt, Generation, HomeId, IssueId, Mode, ObjectName, Phase, ProviderName,
@@ -44,13 +41,6 @@ pub(in crate::engine) fn call(sandbox: &str, attempt: u32) -> ProviderCall {
 }
 
 const HOME: HomeId = HomeId(1);
-
-async fn settled(bench: &EngineBench, phase: Phase) {
-    let until = WaitFor::Phase(phase);
-    let waited = bench.engine.wait(&account(), &named("1"), until, Duration::from_secs(10)).await;
-    let sandbox = waited.expect("it is known").sandbox.expect("a sandbox");
-    assert_eq!(sandbox.phase, Some(phase), "{}", sandbox.reason);
-}
 
 #[actix::test]
 async fn a_newer_call_waits_until_the_held_one_has_really_ended() {

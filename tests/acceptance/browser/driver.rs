@@ -14,6 +14,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
+use crate::chromium;
+
 /// How long something may take to be seen. Only what is broken takes this long.
 const WAIT: Duration = Duration::from_secs(30);
 
@@ -57,23 +59,12 @@ impl Browser {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         let profile = format!("--user-data-dir={}", browser._profile.path().display());
-        let arguments = [
-            "--headless=new",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-quic",
-            "--no-first-run",
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--disable-sync",
-            "--no-proxy-server",
-            &profile,
-        ];
-        let pending_start = json!({"capabilities": {"alwaysMatch": {
+        let arguments = [&chromium::ARGUMENTS[..], &[&profile]].concat();
+        let asked = json!({"capabilities": {"alwaysMatch": {
             "goog:loggingPrefs": {"browser": "ALL"},
             "goog:chromeOptions": {"args": arguments},
         }}});
-        let made = browser.ask("", &pending_start).await;
+        let made = browser.ask("", &asked).await;
         browser.session =
             format!("{base}/session/{}", made["sessionId"].as_str().expect("a session"));
         browser.cdp("Page.addScriptToEvaluateOnNewDocument", json!({"source": WITNESS})).await;
