@@ -19,8 +19,8 @@
 //! # Races that are accepted
 //! - Homes of a restored backup are reserved by the first sweep. A new issue that is seen before it
 //!   may be given a number that an existing object carries. Its first look finds that object.
-//! - An orphan that a list does not show for once begins its waiting time anew. It is kept longer,
-//!   never shorter.
+//! - If a list leaves an orphan out once, its waiting time starts again: it is kept longer, never
+//!   shorter.
 
 pub(super) mod compare;
 pub(super) mod drift;

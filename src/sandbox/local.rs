@@ -1,7 +1,7 @@
 //! Sandboxes on this machine: Linux namespaces, an unprivileged user of their own, a workspace.
 //!
 //! # How it works
-//! The server starts its own binary anew as a *launcher* ([`run_hidden_command`]), with nothing
+//! The server starts its own binary as a *launcher* ([`run_hidden_command`]), with nothing
 //! but one end of a socket. The launcher holds the sandbox's lock, makes the namespaces, forks
 //! PID 1 and watches both it and the server. PID 1 builds what the sandbox sees, gives up every
 //! privilege, checks itself from inside and says *ready*; then it starts commands and works on

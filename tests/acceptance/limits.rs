@@ -14,7 +14,7 @@ async fn reasons(server: &Server) -> Vec<String> {
     events["data"].as_array().expect("a timeline").iter().map(reason).collect()
 }
 
-async fn limit_events(on_limit: &str) -> Option<()> {
+async fn stops_or_goes_on_at_its_limit(on_limit: &str) -> Option<()> {
     let place = Place::local(None).await?;
     let mut command = place.serve_command("127.0.0.1:0");
     command.env("ISSUEBOX__TEMPLATES__DEFAULT__MEMORY_MB", "64");
@@ -56,11 +56,11 @@ async fn limit_events(on_limit: &str) -> Option<()> {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "makes real sandboxes and needs control groups; run by .ci/run"]
 async fn a_command_is_killed_at_its_limit_and_the_sandbox_goes_on() {
-    limit_events("kill").await;
+    stops_or_goes_on_at_its_limit("kill").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "makes real sandboxes and needs control groups; run by .ci/run"]
 async fn a_sandbox_is_stopped_at_its_limit_where_its_template_says_so() {
-    limit_events("stop").await;
+    stops_or_goes_on_at_its_limit("stop").await;
 }

@@ -322,7 +322,7 @@ pub fn has_hit_a_limit(events: &mut ProviderEvents) -> bool {
         .any(|event| matches!(event, ProviderEvent::LimitHit(_)))
 }
 
-/// Kills a sandbox's launcher, as somebody on the host may.
+/// Kills a sandbox's launcher, as any process of the host's root could.
 pub fn kill_launcher(dir: &Path, name: &str) {
     let lock = dir.join("objects").join(name).join("lock");
     let inode = format!(":{}", std::fs::metadata(lock).expect("a lock").ino());

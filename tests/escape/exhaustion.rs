@@ -94,7 +94,7 @@ async fn full_memory_ends_commands_and_never_the_sandbox() {
     if world.holds("memory").await != "enforced" {
         return world.end().await;
     }
-    let mut limit_events = world.local.provider.subscribe();
+    let mut events = world.local.provider.subscribe();
     let resources = Resources { memory_mb: 64, ..SMALL };
     for fills in ["fill /tmp", "fill /home/agent", "fill /dev/shm", "old_shared_memory"] {
         let name = fills.replace(['_', ' ', '/'], "-");
@@ -116,9 +116,9 @@ async fn full_memory_ends_commands_and_never_the_sandbox() {
                 assert!([0, 137].contains(&ended.code), "{ended:?}");
             }
         }
-        let limit_event = limit_event(&mut limit_events).await;
-        assert_eq!(limit_event.reason, "memory limit 64 MB reached", "{fills}");
-        assert_eq!(limit_event.labels.sandbox.as_str(), name);
+        let hit = limit_event(&mut events).await;
+        assert_eq!(hit.reason, "memory limit 64 MB reached", "{fills}");
+        assert_eq!(hit.labels.sandbox.as_str(), name);
         assert_eq!(hostile.sandbox.read(b"note").await.expect("readable"), "kept\n", "{fills}");
         world.assert_unharmed(fills).await;
         let provider = &world.local.provider;

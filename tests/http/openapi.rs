@@ -2,7 +2,7 @@
 //! described is seen here to happen, and nothing happens here that is not described.
 //!
 //! Each test provokes one kind of answer on every route that lists it. The last one adds up what
-//! the others cover, so that a code which is described anew and provoked nowhere fails.
+//! the others cover, so that a newly described code that no test provokes fails.
 
 mod clients;
 mod well;

@@ -45,7 +45,7 @@ async fn small<'a>(local: &'a Local, name: &str) -> Sandbox<'a> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_is_reported_and_harms_no_other_sandbox() {
     let Some(local) = limiting().await else { return };
-    let mut limit_events = local.provider.subscribe();
+    let mut events = local.provider.subscribe();
     let (full, names, other) =
         tokio::join!(small(&local, "full"), small(&local, "names"), small(&local, "other"));
     // Each file is shorter than the longest allowed.
@@ -54,7 +54,7 @@ async fn a_full_disk_is_reported_and_harms_no_other_sandbox() {
     let written: u64 = ended.stdout.trim().parse().expect("a number");
     assert!((10..=16).contains(&written), "MB of {DISK_MB}: {ended:?}");
     assert!(ended.stderr.contains("No space left"), "{ended:?}");
-    let event = limit_event(&mut limit_events).await;
+    let event = limit_event(&mut events).await;
     assert_eq!(event.reason, "disk limit 16 MB reached");
     assert_eq!(event.labels.sandbox, full.target.expected);
 
@@ -63,7 +63,7 @@ async fn a_full_disk_is_reported_and_harms_no_other_sandbox() {
                 | tail -1";
     let made: u64 = names.sh(name).await.trim().parse().expect("a number");
     assert!((500..20_000).contains(&made), "{made}");
-    let event = limit_event(&mut limit_events).await;
+    let event = limit_event(&mut events).await;
     assert_eq!(event.labels.sandbox, names.target.expected);
 
     other.sh("head -c 8000000 /dev/zero > f; sync f").await;

@@ -16,7 +16,7 @@ use crate::common::{
     request, spec, target, until,
 };
 
-/// Makes this test binary, started anew, a server in this directory.
+/// Makes this test binary, started again, a server in this directory.
 const SERVER_DIR: &str = "ISSUEBOX_TEST_SERVER_DIR";
 
 /// Marks the processes in that server's sandbox.

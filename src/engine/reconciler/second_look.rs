@@ -1,5 +1,5 @@
-//! The second look: each home that a list nominates is read and looked at anew, and its actor gets
-//! what was seen.
+//! The second look: the sweep reads each home that a list nominates, looks for its objects again, and
+//! sends the observation to its actor.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

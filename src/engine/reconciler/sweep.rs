@@ -1,7 +1,7 @@
 //! One sweep of one provider: read the records, list the objects, compare, look a second time, send what
 //! was seen to the actors.
 //!
-//! The order is what makes it safe. Each home that the list nominates is read anew, and only *then*
+//! The order is what makes it safe. Each home that the list nominates is read again, and only *then*
 //! looked at. So what an actor gets is newer than the state it was compared with, and the actor takes it
 //! only if that state is still its own ([`Observation`](crate::issue::event::Observation)). A list that
 //! is stale, partial or wrong can nominate too many homes, never decide.

@@ -371,7 +371,7 @@ async fn a_provider_with_another_identity_is_neither_believed_nor_asked() {
     let bench = EngineBench::on(Arc::clone(&store), Arc::clone(&provider)).await;
     running(&bench, "1").await;
     let (store, provider) = bench.crash();
-    // The server starts anew, and another engine answers at the same address.
+    // The server restarts, and another engine answers at the same address.
     provider.identify("second");
     let theirs = provider.all();
     provider.outside(Vec::clear);

@@ -111,7 +111,7 @@ impl Transition<'_> {
                 self.creating_remove(record, goal, tries_left, &found);
             }
             // Before the first try of this phase it is left from an earlier failure, and a retry
-            // was asked for: make it anew.
+            // was asked for: delete it and create another.
             ObjectState::Error { .. } if tries_left >= self.context.rules.create.attempts => {
                 self.creating_remove(record, goal, tries_left, &found);
             }

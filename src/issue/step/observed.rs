@@ -311,7 +311,7 @@ fn in_error(message: &str) -> Failure {
         step: ProviderStep::Look,
         message: format!(
             "the provider says that it cannot run: {message}; retry deletes it with its workspace \
-             and makes it anew"
+             and creates another"
         ),
         retryable: true,
     }

@@ -11,7 +11,7 @@
 //!         lock                held while any of its processes runs
 //!         workspace.ext4      the only part that the sandbox can access; an image if root can
 //!         workspace/          mount it, else a directory
-//! <dir>/images/               an empty workspace of each size; made anew by each server
+//! <dir>/images/               an empty workspace of each size; each server makes its own
 //! <dir>/trash/<external id>/  an object that is being removed; its name is still taken
 //! ```
 //!

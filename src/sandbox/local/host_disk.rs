@@ -268,7 +268,7 @@ impl DiskWatch {
         let far = disk.kept_free.saturating_mul(2).saturating_add(NEAR);
         if disk.free.saturating_sub(unwritten) >= far {
             self.sizes.clear();
-            // Starts the marks anew.
+            // Resets the marks.
             let _none = self.marks.pass::<u64>(disk, disk.free, &[]);
             self.note(disk, u64::MAX);
             return LOOK_EVERY;

@@ -1,6 +1,6 @@
 //! What runs inside: the launcher that makes a sandbox, and PID 1 that works in it.
 //!
-//! The server starts itself anew with [`HIDDEN_COMMAND`] ([`launch`]); that process is small, has
+//! The server starts its own binary with [`HIDDEN_COMMAND`] ([`launch`]); that process is small, has
 //! one thread, no environment and no descriptor but its socket. One always waits in stock for the
 //! next sandbox. Once it has its order it takes the sandbox's lock,
 //! becomes an unprivileged user, enters a user namespace and forks. The fork builds the file

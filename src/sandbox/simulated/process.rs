@@ -307,7 +307,7 @@ impl SimProcess {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a change of the state, and tells of it.
+    /// Stores a change of the state and wakes its readers.
     fn keep(&self, state: &ProcessState) -> Result<(), WorkError> {
         self.save(state).map_err(|error| broken(&error))?;
         self.tell();

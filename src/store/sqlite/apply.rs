@@ -269,8 +269,8 @@ fn put_issue(conn: &Connection, account: i64, issue: &Issue) -> Result<(), Commi
     if changed == 0 { Err(CommitError::Fenced) } else { Ok(()) }
 }
 
-/// A statement of its own: in the one above, SQLite would write the indexes of these columns anew
-/// in each step, also if nothing differs, as it nearly always is.
+/// A statement of its own: in the one above, SQLite would rewrite the indexes of these columns
+/// in each step, although they nearly never change.
 fn update_scope(
     conn: &Connection,
     home: HomeId,

@@ -190,7 +190,7 @@ pub(super) fn connect(path: &Path, access: OpenFlags) -> rusqlite::Result<Connec
     // One thread at a time uses a connection, so SQLite needs no lock of its own around it.
     let conn = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
-    // A plan must not depend on what is bound: SQLite would prepare a statement anew for each new
+    // A plan must not depend on what is bound: SQLite would prepare a statement again for each new
     // value, which was seen to take a quarter of a request's time.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     // Statement journals stay off the disk: they only serve to undo, never to survive.

@@ -15,7 +15,7 @@ const IS_FIRST: &str = "NOT EXISTS (SELECT 1 FROM effect AS f
 
 pub(super) fn record(conn: &Connection, new: &NewEffect) -> Result<(), CommitError> {
     let NewEffect { home, effect, due_at } = new;
-    // The same once more keeps its tries and its time; another one begins anew in its place.
+    // An equal effect keeps its tries and its due time; a different one replaces it and starts at zero.
     execute(
         conn,
         "INSERT INTO effect (home, kind, key, revision, due_at, tries, error, body)

@@ -48,8 +48,8 @@ impl Templates {
         Self { dir: dir.to_owned(), mkfs: PathBuf::new(), made: Mutex::default() }
     }
 
-    /// Probes whether images can be made and mounted here. Templates are kept in `dir`, and made
-    /// anew by each server.
+    /// Probes whether images can be made and mounted here. Templates are kept in `dir`; each
+    /// server makes its own.
     ///
     /// # Errors
     /// [`NoImages`].
