@@ -1,5 +1,6 @@
 //! The API for programs below `/v1`, one file for each resource.
 
+mod command_socket;
 pub mod commands;
 pub mod deliveries;
 pub mod drift;

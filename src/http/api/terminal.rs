@@ -10,21 +10,15 @@
 mod bridge;
 mod frames;
 
-use std::sync::Arc;
-
 use actix_web::{HttpRequest, HttpResponse, get, web};
 
 use crate::http::Shared;
 use crate::http::answers;
-use crate::http::auth::{self, Caller};
+use crate::http::api::command_socket::CommandSocket;
+use crate::http::auth::Caller;
 use crate::http::doc::params;
-use crate::http::ending::Ending;
 use crate::http::error::{ApiError, only};
-use crate::http::query::Query;
-use crate::http::websocket;
 use crate::sandbox::Capability;
-
-use bridge::{Bridge, TerminalLog};
 
 /// The sub-protocol that a client must offer.
 pub const PROTOCOL: &str = "issuebox.terminal.v1";
@@ -58,20 +52,6 @@ pub async fn terminal(
     path: web::Path<String>,
     body: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let mut query = Query::parse(request.query_string());
-    let at_most = super::wait(&mut query, super::WORK_WAIT_SECS)?;
-    query.finish()?;
-    if caller.session.is_some() {
-        auth::check_origin(&shared, &request)?;
-    }
-    let work =
-        super::exec::work_with(&shared, &caller, &path, at_most, Capability::Terminal).await?;
-    let (answer, socket, messages) = websocket::open(&request, body, PROTOCOL)?;
-    let ending = Ending::new(&shared, &caller);
-    let ping_every = shared.edge.limits.ping_every;
-    let (logs, request_id) = (shared.edge.logs.clone(), Arc::clone(&caller.request_id));
-    let keeper = TerminalLog { logs, request_id };
-    let bridge = Bridge::new(work, keeper, (socket, messages), ending, ping_every);
-    actix_web::rt::spawn(bridge.run());
-    Ok(answer)
+    let (socket, needs) = ((&request, body), (PROTOCOL, Some(Capability::Terminal)));
+    CommandSocket::open(&shared, &caller, &path, socket, needs, bridge::serve).await
 }

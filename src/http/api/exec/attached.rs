@@ -4,7 +4,6 @@
 //! output, a command that does not read blocks its client's input. The command ends when the
 //! connection ends.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::{HttpRequest, HttpResponse, get, web};
@@ -14,26 +13,20 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::{TIMEOUT_SECS_MAX, check, went_away, work};
+use super::{TIMEOUT_SECS_MAX, check, went_away};
 use crate::http::Shared;
 use crate::http::answers;
-use crate::http::auth::{self, Caller};
+use crate::http::api::command_socket::{CommandSocket, START_WAIT};
+use crate::http::auth::Caller;
 use crate::http::doc::params;
-use crate::http::ending::Ending;
 use crate::http::error::{ApiError, only};
 use crate::http::fields::Fields;
-use crate::http::query::Query;
+use crate::http::websocket::ClientLiveness;
 use crate::http::websocket::client::{self, ClientMessage, SocketClient, SocketEnd, out_of_turn};
-use crate::http::websocket::{self, ClientLiveness};
-use crate::http::work::OpenSandbox;
-use crate::logs::Logs;
 use crate::sandbox::{ExecEvent, ExecInput, ExecRequest, Execution};
 
 /// The sub-protocol that a client must offer.
 pub const PROTOCOL: &str = "issuebox.exec.v1";
-
-/// Timeout of the client's start message.
-const START_WAIT: Duration = Duration::from_secs(10);
 
 /// The first byte of a binary message of the server.
 const STDOUT: u8 = 1;
@@ -66,63 +59,36 @@ pub async fn attached_exec(
     path: web::Path<String>,
     body: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let mut query = Query::parse(request.query_string());
-    let at_most = crate::http::api::wait(&mut query, crate::http::api::WORK_WAIT_SECS)?;
-    query.finish()?;
-    if caller.session.is_some() {
-        auth::check_origin(&shared, &request)?;
-    }
-    let work = work(&shared, &caller, &path, at_most).await?;
-    let (answer, socket, messages) = websocket::open(&request, body, PROTOCOL)?;
-    let attached = AttachedExec {
-        work,
-        logs: shared.edge.logs.clone(),
-        request_id: Arc::clone(&caller.request_id),
-        ping_every: shared.edge.limits.ping_every,
+    let socket = (&request, body);
+    CommandSocket::open(&shared, &caller, &path, socket, (PROTOCOL, None), serve).await
+}
+
+/// Serves one command.
+async fn serve(
+    command: &CommandSocket,
+    socket: &Session,
+    messages: &mut AggregatedMessageStream,
+) -> SocketEnd {
+    let pulse = ClientLiveness::new();
+    let mut client = SocketClient { messages, socket: socket.clone(), pulse: &pulse };
+    let (input, stdin) = ExecInput::channel();
+    let request = match timeout(START_WAIT, start(&mut client, stdin)).await {
+        Ok(Ok(request)) => request,
+        Ok(Err(end)) => return end,
+        Err(_elapsed) => return out_of_turn(),
     };
-    let mut ending = Ending::new(&shared, &caller);
-    actix_web::rt::spawn(async move {
-        let mut messages = client::aggregate(messages);
-        let end = tokio::select! {
-            biased;
-            ended = ending.come() => SocketEnd::Ended(ended),
-            end = attached.serve(&socket, &mut messages) => end,
-        };
-        client::close(socket, end).await;
-    });
-    Ok(answer)
-}
-
-/// One command and its client.
-struct AttachedExec {
-    work: OpenSandbox,
-    logs: Logs,
-    request_id: Arc<str>,
-    ping_every: Duration,
-}
-
-impl AttachedExec {
-    async fn serve(&self, socket: &Session, messages: &mut AggregatedMessageStream) -> SocketEnd {
-        let pulse = ClientLiveness::new();
-        let mut client = SocketClient { messages, socket: socket.clone(), pulse: &pulse };
-        let (input, stdin) = ExecInput::channel();
-        let request = match timeout(START_WAIT, start(&mut client, stdin)).await {
-            Ok(Ok(request)) => request,
-            Ok(Err(end)) => return end,
-            Err(_elapsed) => return out_of_turn(),
-        };
-        let (argv, processes) = (request.command.clone(), &self.work.provider.processes);
-        let execution = match processes.exec(self.work.target.clone(), request).await {
-            Ok(execution) => execution,
-            Err(error) => return SocketEnd::Wrong(error.into()),
-        };
-        let execution = self.logs.keep(&self.work.sandbox.id, &self.request_id, &argv, execution);
-        tokio::select! {
-            biased;
-            end = send_output(socket.clone(), execution) => end,
-            end = feed(&mut client, input) => end,
-            () = pulse.stops(socket.clone(), self.ping_every) => SocketEnd::Gone,
-        }
+    let (argv, processes) = (request.command.clone(), &command.work.provider.processes);
+    let execution = match processes.exec(command.work.target.clone(), request).await {
+        Ok(execution) => execution,
+        Err(error) => return SocketEnd::Wrong(error.into()),
+    };
+    let execution =
+        command.logs.keep(&command.work.sandbox.id, &command.request_id, &argv, execution);
+    tokio::select! {
+        biased;
+        end = send_output(socket.clone(), execution) => end,
+        end = feed(&mut client, input) => end,
+        () = pulse.stops(socket.clone(), command.ping_every) => SocketEnd::Gone,
     }
 }
 

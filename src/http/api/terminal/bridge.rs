@@ -6,77 +6,24 @@
 //! silent client is disconnected after four pings, unless its input is blocked: then its pongs wait
 //! behind that input.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use actix_ws::{AggregatedMessageStream, Closed, MessageStream, Session};
+use actix_ws::{AggregatedMessageStream, Closed, Session};
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::frames::{self, FromClient};
+use crate::http::api::command_socket::{CommandSocket, START_WAIT};
 use crate::http::api::exec;
-use crate::http::ending::Ending;
 use crate::http::error::ApiError;
 use crate::http::websocket::ClientLiveness;
 use crate::http::websocket::client::{self, ClientMessage, SocketClient, SocketEnd, out_of_turn};
-use crate::http::work::OpenSandbox;
-use crate::logs::Logs;
 use crate::sandbox::{Terminal, TerminalControl, TerminalEvent, TerminalRequest};
 
-/// Timeout of the client's start message.
-const START_WAIT: Duration = Duration::from_secs(10);
-
-/// The log that records a terminal's output.
-pub struct TerminalLog {
-    /// The logs of all sandboxes.
-    pub logs: Logs,
-    /// The id of the request that opened the terminal.
-    pub request_id: Arc<str>,
-}
-
-/// One terminal and its client.
-pub struct Bridge {
-    work: OpenSandbox,
-    keeper: TerminalLog,
-    socket: Session,
-    messages: AggregatedMessageStream,
-    ending: Ending,
-    ping_every: Duration,
-}
-
-impl Bridge {
-    /// Begins with a new WebSocket.
-    pub fn new(
-        work: OpenSandbox,
-        keeper: TerminalLog,
-        (socket, messages): (Session, MessageStream),
-        ending: Ending,
-        ping_every: Duration,
-    ) -> Self {
-        let messages = client::aggregate(messages);
-        Self { work, keeper, socket, messages, ending, ping_every }
-    }
-
-    /// Serves the terminal until its end, then sends the reason and closes.
-    pub async fn run(self) {
-        let Self { work, keeper, socket, mut messages, mut ending, ping_every } = self;
-        let end = tokio::select! {
-            biased;
-            ended = ending.come() => SocketEnd::Ended(ended),
-            end = serve(&work, &keeper, &socket, &mut messages, ping_every) => end,
-        };
-        // The terminal was hung up already.
-        client::close(socket, end).await;
-    }
-}
-
-async fn serve(
-    work: &OpenSandbox,
-    keeper: &TerminalLog,
+/// Serves one terminal until its end. Dropping it hangs up.
+pub async fn serve(
+    command: &CommandSocket,
     socket: &Session,
     messages: &mut AggregatedMessageStream,
-    ping_every: Duration,
 ) -> SocketEnd {
     let pulse = ClientLiveness::new();
     let mut client =
@@ -92,18 +39,24 @@ async fn serve(
         }
     };
     let argv = request.command.clone();
-    let terminal = match work.provider.processes.terminal(work.target.clone(), request).await {
+    let terminal = match command
+        .work
+        .provider
+        .processes
+        .terminal(command.work.target.clone(), request)
+        .await
+    {
         Ok(terminal) => terminal,
         Err(error) => return SocketEnd::Wrong(error.into()),
     };
-    let TerminalLog { logs, request_id } = keeper;
+    let CommandSocket { work, logs, request_id, ping_every } = command;
     let terminal = logs.keep_shown(&work.sandbox.id, request_id, &argv, terminal);
     let Terminal { input, control, events } = terminal;
     tokio::select! {
         biased;
         end = show(socket.clone(), events) => end,
         end = client.type_into(&input, &control) => end,
-        () = pulse.stops(socket.clone(), ping_every) => SocketEnd::Gone,
+        () = pulse.stops(socket.clone(), *ping_every) => SocketEnd::Gone,
     }
 }
 
