@@ -2,7 +2,7 @@
 //!
 //! A line is written when its call ends, by one appending write, so lines of concurrent calls
 //! never mix. A call whose caller went away is written too, with the result `dropped`. The log
-//! is not synced: it tells what was asked, and losing its end with the machine's power is
+//! is not synced: it records the calls, and losing its end with the machine's power is
 //! accepted. A line that can't be written is reported once a call and loses nothing else.
 
 use std::fs::{File, OpenOptions};

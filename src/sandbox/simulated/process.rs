@@ -133,7 +133,7 @@ impl SimProcess {
         Arc::new(Self { clock, dir, state, changed: watch::Sender::new(()) })
     }
 
-    /// Tells of every change from now on.
+    /// A receiver that is notified of each later change.
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
@@ -172,7 +172,7 @@ impl SimProcess {
     pub fn give(&self, until: u64) -> Result<(), WorkError> {
         let mut state = self.lock();
         state.given = state.given.max(until);
-        self.tell();
+        self.wake_readers();
         Ok(())
     }
 
@@ -194,7 +194,7 @@ impl SimProcess {
         for stream in streams {
             state.write(*stream, bytes).map_err(|error| broken(&error))?;
         }
-        self.tell();
+        self.wake_readers();
         Ok(true)
     }
 
@@ -282,7 +282,7 @@ impl SimProcess {
         }
         let zeros = vec![0; usize::try_from(len).unwrap_or_default()];
         state.write(OutputStream::Stdout, &zeros).map_err(|error| broken(&error))?;
-        self.tell();
+        self.wake_readers();
         Ok(Some(true))
     }
 
@@ -310,7 +310,7 @@ impl SimProcess {
     /// Stores a change of the state and wakes its readers.
     fn keep(&self, state: &ProcessState) -> Result<(), WorkError> {
         self.save(state).map_err(|error| broken(&error))?;
-        self.tell();
+        self.wake_readers();
         Ok(())
     }
 
@@ -318,7 +318,7 @@ impl SimProcess {
         write_whole(&self.dir.join(STATE_FILE), &serde_json::to_vec(&state.saved)?)
     }
 
-    fn tell(&self) {
+    fn wake_readers(&self) {
         self.changed.send_replace(());
     }
 }

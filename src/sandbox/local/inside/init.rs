@@ -80,7 +80,7 @@ pub fn run(
     let code = catch_unwind(AssertUnwindSafe(|| match prepared() {
         Ok((mut init, listener)) => {
             let beside: Vec<_> = listener.iter().map(AsFd::as_fd).collect();
-            init.say_with(&Answer::Ready, &beside);
+            init.send_with(&Answer::Ready, &beside);
             // From here on only the server can accept the proxy's connections.
             drop(listener);
             init.serve();
@@ -221,17 +221,17 @@ impl Init<'_> {
         })
     }
 
-    fn say(&self, answer: &Answer) {
-        self.say_with(answer, &[]);
+    fn send(&self, answer: &Answer) {
+        self.send_with(answer, &[]);
     }
 
-    fn say_with(&self, answer: &Answer, beside: &[BorrowedFd<'_>]) {
+    fn send_with(&self, answer: &Answer, beside: &[BorrowedFd<'_>]) {
         // If the server has ended, the loop notices it when it reads.
         let _ = packet::send(self.socket, &answer.encode(), beside);
     }
 
     fn fail(&self, id: u64, failure: RequestFailure) {
-        self.say(&Answer::Failed { id, kind: failure.kind, message: failure.message });
+        self.send(&Answer::Failed { id, kind: failure.kind, message: failure.message });
     }
 
     fn handle(&mut self, request: Request, mut descriptors: Vec<OwnedFd>) {
@@ -264,19 +264,19 @@ impl Init<'_> {
             Request::HangUp { id } => {
                 if let Some(command) = self.commands.iter_mut().find(|c| c.id == id) {
                     command.killed = true;
-                    self.say(&Answer::Done { id, flag: true });
+                    self.send(&Answer::Done { id, flag: true });
                 }
             }
             Request::Read { id, path } => match self.files.read(&path) {
-                Ok(file) => self.say_with(&Answer::Opened { id }, &[file.as_fd()]),
+                Ok(file) => self.send_with(&Answer::Opened { id }, &[file.as_fd()]),
                 Err(failure) => self.fail(id, failure),
             },
             Request::Write { id, path } => match self.files.write(id, &path) {
-                Ok(file) => self.say_with(&Answer::Opened { id }, &[file.as_fd()]),
+                Ok(file) => self.send_with(&Answer::Opened { id }, &[file.as_fd()]),
                 Err(failure) => self.fail(id, failure),
             },
             Request::Finish { id, write, keep } => match self.files.finish(write, keep) {
-                Ok(flag) => self.say(&Answer::Done { id, flag }),
+                Ok(flag) => self.send(&Answer::Done { id, flag }),
                 Err(failure) => self.fail(id, failure),
             },
             Request::List { id, path, depth } => {
@@ -290,7 +290,7 @@ impl Init<'_> {
                 self.fork_worker(id, |files| files.delete(&path).map(|()| false));
             }
             Request::Connect { id, port, v6 } => match connect::connect(port, v6) {
-                Ok(socket) => self.say_with(&Answer::Opened { id }, &[socket.as_fd()]),
+                Ok(socket) => self.send_with(&Answer::Opened { id }, &[socket.as_fd()]),
                 Err(failure) => self.fail(id, failure),
             },
             Request::Files { id, work } => self.work_on_files(id, work, descriptors.pop()),
@@ -330,7 +330,7 @@ impl Init<'_> {
             }
         };
         match done {
-            Ok(flag) => self.say(&Answer::Done { id, flag }),
+            Ok(flag) => self.send(&Answer::Done { id, flag }),
             Err(failure) => self.fail(id, failure),
         }
     }
@@ -355,7 +355,7 @@ impl Init<'_> {
     ) -> Result<(), RequestFailure> {
         let (master, slave) = terminal::open(columns, rows)?;
         let starting = start::start(&order, &Streams::Terminal(slave), self.work.as_ref())?;
-        self.say_with(&Answer::Opened { id }, &[master.as_fd()]);
+        self.send_with(&Answer::Opened { id }, &[master.as_fd()]);
         self.attend(id, order, starting);
         Ok(())
     }
@@ -387,7 +387,7 @@ impl Init<'_> {
                     work(&self.files)
                 };
                 let done = catch_unwind(AssertUnwindSafe(|| match work() {
-                    Ok(flag) => self.say(&Answer::Done { id, flag }),
+                    Ok(flag) => self.send(&Answer::Done { id, flag }),
                     Err(failure) => self.fail(id, failure),
                 }));
                 sys::exit_now(i32::from(done.is_err()))
@@ -401,7 +401,7 @@ impl Init<'_> {
         let Some(report) = self.commands[at].report.take() else { return };
         match start::outcome(&report, &self.commands[at].order) {
             Ok(()) => {
-                self.say(&Answer::Started { id });
+                self.send(&Answer::Started { id });
                 start::end_before_pid_1(self.commands[at].pid);
             }
             Err(failure) => {
@@ -461,7 +461,7 @@ impl Init<'_> {
         self.commands = left;
         for CommandLeader { id, ended, .. } in ended {
             if let Some(code) = ended {
-                self.say(&Answer::Exited { id, code });
+                self.send(&Answer::Exited { id, code });
             }
         }
     }
