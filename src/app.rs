@@ -187,7 +187,7 @@ fn run(parts: ServerParts, ready: mpsc::SyncSender<()>) -> anyhow::Result<()> {
     if let Some(closed) = closed?
         && closed.recv_timeout(CLOSE_TIME_MAX) == Err(mpsc::RecvTimeoutError::Timeout)
     {
-        tracing::warn!("a thread still holds the store; it closes with the process");
+        tracing::warn!("the store is still in use at the end; it closes with the process");
     }
     tracing::info!("ended");
     Ok(())

@@ -54,7 +54,7 @@ impl Clock for SystemClock {
             ClockReading::Usual => {}
             ClockReading::Stepped(by) => tracing::warn!(
                 by_seconds = by / 1_000_000_000,
-                "the system clock was set; the difference is absorbed at a tenth of real time"
+                "the system clock was set; timestamps approach it at a tenth of real time"
             ),
             ClockReading::Absorbed => {
                 tracing::info!("the difference to the system clock is absorbed")

@@ -151,7 +151,7 @@ pub(super) async fn serve(
     let began = Instant::now();
     handle.stop(true).await;
     if began.elapsed() >= REQUESTS_TIME_MAX {
-        tracing::warn!("aborted requests that were still in flight");
+        tracing::warn!("the time to shut down is over: requests still in flight were aborted");
     }
     drop(serving.await);
     if let Err(error) = std::fs::remove_file(&address_file) {

@@ -173,7 +173,7 @@ impl Actor for IssueActor {
                 }
             }
             Err(error) => {
-                tracing::error!(home = actor.home.0, %error, "failed to load an issue");
+                tracing::error!(home = actor.home.0, %error, "failed to load an issue from the store; its caller gets an error");
                 actor.ended = true;
                 ctx.stop();
             }

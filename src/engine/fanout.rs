@@ -131,7 +131,7 @@ pub(super) async fn run(fan_outs: Arc<FanOuts>) {
         let wake = match round(&fan_outs, &mut under_way).await {
             Ok(next) => next,
             Err(error) => {
-                tracing::error!(%error, "failed to apply pending deliveries; retrying");
+                tracing::error!(%error, "the store failed while stored deliveries were applied to their issues; retrying");
                 Some(env.now().after(STORE_PAUSE))
             }
         };
@@ -255,7 +255,7 @@ impl FanOutProgress {
             return Ok(());
         }
         let (home, left) = (home.0, self.failed.len());
-        tracing::error!(delivery = %fan_out.delivery, home, left, error, "failed to apply a delivery to issues");
+        tracing::error!(delivery = %fan_out.delivery, home, left, error, "failed to apply a stored delivery to some of its issues");
         let why = format!("cannot apply it to {left} issues, first home {home}: {error}");
         store.fail_pending(&fan_out.delivery, why).await?;
         let tries = tries + 1;

@@ -67,7 +67,7 @@ impl Holds {
             Ok(now) => self.put_in_force(hold.clone(), now),
             Err(error) => {
                 let scope = &hold.scope;
-                tracing::error!(%scope, %error, "failed to look up whether a held id has become an issue's");
+                tracing::error!(%scope, %error, "a hold is in force, but the store could not say whether its issue id has become known meanwhile; set the hold again");
             }
         }
         Ok(hold)

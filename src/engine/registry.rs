@@ -225,7 +225,10 @@ impl ActorSender for Registry {
             }
             self.activations.remove(home, number);
         }
-        tracing::error!(home = home.0, "an actor ended again and again; its message was dropped");
+        tracing::error!(
+            home = home.0,
+            "an issue's actor failed eight times in a row: what was sent to it is dropped, and the issue goes on at its next due time"
+        );
     }
 }
 

@@ -45,7 +45,7 @@ pub(super) async fn run(env: Arc<Environment>, alarm: Arc<Alarm>, registry: Arc<
             Err(error) => Err(error),
         };
         let next = next.unwrap_or_else(|error| {
-            tracing::error!(%error, "failed to load what is due");
+            tracing::error!(%error, "failed to load from the store which issues are due; retrying");
             None
         });
         let latest = env.now().after(SLEEP_MAX);

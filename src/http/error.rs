@@ -298,7 +298,7 @@ impl From<EngineError> for ApiError {
             EngineError::ProviderUnknown => Self::new(Code::ProviderUnknown, message)
                 .hint("configure the provider again, then restart the server"),
             EngineError::ProviderFailed(name, why) => {
-                tracing::warn!(provider = %name, error = %why, "failed to call a provider");
+                tracing::warn!(provider = %name, error = %why, "a provider failed at a request; its caller gets an error");
                 Self::new(Code::ProviderFailed, format!("cannot reach the provider {name}"))
                     .hint("GET /v1/system shows the provider's health")
             }
@@ -380,7 +380,7 @@ impl From<WorkError> for ApiError {
             WorkError::StdinClosed => Self::new(Code::StdinClosed, message),
             WorkError::Unsupported(_) => Self::new(Code::NotSupported, message),
             WorkError::Broken(why) => {
-                tracing::warn!(error = %why, "a provider failed to work in a sandbox");
+                tracing::warn!(error = %why, "a provider failed at a command or file in a sandbox; its caller gets an error");
                 Self::new(Code::ProviderFailed, "the sandbox's provider failed")
                     .hint("GET /v1/system shows the provider's health")
             }
@@ -389,7 +389,7 @@ impl From<WorkError> for ApiError {
 }
 
 fn store_failed(why: &str) -> ApiError {
-    tracing::error!(error = %why, "the store failed during a request");
+    tracing::error!(error = %why, "the store failed at a request; its caller gets an error");
     ApiError::new(Code::StoreFailed, "the store failed; nothing was stored")
         .hint("check GET /readyz until the store works again")
         .retry_after(5)

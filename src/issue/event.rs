@@ -461,12 +461,12 @@ pub struct Observation {
     /// Its phase then.
     pub phase: Option<Phase>,
     /// Every object of this home, as a look after the listing showed them.
-    pub objects: Vec<SweptObject>,
+    pub objects: Vec<ListedObject>,
 }
 
 /// One object of a [`Observation`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SweptObject {
+pub struct ListedObject {
     /// What it is.
     pub seen: ObservedObject,
     /// Whether the store has its sandbox among the deleted ones.

@@ -132,7 +132,7 @@ impl IssueActor {
                 tracing::debug!(home = self.home.0, %error, "an actor restarts because its commit was refused");
             }
             CommitError::Overloaded | CommitError::Failed(_) => {
-                tracing::error!(home = self.home.0, %error, "failed to store a step; its actor restarts");
+                tracing::error!(home = self.home.0, %error, "failed to store a decision about an issue: nothing of it was sent, its caller gets an error, and the issue's actor restarts");
             }
         }
         ctx.stop();

@@ -32,7 +32,9 @@ pub(in crate::engine) async fn run(
                     actors.send(home, &message).await;
                 }
             }
-            Err(error) => tracing::error!(%error, "failed to load pending start requests"),
+            Err(error) => {
+                tracing::error!(%error, "failed to load start requests that wait for admission; retrying")
+            }
         }
         let again = env.now().after(LOOK_AGAIN);
         tokio::select! {

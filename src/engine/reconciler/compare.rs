@@ -7,7 +7,7 @@
 
 use crate::issue::Issue;
 use crate::issue::event::{
-    FAST_ORPHAN_MAX, Observation, ObservedObject, Owner, QUARANTINE, SweptObject,
+    FAST_ORPHAN_MAX, ListedObject, Observation, ObservedObject, Owner, QUARANTINE,
 };
 use crate::sabotage::{Bug, on};
 use crate::sandbox::{Labels, Object};
@@ -85,7 +85,7 @@ impl KnownHome {
     }
 
     /// What the home's actor gets of a look that followed this reading.
-    pub fn observation(&self, provider: &ProviderName, objects: Vec<SweptObject>) -> Observation {
+    pub fn observation(&self, provider: &ProviderName, objects: Vec<ListedObject>) -> Observation {
         let sandbox = self.sandbox.as_ref();
         Observation {
             provider: provider.clone(),

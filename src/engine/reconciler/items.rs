@@ -212,7 +212,7 @@ impl From<NotConfirmed> for NotMade {
             }
             NotConfirmed::Changed(changed) => Self::Changed(changed),
             NotConfirmed::StoreFailed(why) => {
-                tracing::error!(error = %why, "failed to store a provider's identity");
+                tracing::error!(error = %why, "failed to store which engine a provider is; the next sweep retries");
                 Self::Unreachable("its identity could not be stored; see the log".into())
             }
         }

@@ -117,7 +117,7 @@ async fn reserve(parts: &SweepParts, homes: &BTreeMap<HomeId, Home>) {
     let Some(highest) = unknown.map(|home| home.known.home).max() else { return };
     if let Err(error) = parts.env.store.reserve_homes(highest).await {
         // An object may carry any number, also one that no home can have.
-        tracing::warn!(home = highest.0, %error, "failed to reserve the home number on an object's labels");
+        tracing::warn!(home = highest.0, %error, "an object's labels name a home id that this store never gave; failed to keep that id from being given to a new issue");
     }
 }
 
@@ -183,6 +183,6 @@ fn orphan(name: &ProviderName, object: &Ours, at: Timestamp) -> Orphan {
 }
 
 fn unread(error: impl std::fmt::Display) -> NotMade {
-    tracing::error!(%error, "failed to use the store in a sweep");
+    tracing::error!(%error, "the store failed during a sweep; the next sweep retries");
     NotMade::Unreachable("the server's own store failed during the sweep; see the log".into())
 }

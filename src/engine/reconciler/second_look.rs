@@ -14,7 +14,7 @@ use super::items::Outlook;
 use super::read::read;
 use super::sides::{Home, Sides, SweepParts};
 use crate::issue::IssueEvent;
-use crate::issue::event::SweptObject;
+use crate::issue::event::ListedObject;
 use crate::sabotage::{Bug, on};
 use crate::sandbox::{Lifecycle, ObjectKey};
 use crate::types::{ProviderName, SandboxId};
@@ -121,7 +121,7 @@ async fn look_and_send(
         // Gone since the list was read: it was not counted, and could be one of too many.
         return Ok(Home { known, objects, findings });
     }
-    let swept = |object: &Ours| SweptObject {
+    let swept = |object: &Ours| ListedObject {
         seen: object.seen(),
         known_deleted: deleted.contains(&object.labels.sandbox),
         first_seen_at: sides.first_seen(object),

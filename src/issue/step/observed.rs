@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::issue::commit::{CommandRefusal, Reply};
 use crate::issue::event::{
-    AdoptAsk, FAST_ORPHAN_MAX, Observation, ObservedObject, Owner, QUARANTINE, SweptObject,
+    AdoptAsk, FAST_ORPHAN_MAX, ListedObject, Observation, ObservedObject, Owner, QUARANTINE,
 };
 use crate::issue::state::{Goal, IssueState, Record, StoppedBy};
 use crate::issue::{Cleanup, CleanupAction, Effect};
@@ -117,7 +117,7 @@ impl Transition<'_> {
     fn second_of(&self, observation: &Observation) -> Option<ExternalId> {
         let recorded = self.issue.state.external_id()?;
         let record = self.issue.state.record()?;
-        let is_second = |swept: &&SweptObject| {
+        let is_second = |swept: &&ListedObject| {
             let Some(owner) = &swept.seen.owner else { return false };
             swept.seen.external_id != *recorded
                 && !swept.known_deleted

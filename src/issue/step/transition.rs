@@ -408,8 +408,8 @@ impl<'a> Transition<'a> {
             CallError::Present(seen) => (
                 FailureCode::NameTaken,
                 format!(
-                    "the provider has an object there that is not this sandbox ({}); it was left \
-                     untouched, remove or rename it and retry",
+                    "the provider already has an object of this name that is not this sandbox's \
+                     ({}); it was left untouched: remove or rename it there, then retry",
                     seen.external_id
                 ),
                 true,

@@ -171,7 +171,7 @@ impl Cgroups {
         if !is_on {
             lost.push(usable.controller);
             let (controller, below) = (usable.controller.as_str(), usable.below.display());
-            tracing::error!(%controller, %below, "running sandboxes lost the limit of a controller: {TAKEN_AWAY}");
+            tracing::error!(%controller, %below, "a cgroup controller was taken away, so running sandboxes are without its limit: {TAKEN_AWAY}");
         }
         is_on
     }

@@ -46,7 +46,7 @@ impl CallLog {
     fn write(&self, line: &[u8]) {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = file.write_all(line) {
-            tracing::warn!(%error, path = %self.path.display(), "a simulated call was not logged");
+            tracing::warn!(%error, path = %self.path.display(), "cannot write the log of simulated calls");
         }
     }
 }

@@ -6,8 +6,8 @@ use super::tables::bench_in;
 use super::{StepBench, template, unavailable};
 use crate::issue::commit::{CommandRefusal, Commit, Reply};
 use crate::issue::event::{
-    AdoptAsk, CallError, Command, Done, FAST_ORPHAN_MAX, IssueEvent, Observation, ObservedObject,
-    Owner, QUARANTINE, SweptObject,
+    AdoptAsk, CallError, Command, Done, FAST_ORPHAN_MAX, IssueEvent, ListedObject, Observation,
+    ObservedObject, Owner, QUARANTINE,
 };
 use crate::issue::state::{IssueState, StoppedBy, Verb};
 use crate::issue::{Cleanup, CleanupAction, Effect};
@@ -17,7 +17,7 @@ use crate::types::{
 };
 
 /// The state that a sweep would have read now, and these objects.
-fn observation(bench: &StepBench, objects: Vec<SweptObject>) -> Observation {
+fn observation(bench: &StepBench, objects: Vec<ListedObject>) -> Observation {
     Observation {
         provider: ProviderName::trusted("p"),
         generation: bench.issue.generation,
@@ -27,12 +27,12 @@ fn observation(bench: &StepBench, objects: Vec<SweptObject>) -> Observation {
     }
 }
 
-pub(super) fn swept(bench: &StepBench, seen: ObservedObject) -> SweptObject {
-    SweptObject { seen, known_deleted: false, first_seen_at: bench.now }
+pub(super) fn swept(bench: &StepBench, seen: ObservedObject) -> ListedObject {
+    ListedObject { seen, known_deleted: false, first_seen_at: bench.now }
 }
 
 /// The recorded object, in a state.
-fn own(bench: &StepBench, state: ObjectState) -> SweptObject {
+fn own(bench: &StepBench, state: ObjectState) -> ListedObject {
     let mut seen = bench.ours(state);
     if let Some(id) = bench.issue.state.external_id() {
         seen.external_id = id.clone();
@@ -40,7 +40,7 @@ fn own(bench: &StepBench, state: ObjectState) -> SweptObject {
     swept(bench, seen)
 }
 
-fn orphan(bench: &StepBench, generation: u32, mode: Mode, state: ObjectState) -> SweptObject {
+fn orphan(bench: &StepBench, generation: u32, mode: Mode, state: ObjectState) -> ListedObject {
     let owner = Owner {
         sandbox: SandboxId::trusted("a stranger"),
         generation: Generation(generation),
@@ -56,7 +56,7 @@ fn cleanup_of(commit: Commit) -> Option<Cleanup> {
     commit.effects.into_iter().next().map(|Effect::CleanUp(cleanup)| cleanup)
 }
 
-pub(super) fn observe(bench: &mut StepBench, objects: Vec<SweptObject>) -> Commit {
+pub(super) fn observe(bench: &mut StepBench, objects: Vec<ListedObject>) -> Commit {
     let observation = observation(bench, objects);
     bench.apply(IssueEvent::Observed(observation))
 }
@@ -305,7 +305,7 @@ fn orphans_are_cleaned_up_by_what_is_known_of_them() {
         bench.now = bench.now.after(seen_for);
         let orphan = orphan(&bench, generation, mode, state.clone());
         let commit =
-            observe(&mut bench, vec![SweptObject { known_deleted, first_seen_at, ..orphan }]);
+            observe(&mut bench, vec![ListedObject { known_deleted, first_seen_at, ..orphan }]);
         assert!(!commit.changed, "the issue's state stays as it is");
         assert_eq!(
             cleanup_of(commit).map(|cleanup| cleanup.action),
@@ -320,7 +320,7 @@ fn foreign_objects_are_never_touched() {
     let mut bench = bench_in(None);
     let external_id = ExternalId::trusted("foreign");
     let foreign = ObservedObject { external_id, owner: None, state: ObjectState::Running };
-    let foreign = SweptObject { known_deleted: true, ..swept(&bench, foreign) };
+    let foreign = ListedObject { known_deleted: true, ..swept(&bench, foreign) };
     assert_eq!(observe(&mut bench, vec![foreign]).effects, []);
 }
 

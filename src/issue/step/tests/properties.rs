@@ -10,7 +10,7 @@ use super::{LATE_EFFECT_WINDOW, StepBench};
 use crate::issue::Effect;
 use crate::issue::commit::{Commit, ProviderCall, Reply};
 use crate::issue::event::{
-    CallAnswer, Command, Denial, DenialKind, IssueEvent, Observation, ObservedObject, SweptObject,
+    CallAnswer, Command, Denial, DenialKind, IssueEvent, ListedObject, Observation, ObservedObject,
 };
 use crate::issue::state::{Issue, IssueState, Step, Verb};
 use crate::types::{Attempt, Generation, Outcome, Phase, ProviderName, SandboxId, Wanted};
@@ -199,7 +199,7 @@ impl ModelLife {
     /// What a sweep sees now.
     fn look(&self) -> Observation {
         let record = self.bench.issue.state.record();
-        let swept = |seen: ObservedObject| SweptObject {
+        let swept = |seen: ObservedObject| ListedObject {
             known_deleted: seen.owner.as_ref().is_some_and(|o| self.ended.contains(&o.sandbox)),
             first_seen_at: self.bench.now,
             seen,
