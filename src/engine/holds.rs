@@ -67,7 +67,7 @@ impl Holds {
             Ok(now) => self.put_in_force(hold.clone(), now),
             Err(error) => {
                 let scope = &hold.scope;
-                tracing::error!(%scope, %error, "a hold is in force, but the store could not say whether its issue id has become known meanwhile; set the hold again");
+                tracing::error!(%scope, %error, "a hold was stored, but the store failed when asked for the issue that it names: until it is set again or the server restarts, a sandbox of that issue may still start");
             }
         }
         Ok(hold)

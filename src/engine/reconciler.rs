@@ -138,7 +138,7 @@ fn log(new: &DriftItem) {
     let DriftItem { id, kind, reason, next, .. } = new;
     let kind = kind.as_str();
     if new.kind.is_alarm() {
-        tracing::warn!(item = %id, kind, %reason, %next, "found drift that needs a person's decision");
+        tracing::warn!(item = %id, kind, %reason, %next, "found drift that needs a person's decision: see issuebox drift");
     } else {
         tracing::info!(item = %id, kind, %reason, %next, "found drift");
     }

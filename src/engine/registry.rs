@@ -227,7 +227,7 @@ impl ActorSender for Registry {
         }
         tracing::error!(
             home = home.0,
-            "an issue's actor failed eight times in a row: what was sent to it is dropped, and the issue goes on at its next due time"
+            "an issue's actor ended eight times in a row at the same event, which is dropped: stored deliveries stay, and the issue goes on at its next event or due time; the errors before this say why"
         );
     }
 }

@@ -113,7 +113,7 @@ async fn unmake(calls: &ProviderCalls, home: HomeId, call: &ProviderCall) {
             Ok(()) => {
                 tracing::warn!(
                     home = home.0, sandbox = %call.record.id,
-                    "undid a fast create: its record could not be written"
+                    "the record of a fast create could not be written, so its object was deleted again"
                 );
                 return;
             }
@@ -124,7 +124,7 @@ async fn unmake(calls: &ProviderCalls, home: HomeId, call: &ProviderCall) {
     }
     tracing::error!(
         home = home.0, sandbox = %call.record.id, name = %call.record.object_name,
-        "failed to undo a fast create; a sweep removes its object"
+        "the record of a fast create could not be written, and deleting its object failed; a sweep deletes it"
     );
 }
 

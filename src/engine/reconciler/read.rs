@@ -117,7 +117,7 @@ async fn reserve(parts: &SweepParts, homes: &BTreeMap<HomeId, Home>) {
     let Some(highest) = unknown.map(|home| home.known.home).max() else { return };
     if let Err(error) = parts.env.store.reserve_homes(highest).await {
         // An object may carry any number, also one that no home can have.
-        tracing::warn!(home = highest.0, %error, "an object's labels name a home id that this store never gave; failed to keep that id from being given to a new issue");
+        tracing::warn!(home = highest.0, %error, "an object's labels name a home id that this store never gave, as after an older backup was restored; failed to keep the id from being given to a new issue, the next sweep tries again");
     }
 }
 

@@ -409,7 +409,8 @@ impl<'a> Transition<'a> {
                 FailureCode::NameTaken,
                 format!(
                     "the provider already has an object of this name that is not this sandbox's \
-                     ({}); it was left untouched: remove or rename it there, then retry",
+                     (its external id: {}); it was left untouched: remove or rename it there, then \
+                     retry",
                     seen.external_id
                 ),
                 true,
