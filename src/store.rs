@@ -132,10 +132,14 @@ pub trait Store: Send + Sync + 'static {
         limit: usize,
     ) -> Result<Vec<HomeId>, StoreError>;
 
-    /// Pending starts, at most `limit`, in a fair order: the longest waiting of each repository,
+    /// Pending starts behind the first `skip`, at most `limit`, in a fair order: the longest waiting of each repository,
     /// then the second of each, and so on; within a round the longest waiting first. Issues of no
     /// known repository take turns as one.
-    async fn pending_starts(&self, limit: usize) -> Result<Vec<PendingStartRow>, StoreError>;
+    async fn pending_starts(
+        &self,
+        skip: usize,
+        limit: usize,
+    ) -> Result<Vec<PendingStartRow>, StoreError>;
 
     /// Which of these sandboxes are known to be deleted.
     async fn deleted(&self, ids: &[SandboxId]) -> Result<HashSet<SandboxId>, StoreError>;

@@ -227,8 +227,12 @@ impl Store for SqliteStore {
         self.readers.read(|conn| read::homes(conn, scope, after, limit))
     }
 
-    async fn pending_starts(&self, limit: usize) -> Result<Vec<PendingStartRow>, StoreError> {
-        self.readers.read(|conn| read::pending_starts(conn, limit))
+    async fn pending_starts(
+        &self,
+        skip: usize,
+        limit: usize,
+    ) -> Result<Vec<PendingStartRow>, StoreError> {
+        self.readers.read(|conn| read::pending_starts(conn, skip, limit))
     }
 
     async fn deleted(&self, ids: &[SandboxId]) -> Result<HashSet<SandboxId>, StoreError> {

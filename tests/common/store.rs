@@ -174,8 +174,12 @@ impl Store for MoodyStore {
         self.read()?.homes(scope, after, limit).await
     }
 
-    async fn pending_starts(&self, limit: usize) -> Result<Vec<PendingStartRow>, StoreError> {
-        self.read()?.pending_starts(limit).await
+    async fn pending_starts(
+        &self,
+        skip: usize,
+        limit: usize,
+    ) -> Result<Vec<PendingStartRow>, StoreError> {
+        self.read()?.pending_starts(skip, limit).await
     }
 
     async fn deleted(&self, ids: &[SandboxId]) -> Result<HashSet<SandboxId>, StoreError> {

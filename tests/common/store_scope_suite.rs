@@ -213,13 +213,14 @@ pub async fn pending_starts_take_turns_by_repository(world: &dyn World) {
     store_first(&*store).await;
     expected.sort_by_key(|(turn, row)| (*turn, row.since));
     let expected: Vec<_> = expected.into_iter().map(|(_, row)| row).collect();
-    assert_eq!(store.pending_starts(100).await, Ok(expected.clone()));
-    assert_eq!(store.pending_starts(3).await, Ok(expected[..3].to_vec()));
+    assert_eq!(store.pending_starts(0, 100).await, Ok(expected.clone()));
+    assert_eq!(store.pending_starts(0, 3).await, Ok(expected[..3].to_vec()));
+    assert_eq!(store.pending_starts(3, 100).await, Ok(expected[3..].to_vec()));
 
     // Granted: the second of that repository moves up.
     let first = store.load(expected[0].home).await.expect("reads").expect("is there");
     store_next(&*store, changed(&first, |issue| issue.pending_start = None)).await;
-    let left = store.pending_starts(100).await.expect("reads");
+    let left = store.pending_starts(0, 100).await.expect("reads");
     assert_eq!(left.len(), expected.len() - 1);
     assert_eq!(left[0].since, at(2));
     // And a running one may come to a pending start again.
@@ -228,7 +229,7 @@ pub async fn pending_starts_take_turns_by_repository(world: &dyn World) {
         running(&changed(&first, |issue| issue.pending_start = Some(pending_start(0)))),
     )
     .await;
-    assert_eq!(store.pending_starts(1).await.map(|rows| rows[0].since), Ok(at(0)));
+    assert_eq!(store.pending_starts(0, 1).await.map(|rows| rows[0].since), Ok(at(0)));
 }
 
 pub async fn holds_are_kept_until_they_are_released(world: &dyn World) {

@@ -89,7 +89,7 @@ async fn a_database_of_version_1_keeps_all_it_has() {
     let concerned = store.homes(&of_repository, None, 10).await;
     assert_eq!(concerned, Ok(vec![HomeId(1), HomeId(2)]), "live or not");
     assert_eq!(store.homes(&Scope::Installation(1), None, 10).await, Ok(vec![]));
-    assert_eq!(store.pending_starts(10).await, Ok(vec![]));
+    assert_eq!(store.pending_starts(0, 10).await, Ok(vec![]));
     for (name, number, home, repository_id) in [
         ("Octo/Hello", 1, 1, Some(5_000_000_001)),
         ("Octo/Hello", 2, 2, Some(5_000_000_001)),

@@ -293,8 +293,12 @@ impl Store for SimStore {
         self.read(|inner| inner.rows.homes(scope, after, limit)).await
     }
 
-    async fn pending_starts(&self, limit: usize) -> Result<Vec<PendingStartRow>, StoreError> {
-        self.read(|inner| inner.rows.pending_starts(limit)).await
+    async fn pending_starts(
+        &self,
+        skip: usize,
+        limit: usize,
+    ) -> Result<Vec<PendingStartRow>, StoreError> {
+        self.read(|inner| inner.rows.pending_starts(skip, limit)).await
     }
 
     async fn deleted(&self, ids: &[SandboxId]) -> Result<HashSet<SandboxId>, StoreError> {

@@ -106,6 +106,24 @@ async fn a_hold_stops_what_would_begin_until_it_is_released_also_over_a_restart(
     engine.ensure(&account(), ensure("2")).await.expect("released");
 }
 
+/// More than are read at once.
+#[actix::test]
+async fn a_release_grants_all_that_wait_and_not_only_the_first_thousand() {
+    let bench = with(Quotas::default()).await;
+    let engine = &bench.engine;
+    let scope = HoldScope::Server;
+    let held = engine.hold(&account(), scope.clone(), "repairs".into(), "me".into()).await;
+    held.expect("durable");
+    for issue in 1..=1_100 {
+        let delivery = issue_delivery(&format!("held-{issue}"), issue);
+        engine.deliver(&account(), delivery).await.expect("durable");
+    }
+    assert_eq!(bench.provider.count("create"), 0);
+    assert!(engine.release(&scope).await.expect("durable"));
+    // Long before all that waits is looked at again.
+    eventually("all begin", async || bench.provider.count("create") == 1_100).await;
+}
+
 #[actix::test]
 async fn without_capacity_at_the_provider_nothing_begins_and_all_else_goes_on() {
     let bench = with(Quotas::default()).await;

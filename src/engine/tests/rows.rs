@@ -209,7 +209,7 @@ impl TestRows {
         later.filter(concerned).map(|issue| issue.home).take(limit).collect()
     }
 
-    pub fn pending_starts(&self, limit: usize) -> Vec<PendingStartRow> {
+    pub fn pending_starts(&self, skip: usize, limit: usize) -> Vec<PendingStartRow> {
         let row = |issue: &Issue| {
             Some(PendingStartRow {
                 home: issue.home,
@@ -231,7 +231,7 @@ impl TestRows {
             })
             .collect();
         fair.sort_by_key(|(turn, _)| *turn);
-        fair.into_iter().map(|(_, pending_start)| pending_start).take(limit).collect()
+        fair.into_iter().map(|(_, pending_start)| pending_start).skip(skip).take(limit).collect()
     }
 
     pub fn deleted(&self, ids: &[SandboxId]) -> HashSet<SandboxId> {

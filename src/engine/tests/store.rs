@@ -247,8 +247,12 @@ impl Store for HeldStore {
         Ok(self.rows().homes(scope, after, limit))
     }
 
-    async fn pending_starts(&self, limit: usize) -> Result<Vec<PendingStartRow>, StoreError> {
-        Ok(self.rows().pending_starts(limit))
+    async fn pending_starts(
+        &self,
+        skip: usize,
+        limit: usize,
+    ) -> Result<Vec<PendingStartRow>, StoreError> {
+        Ok(self.rows().pending_starts(skip, limit))
     }
 
     async fn deleted(&self, ids: &[SandboxId]) -> Result<HashSet<SandboxId>, StoreError> {

@@ -114,7 +114,7 @@ struct PendingIssue {
 /// The first pending starts, and the number of all.
 async fn waiting(shared: &Shared) -> Result<(Vec<PendingIssue>, usize), ApiError> {
     let store = &shared.edge.store;
-    let rows = store.pending_starts(PENDING_COUNTED_MAX).await?;
+    let rows = store.pending_starts(0, PENDING_COUNTED_MAX).await?;
     let mut named = Vec::new();
     for row in rows.iter().take(PENDING_MAX) {
         let Some(issue) = store.load(row.home).await? else { continue };

@@ -303,6 +303,7 @@ pub(super) fn homes(
 /// The turn of a pending start is how many of its repository wait longer. All of it comes out of one index.
 pub(super) fn pending_starts(
     conn: &Connection,
+    skip: usize,
     limit: usize,
 ) -> Result<Vec<PendingStartRow>, StoreError> {
     all(
@@ -313,8 +314,8 @@ pub(super) fn pending_starts(
                                          ORDER BY wish_at, home) AS turn
                FROM issue INDEXED BY issue_wish WHERE wish_at IS NOT NULL) AS w
          JOIN account AS a ON a.id = w.account
-         ORDER BY w.turn, w.wish_at, w.home LIMIT ?1",
-        [bound(limit)],
+         ORDER BY w.turn, w.wish_at, w.home LIMIT ?1 OFFSET ?2",
+        [bound(limit), bound(skip)],
         |row| {
             Ok(PendingStartRow {
                 home: HomeId(row.get(0)?),
