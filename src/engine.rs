@@ -45,6 +45,7 @@ mod provider_events;
 mod providers;
 mod publication;
 mod reconciler;
+mod recovery;
 mod registry;
 mod restart_backoff;
 mod retention;

@@ -44,4 +44,6 @@ pub use event::{
 };
 pub use instruction::Instruction;
 pub use restored::restored;
-pub use state::{Dated, Facts, Issue, IssueState, PendingStart, Record, Step, StoppedBy, Verb};
+pub use state::{
+    Dated, Facts, Healing, Issue, IssueState, PendingStart, Record, Step, StoppedBy, Verb,
+};

@@ -132,6 +132,15 @@ pub trait Store: Send + Sync + 'static {
         limit: usize,
     ) -> Result<Vec<HomeId>, StoreError>;
 
+    /// Homes with a sandbox at this provider that is in a transitional phase or failed, in the order
+    /// of homes from behind `after`, at most `limit`.
+    async fn unsettled_at(
+        &self,
+        provider: &ProviderName,
+        after: Option<HomeId>,
+        limit: usize,
+    ) -> Result<Vec<HomeId>, StoreError>;
+
     /// Pending starts behind the first `skip`, at most `limit`, in a fair order: the longest waiting of each repository,
     /// then the second of each, and so on; within a round the longest waiting first. Issues of no
     /// known repository take turns as one.

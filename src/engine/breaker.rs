@@ -58,6 +58,20 @@ struct Outage {
     next_try: Timestamp,
 }
 
+/// The outages of one provider, as they end.
+pub(super) struct Outages {
+    state: watch::Receiver<Circuit>,
+}
+
+impl Outages {
+    /// Waits until an outage has ended; false if the breaker is gone.
+    pub async fn next_end(&mut self) -> bool {
+        let is_out = |state: &Circuit| matches!(state, Circuit::Open(_) | Circuit::Probing(_));
+        self.state.wait_for(is_out).await.is_ok()
+            && self.state.wait_for(|state| *state == Circuit::Closed).await.is_ok()
+    }
+}
+
 /// The state of a breaker, for people and programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BreakerView {
@@ -171,6 +185,11 @@ impl Breaker {
             }
             Circuit::Closed | Circuit::Suspected | Circuit::Probing(_) => Ok(()),
         }
+    }
+
+    /// Its outages from now on.
+    pub fn outages(&self) -> Outages {
+        Outages { state: self.state.subscribe() }
     }
 
     /// Its state.

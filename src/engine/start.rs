@@ -36,6 +36,7 @@ use super::providers::Providers;
 use super::publication::Publication;
 use super::reconciler::Reconciler;
 use super::reconciler::sides::SweepParts;
+use super::recovery;
 use super::registry::Registry;
 use super::restart_backoff::RestartBackoff;
 use super::retention::{self, Retention};
@@ -213,6 +214,12 @@ impl Parts {
         spawner.io(Box::pin(effects::run(Arc::clone(&self.effects))));
         self.reconciler.begin();
         for (name, provider) in self.providers.all() {
+            spawner.io(Box::pin(recovery::run(
+                Arc::clone(env),
+                Arc::clone(&self.executor),
+                Arc::<Registry>::clone(registry),
+                name.clone(),
+            )));
             spawner.io(Box::pin(provider_events::follow(
                 Arc::clone(env),
                 self.actors.clone(),

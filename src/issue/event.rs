@@ -186,6 +186,8 @@ pub enum IssueEvent {
     },
     /// A hold was released or capacity is free: the pending start may be granted.
     Granted,
+    /// A provider that could not be reached can be reached again.
+    ProviderBack(ProviderName),
     /// The actor was built from the store.
     Activated {
         /// The attempt that the executor still holds for this home, if it holds one.

@@ -223,6 +223,20 @@ pub struct Record {
     pub deadline: Option<Timestamp>,
     /// The nanoseconds since 1970 that went into the id, if it was recorded in fast mode.
     pub made_at_ns: Option<i64>,
+    /// The retries of a failure that an outage caused; `None` if it did not fail by that since it
+    /// was last up or down.
+    pub healing: Option<Healing>,
+}
+
+/// The automatic retries of a failure that an outage caused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Healing {
+    /// When it failed first.
+    pub since: Timestamp,
+    /// How many retries were planned since.
+    pub tries: u32,
+    /// When the latest of them is due.
+    pub due: Timestamp,
 }
 
 /// What a provider is asked next, or is being asked.
@@ -531,10 +545,13 @@ impl IssueState {
         }
     }
 
-    /// When something is to be done without anybody asking: a waiting call's time or the phase's
-    /// deadline, or the time by which the answer to a call in flight must have come
+    /// When something is to be done without anybody asking: the retry of a failure that an outage
+    /// caused, a waiting call's time or the phase's deadline, or the time by which the answer to a call in flight must have come
     /// ([`ANSWER_GRACE`] after its deadline).
     pub fn due_at(&self) -> Option<Timestamp> {
+        if let Self::Failed { record, .. } = self {
+            return record.healing.map(|healing| healing.due);
+        }
         match self.step()? {
             Step::Asked { until, .. } => Some(until.after(ANSWER_GRACE)),
             Step::Waiting { due, .. } => {

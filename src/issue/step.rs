@@ -3,13 +3,14 @@
 //! This file only dispatches. What callers may want is in `pending_start` (ensure, commands, work), what
 //! deliveries lead to is in `issue_delivery` (about the issue) and `scope_event` (about its
 //! repository, and other homes of the same issue); what providers answer is in `answer`, by phase,
-//! and what sweeps see in `observed`. Time leads on in `life` (idle, closed, too old), `deadline` (too slow) and
-//! `recover` (waits that are over, restarts). `transition` holds the pieces that all are made of.
+//! and what sweeps see in `observed`. Time leads on in `life` (idle, closed, too old), `deadline` (too slow), `healing`
+//! (after an outage) and `recover` (waits that are over, restarts). `transition` holds the pieces that all are made of.
 
 mod answer;
 mod creating;
 mod deadline;
 mod deleting;
+mod healing;
 mod issue_delivery;
 mod life;
 mod observed;
@@ -48,6 +49,7 @@ pub fn step(issue: &Issue, event: IssueEvent, context: &StepContext<'_>) -> Comm
             transition.discard(&provider, object, lost, &cause);
         }
         IssueEvent::Granted => transition.granted(),
+        IssueEvent::ProviderBack(provider) => transition.provider_back(&provider),
         IssueEvent::Worked { sandbox, start, cause } => transition.worked(&sandbox, start, &cause),
         IssueEvent::LimitStruck { sandbox, reason, ended } => {
             transition.limit_struck(&sandbox, &reason, ended);

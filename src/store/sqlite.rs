@@ -227,6 +227,15 @@ impl Store for SqliteStore {
         self.readers.read(|conn| read::homes(conn, scope, after, limit))
     }
 
+    async fn unsettled_at(
+        &self,
+        provider: &ProviderName,
+        after: Option<HomeId>,
+        limit: usize,
+    ) -> Result<Vec<HomeId>, StoreError> {
+        self.readers.read(|conn| read::unsettled_at(conn, provider, after, limit))
+    }
+
     async fn pending_starts(
         &self,
         skip: usize,

@@ -85,6 +85,7 @@ fn running(store: &SqliteStore, number: u64) -> (Issue, Record) {
         stop_may_land_until: None,
         deadline: None,
         made_at_ns: None,
+        healing: None,
     };
     let mut issue = Issue::new(home, account, issue_id);
     issue.version = 1;

@@ -174,6 +174,15 @@ impl Store for MoodyStore {
         self.read()?.homes(scope, after, limit).await
     }
 
+    async fn unsettled_at(
+        &self,
+        provider: &ProviderName,
+        after: Option<HomeId>,
+        limit: usize,
+    ) -> Result<Vec<HomeId>, StoreError> {
+        self.read()?.unsettled_at(provider, after, limit).await
+    }
+
     async fn pending_starts(
         &self,
         skip: usize,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use issuebox::issue::state::Goal;
 use issuebox::issue::{
-    Dated, Facts, Issue, IssueState, PendingStart, Record, Step, StoppedBy, Verb,
+    Dated, Facts, Healing, Issue, IssueState, PendingStart, Record, Step, StoppedBy, Verb,
 };
 use issuebox::store::{DeliveryRow, DeliveryState, Write};
 use issuebox::types::{
@@ -57,6 +57,7 @@ pub fn record(home: HomeId, generation: u32) -> Record {
         stop_may_land_until: None,
         deadline: None,
         made_at_ns: None,
+        healing: None,
     }
 }
 
@@ -308,6 +309,7 @@ fn any_record() -> BoxedStrategy<Record> {
                 stop_may_land_until: times.4.map(|at| at.after(Duration::from_secs(3))),
                 deadline: times.4,
                 made_at_ns: times.5,
+                healing: times.3.map(|due| Healing { since: times.1, tries: attempt, due }),
             }
         })
         .boxed()

@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use tokio::sync::Semaphore;
 
 use super::ask;
-use crate::engine::breaker::{Breaker, BreakerView};
+use crate::engine::breaker::{Breaker, BreakerView, Outages};
 use crate::engine::environment::Environment;
 use crate::engine::fast_create::record::CommitEnd;
 use crate::engine::identity::{Identities, NotConfirmed};
@@ -77,6 +77,11 @@ impl ProviderCalls {
     /// The provider of that name, and what bounds the calls to it.
     pub(super) fn bounded(&self, name: &ProviderName) -> Option<&Bounded> {
         self.providers.get(name)
+    }
+
+    /// The outages of a provider from now on.
+    pub fn outages(&self, name: &ProviderName) -> Option<Outages> {
+        self.bounded(name).map(|bounded| bounded.breaker.outages())
     }
 
     /// The state of the providers' circuit breakers, by name.

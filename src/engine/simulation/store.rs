@@ -293,6 +293,15 @@ impl Store for SimStore {
         self.read(|inner| inner.rows.homes(scope, after, limit)).await
     }
 
+    async fn unsettled_at(
+        &self,
+        provider: &ProviderName,
+        after: Option<HomeId>,
+        limit: usize,
+    ) -> Result<Vec<HomeId>, StoreError> {
+        self.read(|inner| inner.rows.unsettled_at(provider, after, limit)).await
+    }
+
     async fn pending_starts(
         &self,
         skip: usize,

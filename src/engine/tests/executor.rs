@@ -26,6 +26,7 @@ pub(in crate::engine) fn call(sandbox: &str, attempt: u32) -> ProviderCall {
         stop_may_land_until: None,
         deadline: None,
         made_at_ns: None,
+        healing: None,
     };
     ProviderCall {
         provider: ProviderName::trusted("held"),

@@ -9,8 +9,8 @@ use crate::store::{
     NewEffect, NumberedHome, Orphan, PENDING_TRIES_MAX, PendingRow, PendingStartRow, Write,
 };
 use crate::types::{
-    AccountName, Alias, DeliveryId, Epoch, ExternalId, Hold, HoldScope, HomeId, ProviderName,
-    Repository, Sandbox, SandboxId, Timestamp,
+    AccountName, Alias, DeliveryId, Epoch, ExternalId, Hold, HoldScope, HomeId, Phase,
+    ProviderName, Repository, Sandbox, SandboxId, Timestamp,
 };
 
 /// The rows of a store in memory.
@@ -207,6 +207,25 @@ impl TestRows {
         };
         let later = self.issues.values().filter(|issue| Some(issue.home) > after);
         later.filter(concerned).map(|issue| issue.home).take(limit).collect()
+    }
+
+    pub fn unsettled_at(
+        &self,
+        provider: &ProviderName,
+        after: Option<HomeId>,
+        limit: usize,
+    ) -> Vec<HomeId> {
+        let is_meant = |issue: &&Issue| {
+            let record = issue.state.record();
+            Some(issue.home) > after
+                && record.is_some_and(|record| record.template.provider == *provider)
+                && !matches!(issue.state.phase(), None | Some(Phase::Running | Phase::Stopped))
+        };
+        let mut homes: Vec<_> =
+            self.issues.values().filter(is_meant).map(|issue| issue.home).collect();
+        homes.sort_unstable();
+        homes.truncate(limit);
+        homes
     }
 
     pub fn pending_starts(&self, skip: usize, limit: usize) -> Vec<PendingStartRow> {

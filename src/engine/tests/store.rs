@@ -247,6 +247,15 @@ impl Store for HeldStore {
         Ok(self.rows().homes(scope, after, limit))
     }
 
+    async fn unsettled_at(
+        &self,
+        provider: &ProviderName,
+        after: Option<HomeId>,
+        limit: usize,
+    ) -> Result<Vec<HomeId>, StoreError> {
+        Ok(self.rows().unsettled_at(provider, after, limit))
+    }
+
     async fn pending_starts(
         &self,
         skip: usize,

@@ -64,6 +64,7 @@ impl IssueEvent {
             Self::Observed(_) => of_home("observed"),
             Self::Discard { .. } => of_home("discard"),
             Self::Granted => of_home("granted"),
+            Self::ProviderBack(_) => of_home("provider_back"),
             Self::Activated { .. } => of_home("activated"),
         }
     }

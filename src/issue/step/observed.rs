@@ -186,6 +186,7 @@ impl Transition<'_> {
             stop_may_land_until: None,
             deadline: None,
             made_at_ns: None,
+            healing: None,
         };
         let external_id = object.external_id;
         let state = match object.state {

@@ -4,9 +4,7 @@ use crate::issue::commit::{CommandRefusal, Reply};
 use crate::issue::event::{Command, CommandAsk, Denial, EnsureAsk};
 use crate::issue::state::{Dated, Goal, IssueState, PendingStart, Record, Step, StoppedBy, Verb};
 use crate::sabotage::{Bug, on};
-use crate::types::{
-    Attempt, Cause, ExternalId, Mode, Outcome, Phase, ProviderStep, SandboxId, Template, Wanted,
-};
+use crate::types::{Attempt, Cause, ExternalId, Mode, Outcome, Phase, SandboxId, Template, Wanted};
 
 use super::transition::Transition;
 
@@ -301,8 +299,10 @@ impl Transition<'_> {
 
     pub fn command_retry(&mut self) -> Option<CommandRefusal> {
         match self.take_state() {
-            IssueState::Failed { record, external_id, goal, failure } => {
-                self.retry(record, external_id, goal, failure.step);
+            IssueState::Failed { mut record, external_id, goal, failure } => {
+                record.healing = None;
+                let reason = format!("retrying {}: a caller asked for it", failure.step);
+                self.retry(record, external_id, goal, reason);
                 None
             }
             state @ (IssueState::Absent
@@ -319,15 +319,14 @@ impl Transition<'_> {
     }
 
     /// Takes the step that failed up again, on the same sandbox.
-    fn retry(
+    pub(super) fn retry(
         &mut self,
         mut record: Record,
         external_id: Option<ExternalId>,
         goal: Goal,
-        failed: ProviderStep,
+        reason: String,
     ) {
         let from = Some(Phase::Failed);
-        let reason = format!("retrying {failed}: a caller asked for it");
         if on(Bug::AttemptResetOnRetry) {
             record.attempt = Attempt::default();
         }

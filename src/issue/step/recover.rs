@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::issue::event::NotAsked;
-use crate::issue::state::{IssueState, Record, Step, StoppedBy, Verb};
+use crate::issue::state::{Healing, IssueState, Record, Step, StoppedBy, Verb};
 use crate::types::{Attempt, Cause, ExternalId, Phase};
 
 use super::answer::stopped_reason;
@@ -23,6 +23,11 @@ impl Transition<'_> {
         let now = self.now();
         if self.issue.life_due.is_some_and(|due| due <= now) {
             self.live_on(busy);
+        }
+        if matches!(self.issue.state, IssueState::Failed { .. })
+            && self.issue.state.due_at().is_some_and(|due| due <= now)
+        {
+            return self.heal();
         }
         let overdue = self.issue.state.deadline().is_some_and(|deadline| deadline <= now);
         match self.issue.state.step() {
@@ -68,6 +73,10 @@ impl Transition<'_> {
             let longest = self.deadline_of(phase, record);
             record.deadline = record.deadline.min(longest);
             record.last_activity_at = record.last_activity_at.min(now);
+            record.healing = record.healing.map(|healing| Healing {
+                due: healing.due.min(now.after(RETRY_AFTER_MAX)),
+                ..healing
+            });
             let create =
                 self.context.rules.create.timeout + self.provider_rules(record).late_effect_window;
             record.may_land_until = record.may_land_until.map(|u| u.min(now.after(create)));
@@ -146,7 +155,7 @@ impl Transition<'_> {
 
     /// Makes the phase's next call now: the one that waited, or, after a lost answer, the one that
     /// finds out. Starting and stopping are asked again, since already up or down is success.
-    fn call_again(&mut self, after_loss: Option<Verb>) {
+    pub(super) fn call_again(&mut self, after_loss: Option<Verb>) {
         match self.take_state() {
             IssueState::Creating { mut record, goal, step, giving_up } => {
                 let step = self.again(&mut record, None, step, after_loss);

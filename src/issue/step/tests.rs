@@ -1,6 +1,7 @@
 //! The lifecycle by tables, and by properties over random lives with a model of a provider.
 
 mod answers;
+mod healing;
 mod issue_deliveries;
 mod life;
 mod model;

@@ -121,6 +121,9 @@ impl<'a> Transition<'a> {
                 record.phase_since = now;
                 record.deadline = to.and_then(|phase| self.deadline_of(phase, record));
             }
+            if matches!(to, Some(Phase::Running | Phase::Stopped)) {
+                record.healing = None;
+            }
             record.reason.clone_from(&reason);
             generation = record.generation;
         }
@@ -262,6 +265,7 @@ impl<'a> Transition<'a> {
             stop_may_land_until: None,
             deadline: None,
             made_at_ns,
+            healing: None,
         };
         self.issue.generation = generation;
         self.issue.may_land_until = None;
@@ -324,16 +328,17 @@ impl<'a> Transition<'a> {
         self.enter(from, IssueState::Starting { record, external_id, goal, step }, reason);
     }
 
-    /// Gives a sandbox up: only `retry` and `delete` lead on.
+    /// Gives a sandbox up: `retry` and `delete` lead on, and an outage's end if that was the cause.
     pub fn fail(
         &mut self,
         from: Phase,
-        record: Record,
+        mut record: Record,
         external_id: Option<ExternalId>,
         goal: Goal,
         failure: Failure,
     ) {
-        let reason = failure.message.clone();
+        let next = self.plan_healing(&mut record, &failure);
+        let reason = format!("{}{next}", failure.message);
         self.enter(Some(from), IssueState::Failed { record, external_id, goal, failure }, reason);
     }
 

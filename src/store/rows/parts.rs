@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::BadRow;
 use super::network::NetworkPart;
 use super::workload::WorkloadPart;
-use crate::issue::{Dated, Facts, PendingStart, Record};
+use crate::issue::{Dated, Facts, Healing, PendingStart, Record};
 use crate::types::{
     Attempt, Failure, FailureCode, Generation, IssueId, IssueNumber, Mode, Network, NetworkKind,
     ObjectName, OnLimit, Phase, ProviderName, ProviderStep, Repository, Resources, SandboxId,
@@ -157,7 +157,13 @@ pub(super) struct RecordPart<'a> {
     deadline: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     made_at_ns: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    healing: Option<HealingPart>,
 }
+
+/// The automatic retries of a failure: since when, how many, when next.
+#[derive(Serialize, Deserialize)]
+struct HealingPart(i64, u32, i64);
 
 impl<'a> From<&'a Record> for RecordPart<'a> {
     fn from(record: &'a Record) -> Self {
@@ -175,6 +181,9 @@ impl<'a> From<&'a Record> for RecordPart<'a> {
             stop_may_land_until: record.stop_may_land_until.map(Timestamp::unix_ms),
             deadline: record.deadline.map(Timestamp::unix_ms),
             made_at_ns: record.made_at_ns,
+            healing: record.healing.map(|Healing { since, tries, due }| {
+                HealingPart(since.unix_ms(), tries, due.unix_ms())
+            }),
         }
     }
 }
@@ -202,6 +211,11 @@ impl RecordPart<'_> {
             stop_may_land_until: self.stop_may_land_until.map(Timestamp::from_unix_ms),
             deadline: self.deadline.map(Timestamp::from_unix_ms),
             made_at_ns: self.made_at_ns,
+            healing: self.healing.map(|HealingPart(since, tries, due)| Healing {
+                since: Timestamp::from_unix_ms(since),
+                tries,
+                due: Timestamp::from_unix_ms(due),
+            }),
         })
     }
 }

@@ -16,7 +16,8 @@ use crate::store::{
     DeliveryRow, DeliveryState, Look, LookAsk, NumberedHome, PendingStartRow, StoreError, rows,
 };
 use crate::types::{
-    AccountName, Alias, DeliveryId, HomeId, IssueId, Phase, Sandbox, SandboxId, Timestamp,
+    AccountName, Alias, DeliveryId, HomeId, IssueId, Phase, ProviderName, Sandbox, SandboxId,
+    Timestamp,
 };
 
 /// Most idle connections kept open. Readers are threads of the server, so there are
@@ -301,6 +302,22 @@ pub(super) fn homes(
 }
 
 /// The turn of a pending start is how many of its repository wait longer. All of it comes out of one index.
+pub(super) fn unsettled_at(
+    conn: &Connection,
+    provider: &ProviderName,
+    after: Option<HomeId>,
+    limit: usize,
+) -> Result<Vec<HomeId>, StoreError> {
+    all(
+        conn,
+        "SELECT home FROM issue INDEXED BY issue_live
+         WHERE phase IS NOT NULL AND phase NOT IN ('running', 'stopped')
+           AND provider = ?1 AND home > ?2 ORDER BY home LIMIT ?3",
+        params![provider.as_str(), after.map_or(0, |home| home.0), bound(limit)],
+        |row| Ok(HomeId(row.get(0)?)),
+    )
+}
+
 pub(super) fn pending_starts(
     conn: &Connection,
     skip: usize,
