@@ -12,10 +12,11 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::clock::Clock;
 use crate::issue::event::NotAsked;
@@ -29,12 +30,18 @@ use super::identity::Identities;
 const HEALTH_TIME_MAX: Duration = Duration::from_secs(2);
 /// The pause before the first probe; doubled with each that finds it still in trouble.
 const PROBE_PAUSE_FIRST: Duration = Duration::from_secs(1);
+/// So many creates in a row without an answer in time are trouble, whatever its health says.
+const UNANSWERED_MIN: u32 = 3;
 /// The longest pause, so that a recovery is soon noticed.
 const PROBE_PAUSE_MAX: Duration = Duration::from_secs(20);
 
 /// One provider's breaker.
 pub(super) struct Breaker {
     state: watch::Sender<Circuit>,
+    /// How many of the last creates got no answer in time.
+    unanswered: AtomicU32,
+    /// An outage has ended.
+    recovered: Notify,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,20 +65,6 @@ struct Outage {
     next_try: Timestamp,
 }
 
-/// The outages of one provider, as they end.
-pub(super) struct Outages {
-    state: watch::Receiver<Circuit>,
-}
-
-impl Outages {
-    /// Waits until an outage has ended; false if the breaker is gone.
-    pub async fn next_end(&mut self) -> bool {
-        let is_out = |state: &Circuit| matches!(state, Circuit::Open(_) | Circuit::Probing(_));
-        self.state.wait_for(is_out).await.is_ok()
-            && self.state.wait_for(|state| *state == Circuit::Closed).await.is_ok()
-    }
-}
-
 /// The state of a breaker, for people and programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BreakerView {
@@ -83,6 +76,8 @@ pub struct BreakerView {
     pub next_try_at: Option<Timestamp>,
     /// Why it is open.
     pub reason: Option<String>,
+    /// How many creates in a row got no answer in time, the latest one included.
+    pub unanswered_creates: u32,
 }
 
 /// Whether calls to a provider go through.
@@ -108,8 +103,14 @@ impl BreakerState {
 }
 
 impl BreakerView {
-    /// Why no calls are made, in words; `None` if they are.
+    /// Why no calls are made, or none is answered, in words; `None` if all is well.
     pub fn trouble(&self, provider: &ProviderName, now: Timestamp) -> Option<String> {
+        if self.reason.is_none() && self.unanswered_creates >= UNANSWERED_MIN {
+            let number = self.unanswered_creates;
+            return Some(format!(
+                "{provider} answers its health check, but none of the last {number} creates in time"
+            ));
+        }
         let (reason, next) = (self.reason.as_ref()?, self.next_try_at?);
         Some(unreachable(provider, reason, next.since(now)))
     }
@@ -164,7 +165,8 @@ impl Circuit {
 
 impl Default for Breaker {
     fn default() -> Self {
-        Self { state: watch::Sender::new(Circuit::Closed) }
+        let state = watch::Sender::new(Circuit::Closed);
+        Self { state, unanswered: AtomicU32::new(0), recovered: Notify::new() }
     }
 }
 
@@ -187,18 +189,29 @@ impl Breaker {
         }
     }
 
-    /// Its outages from now on.
-    pub fn outages(&self) -> Outages {
-        Outages { state: self.state.subscribe() }
+    /// Returns once an outage has ended, for the one task that waits for it.
+    pub async fn recovered(&self) {
+        self.recovered.notified().await;
+    }
+
+    /// A create ended: whether it was answered in time.
+    pub fn create_ended(&self, answered: bool) {
+        if answered {
+            self.unanswered.store(0, Ordering::Relaxed);
+        } else {
+            self.unanswered.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Its state.
     pub fn view(&self) -> BreakerView {
+        let unanswered_creates = self.unanswered.load(Ordering::Relaxed);
         let of = |state, outage: &Outage| BreakerView {
             state,
             since: Some(outage.since),
             next_try_at: Some(outage.next_try),
             reason: Some(outage.reason.clone()),
+            unanswered_creates,
         };
         match &*self.state.borrow() {
             Circuit::Closed | Circuit::Suspected => BreakerView {
@@ -206,6 +219,7 @@ impl Breaker {
                 since: None,
                 next_try_at: None,
                 reason: None,
+                unanswered_creates,
             },
             Circuit::Open(outage) => of(BreakerState::Open, outage),
             Circuit::Probing(outage) => of(BreakerState::HalfOpen, outage),
@@ -259,6 +273,7 @@ impl Breaker {
             let Some(next) = next else {
                 if was_open {
                     tracing::info!(provider = %name, "the provider is reachable again");
+                    self.recovered.notify_one();
                 }
                 return;
             };
@@ -359,6 +374,15 @@ mod tests {
         let breaker = Breaker::default();
         let docker = ProviderName::trusted("docker");
         assert_eq!(breaker.view().trouble(&docker, at(0)), None);
+        for answered in [false, true, false, false] {
+            breaker.create_ended(answered);
+        }
+        assert_eq!(breaker.view().trouble(&docker, at(0)), None, "one was answered");
+        breaker.create_ended(false);
+        insta::assert_snapshot!(
+            breaker.view().trouble(&docker, at(0)).unwrap_or_default(),
+            @"docker answers its health check, but none of the last 3 creates in time"
+        );
         breaker.state.send_modify(|state| {
             state.heard(Some("connection refused".into()), at(0), 500);
         });

@@ -347,8 +347,13 @@ mod tests {
         metrics.answered("GET", "/v1/sandboxes".into(), 200);
         metrics.delivered("accepted");
         let cleanups = CleanupCounts { removed: 3, ..CleanupCounts::default() };
-        let down =
-            BreakerView { state: BreakerState::Open, since: None, next_try_at: None, reason: None };
+        let down = BreakerView {
+            state: BreakerState::Open,
+            since: None,
+            next_try_at: None,
+            reason: None,
+            unanswered_creates: 0,
+        };
         let up = BreakerView { state: BreakerState::Closed, ..down.clone() };
         let breakers =
             vec![(ProviderName::trusted("docker"), down), (ProviderName::trusted("local"), up)];
