@@ -93,7 +93,7 @@ impl Executor {
     /// Makes a call, as soon as the home's slot is free. Its answer comes to the home's actor as
     /// an event.
     pub fn submit(self: &Arc<Self>, home: HomeId, call: ProviderCall) {
-        self.hand_in(home, QueuedCall { call, record: None, span: Span::current() });
+        self.hand_in(home, QueuedCall::new(call, None));
     }
 
     /// The same for a create whose record is still being written: see [`fast_create`].
@@ -103,7 +103,13 @@ impl Executor {
         call: ProviderCall,
         record: PendingRecord,
     ) {
-        self.hand_in(home, QueuedCall { call, record: Some(record), span: Span::current() });
+        self.hand_in(home, QueuedCall::new(call, Some(record)));
+    }
+
+    /// A home has no use any more for a call: if that waits for its turn, it gives the turn up and
+    /// answers that nothing was asked. One that is under way goes on.
+    pub fn withdraw(&self, home: HomeId, id: &CallId) {
+        self.slots.withdraw(home, id);
     }
 
     fn hand_in(self: &Arc<Self>, home: HomeId, asked: QueuedCall) {
@@ -131,7 +137,7 @@ impl Executor {
     /// Makes a call, answers, and goes on with the one that waited behind it, until none does.
     async fn make_calls(self: Arc<Self>, home: HomeId, first: QueuedCall) {
         let mut next = Some(first);
-        while let Some(QueuedCall { call, record, span }) = next.take() {
+        while let Some(QueuedCall { call, record, span, withdrawn }) = next.take() {
             if self.calls.env.is_stopping() {
                 // Recorded as asked, like one that is handed in while the server is shutting down.
                 return;
@@ -140,9 +146,10 @@ impl Executor {
             let span = span_of(&span, home, &call);
             let work = async {
                 match record {
-                    None => Some(self.calls.perform(home, call, None).await),
+                    None => Some(self.calls.perform(home, call, None, &withdrawn).await),
                     Some(record) => {
-                        fast_create(&self.calls, &self.directory, home, call, record).await
+                        let calls = &self.calls;
+                        fast_create(calls, &self.directory, home, call, record, &withdrawn).await
                     }
                 }
             };

@@ -47,7 +47,7 @@ impl IssueActor {
         while let Some(output) = self.outbox.pop_front_if(|output| output.durable) {
             self.leave(*output);
         }
-        let has_none = self.issue.as_ref().is_some_and(|issue| issue.state.phase().is_none());
+        let has_none = self.issue.as_ref().is_some_and(|issue| !issue.state.takes_slot());
         if has_none && self.outbox.is_empty() {
             self.parts.admission.leave(self.home);
         }
@@ -75,6 +75,9 @@ impl IssueActor {
         let _within = output.span.entered();
         if let Some(call) = output.call {
             self.parts.executor.submit(self.home, call);
+        }
+        if let Some(id) = &output.withdrawn {
+            self.parts.executor.withdraw(self.home, id);
         }
         if output.records_effects {
             self.parts.effects_recorded.notify_one();

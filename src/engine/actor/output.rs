@@ -14,6 +14,7 @@ use crate::types::{
 
 use crate::engine::admission::QuotaReservation;
 use crate::engine::api::Change;
+use crate::engine::executor::slots::CallId;
 use crate::engine::mailbox::{Answered, ReplySender, Unanswered};
 
 /// What a step led to, waiting for its commit to become durable.
@@ -28,6 +29,8 @@ pub(super) struct StepOutput {
     pub answered: Answered,
     pub change: Option<Change>,
     pub call: Option<ProviderCall>,
+    /// A create that is of no use any more: given up if it still waits for its turn.
+    pub withdrawn: Option<CallId>,
     /// The outbox of the store has something new.
     pub records_effects: bool,
     pub due: Option<Timestamp>,
@@ -55,6 +58,7 @@ impl StepOutput {
             answered: Answered { reply: Reply::Nothing, duplicate: false, moved: false, sandbox },
             change: None,
             call: None,
+            withdrawn: None,
             records_effects: false,
             due: None,
             is_fast_create: false,

@@ -16,7 +16,9 @@ use crate::engine::mailbox::{Answered, ReplySender, Unanswered};
 use crate::engine::registry::QUEUE_LEN_MAX;
 use crate::issue::event::EventMeta;
 use crate::issue::step::step;
-use crate::issue::{Commit, Denial, Issue, IssueEvent, ProviderCall, Reply, StepContext};
+use crate::issue::{
+    Commit, Denial, Issue, IssueEvent, IssueState, ProviderCall, Reply, Step, StepContext, Verb,
+};
 use crate::sabotage::{Bug, on};
 use crate::store::{DeliveryRow, NewEffect, Write};
 use crate::types::{Alias, DeliveryId, Timestamp};
@@ -85,7 +87,7 @@ impl IssueActor {
         }
         self.parts.admission.count(&commit.issue);
         // Dropped if no sandbox came of the step: the slot is free again.
-        let reservation = reservation.filter(|_| commit.issue.state.phase().is_some());
+        let reservation = reservation.filter(|_| commit.issue.state.takes_slot());
         self.take(commit, Incoming { claims, delivery, reservation, reply }, ctx);
     }
 
@@ -147,6 +149,7 @@ impl IssueActor {
             answered,
             change,
             call,
+            withdrawn: useless_create(&commit.issue),
             records_effects,
             due: commit.issue.due_at(),
             is_fast_create: fast_call.is_some(),
@@ -215,6 +218,13 @@ impl IssueActor {
         let answered = Answered { reply, duplicate, ..empty.answered };
         Some(StepOutput { answered, ..empty })
     }
+}
+
+/// The create under way of a sandbox that is to be deleted.
+fn useless_create(issue: &Issue) -> Option<CallId> {
+    let IssueState::Deleting { record, step, .. } = &issue.state else { return None };
+    let Step::Asked { verb: Verb::Create, .. } = step else { return None };
+    Some(CallId { sandbox: record.id.clone(), attempt: record.attempt })
 }
 
 /// What the store is given of a commit. Its effects are due at that time.

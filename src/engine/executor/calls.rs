@@ -5,10 +5,10 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 use super::ask;
-use crate::engine::breaker::{Breaker, BreakerView, Outages};
+use crate::engine::breaker::{Breaker, BreakerView};
 use crate::engine::environment::Environment;
 use crate::engine::fast_create::record::CommitEnd;
 use crate::engine::identity::{Identities, NotConfirmed};
@@ -79,9 +79,11 @@ impl ProviderCalls {
         self.providers.get(name)
     }
 
-    /// The outages of a provider from now on.
-    pub fn outages(&self, name: &ProviderName) -> Option<Outages> {
-        self.bounded(name).map(|bounded| bounded.breaker.outages())
+    /// Returns once an outage of the provider has ended; false if there is no such provider.
+    pub async fn recovered(&self, name: &ProviderName) -> bool {
+        let Some(bounded) = self.bounded(name) else { return false };
+        bounded.breaker.recovered().await;
+        true
     }
 
     /// The state of the providers' circuit breakers, by name.
@@ -108,12 +110,14 @@ impl ProviderCalls {
     }
 
     /// Asks the provider, when it is this call's turn. Of a create in fast mode, `record` is how its
-    /// record ends: if that is refused, the provider is not asked any more.
+    /// record ends: if that is refused, the provider is not asked any more; nor is it once the call
+    /// is withdrawn while it waits for its turn.
     pub async fn perform(
         &self,
         home: HomeId,
         call: ProviderCall,
         record: Option<&CommitEnd>,
+        withdrawn: &Notify,
     ) -> Result<Done, CallError> {
         let is_refused =
             || record.is_some_and(|end| matches!(end.clone().now_or_never(), Some(Err(_))));
@@ -132,7 +136,12 @@ impl ProviderCalls {
         let turns = if call.verb == Verb::Create { creates } else { others };
         // It may have waited for all of its time behind another call of its home.
         let turn = (!left.is_zero()).then(|| tokio::time::timeout(left / 2, turns.acquire()));
-        let Some(Ok(Ok(_turn))) = futures_util::future::OptionFuture::from(turn).await else {
+        let turn = tokio::select! {
+            biased;
+            turn = futures_util::future::OptionFuture::from(turn) => turn,
+            () = withdrawn.notified() => None,
+        };
+        let Some(Ok(Ok(_turn))) = turn else {
             return Err(CallError::NotAsked(NotAsked::NoTurn));
         };
         // While this waited, the provider may have become unreachable, or another one.
@@ -140,6 +149,8 @@ impl ProviderCalls {
         if is_refused() {
             return Err(CallError::NotAsked(NotAsked::NoTurn));
         }
+        let is_create = call.verb == Verb::Create;
+        let mut in_time = true;
         // Boxed, so that the many that may wait for their turn are small.
         let work = Box::pin(ask::ask(provider.as_ref(), &self.instance, home, call));
         let guarded = AssertUnwindSafe(work).catch_unwind();
@@ -153,11 +164,15 @@ impl ProviderCalls {
                     retry_after: None,
                 })
             }),
-            () = self.env.clock.sleep_until(deadline) => Err(CallError::Unavailable {
-                message: "no answer in time".into(),
-                retry_after: None,
-            }),
+            () = self.env.clock.sleep_until(deadline) => {
+                in_time = false;
+                let message = "no answer in time".into();
+                Err(CallError::Unavailable { message, retry_after: None })
+            }
         };
+        if is_create {
+            breaker.create_ended(in_time);
+        }
         if let Err(CallError::Unavailable { .. }) = &result {
             breaker.suspect(&self.env, &self.identities, &name, provider);
         }

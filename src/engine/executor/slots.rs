@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
+use tokio::sync::Notify;
 use tracing::Span;
 
 use crate::engine::fast_create::record::PendingRecord;
@@ -36,6 +37,8 @@ pub(super) struct Slots {
 
 struct Slot {
     held: SlotState,
+    /// Ends what is held if it waits for its turn at the provider.
+    withdrawn: Arc<Notify>,
     /// Made once what is held has ended; `None` while an answer is on its way.
     next: Option<Box<QueuedCall>>,
 }
@@ -47,6 +50,15 @@ pub(super) struct QueuedCall {
     pub record: Option<PendingRecord>,
     /// The event that asked, for traces.
     pub span: Span,
+    /// Ends it while it waits for its turn at the provider.
+    pub withdrawn: Arc<Notify>,
+}
+
+impl QueuedCall {
+    /// One that the current event asks for.
+    pub fn new(call: ProviderCall, record: Option<PendingRecord>) -> Self {
+        Self { call, record, span: Span::current(), withdrawn: Arc::default() }
+    }
 }
 
 /// Keeps a home's slot until its answer was taken: an actor that the answer builds sees that it
@@ -85,14 +97,16 @@ impl Slots {
     /// The call that has the slot now and may leave; `None` if it waits behind another.
     pub fn enter(&self, home: HomeId, asked: QueuedCall) -> Option<QueuedCall> {
         let held = SlotState::Calling(CallId::of(&asked.call));
+        let withdrawn = Arc::clone(&asked.withdrawn);
         match self.map.entry(home) {
             Entry::Vacant(slot) => {
-                slot.insert(Slot { held, next: None });
+                slot.insert(Slot { held, withdrawn, next: None });
                 Some(asked)
             }
             Entry::Occupied(mut slot) => match slot.get().held {
                 SlotState::Answering(_) => {
-                    slot.get_mut().held = held;
+                    let slot = slot.get_mut();
+                    (slot.held, slot.withdrawn) = (held, withdrawn);
                     Some(asked)
                 }
                 SlotState::Calling(_) | SlotState::Lease => {
@@ -107,10 +121,20 @@ impl Slots {
     pub fn lease(&self, home: HomeId) -> bool {
         match self.map.entry(home) {
             Entry::Vacant(slot) => {
-                slot.insert(Slot { held: SlotState::Lease, next: None });
+                let (held, withdrawn) = (SlotState::Lease, Arc::default());
+                slot.insert(Slot { held, withdrawn, next: None });
                 true
             }
             Entry::Occupied(_) => false,
+        }
+    }
+
+    /// Ends a call that waits for its turn at the provider, once it does or will.
+    pub fn withdraw(&self, home: HomeId, id: &CallId) {
+        if let Some(slot) = self.map.get(&home)
+            && slot.held == SlotState::Calling(id.clone())
+        {
+            slot.withdrawn.notify_one();
         }
     }
 
@@ -133,6 +157,7 @@ impl Slots {
         let Entry::Occupied(mut slot) = self.map.entry(home) else { return None };
         if let Some(asked) = slot.get_mut().next.take() {
             slot.get_mut().held = SlotState::Calling(CallId::of(&asked.call));
+            slot.get_mut().withdrawn = Arc::clone(&asked.withdrawn);
             return Some(*asked);
         }
         match answering {
@@ -175,7 +200,7 @@ mod tests {
     }
 
     fn asked(sandbox: &str, attempt: u32) -> QueuedCall {
-        QueuedCall { call: call(sandbox, attempt), record: None, span: Span::none() }
+        QueuedCall::new(call(sandbox, attempt), None)
     }
 
     fn left(asked: Option<QueuedCall>) -> Option<u32> {

@@ -14,6 +14,7 @@
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use tokio::sync::Notify;
 
 use crate::issue::ProviderCall;
 use crate::issue::event::{CallError, Done};
@@ -38,9 +39,10 @@ pub(in crate::engine) async fn fast_create(
     home: HomeId,
     call: ProviderCall,
     record: PendingRecord,
+    withdrawn: &Notify,
 ) -> Option<Result<Done, CallError>> {
     let PendingRecord { end, by, account, names, too_slow } = record;
-    let result = calls.perform(home, call.clone(), Some(&end)).await;
+    let result = calls.perform(home, call.clone(), Some(&end), withdrawn).await;
     let ended = tokio::select! {
         biased;
         ended = end.clone() => Some(ended),

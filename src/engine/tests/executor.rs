@@ -1,10 +1,13 @@
 //! The slot of a home: a newer call waits behind the one that holds it.
 
-use super::{EngineBench, account, ensure, eventually, settled, template};
-use crate::issue::{ProviderCall, Record, Verb};
+use std::time::Duration;
+
+use super::{EngineBench, account, ensure, eventually, named, settled, template};
+use crate::engine::WaitFor;
+use crate::issue::{Command, ProviderCall, Record, Verb};
 use crate::types::{
-    AccountName, Attempt, Generation, HomeId, IssueId, Mode, ObjectName, Phase, ProviderName,
-    SandboxId, Timestamp,
+    AccountName, Attempt, Cause, Generation, HomeId, IssueId, Mode, ObjectName, Phase,
+    ProviderName, SandboxId, Timestamp,
 };
 
 /// A look at what is there for a sandbox.
@@ -27,6 +30,7 @@ pub(in crate::engine) fn call(sandbox: &str, attempt: u32) -> ProviderCall {
         deadline: None,
         made_at_ns: None,
         healing: None,
+        left_nothing: false,
     };
     ProviderCall {
         provider: ProviderName::trusted("held"),
@@ -116,4 +120,25 @@ async fn no_more_creates_are_under_way_at_once_than_are_allowed() {
     bench.provider.release();
     eventually("all are made", async || bench.provider.objects() == issues.len()).await;
     assert_eq!(bench.provider.creating_most(), 2);
+}
+
+#[actix::test]
+async fn a_delete_does_not_wait_for_a_create_that_only_waits_for_its_turn() {
+    let bench = EngineBench::new().await;
+    bench.provider.hold();
+    for issue in ["1", "2"] {
+        bench.engine.ensure(&account(), ensure(issue)).await.expect("it is answered");
+    }
+    eventually("as many as may are asked", async || bench.provider.count("create") == 2).await;
+    bench.engine.ensure(&account(), ensure("3")).await.expect("it is answered");
+    let (engine, waits) = (&bench.engine, named("3"));
+    let delete = engine.command(&account(), &waits, Command::Delete, Cause::Service("test")).await;
+    delete.expect("it is accepted");
+    // The look that follows is held like every call: that it is made is what counts.
+    eventually("it is looked at", async || bench.provider.count("find") == 1).await;
+    assert_eq!(bench.provider.count("create"), 2, "while the other creates hang");
+    bench.provider.release();
+    let waited = engine.wait(&account(), &waits, WaitFor::Absent, Duration::from_secs(10)).await;
+    assert!(waited.expect("it is known").settled);
+    assert_eq!(bench.provider.count("create"), 2);
 }

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
+use tokio::sync::Notify;
+
 use super::executor::call;
 use super::{BenchSetup, EngineBench, SetForward, account, ensure, eventually};
 use crate::engine::fast_create::call::fast_create;
@@ -143,8 +145,15 @@ async fn a_record_that_takes_too_long_costs_the_object_and_the_actor_gets_an_ans
         too_slow: tokio::sync::oneshot::channel().0,
     };
     let create = ProviderCall { verb: Verb::Create, ..call("slow", 1) };
-    let answer =
-        fast_create(&parts.executor.calls, &parts.directory, HomeId(1), create, record).await;
+    let answer = fast_create(
+        &parts.executor.calls,
+        &parts.directory,
+        HomeId(1),
+        create,
+        record,
+        &Notify::new(),
+    )
+    .await;
     assert!(matches!(answer, Some(Err(CallError::Broken(_)))), "{answer:?}");
     assert_eq!((bench.provider.count("create"), bench.provider.objects()), (1, 0));
 }
