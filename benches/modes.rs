@@ -79,6 +79,7 @@ async fn run(engine: &Engine, mode: Mode, issue: &str) {
         template: None,
         mode: Some(mode),
         title: None,
+        retry: false,
         cause: Cause::Service("bench"),
     };
     let sandbox = engine.ensure(&account, ask).await.expect("it is answered").sandbox;

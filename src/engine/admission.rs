@@ -94,13 +94,13 @@ impl Admission {
     /// Counts the live sandbox that an issue has, in the repository where the issue is now. When
     /// the sandbox has ended, [`Self::leave`] follows.
     pub fn count(&self, issue: &Issue) {
-        if !self.quotas.is_unlimited() && issue.state.phase().is_some() {
+        if !self.quotas.is_unlimited() && issue.state.takes_slot() {
             let repository = issue.facts.repository.as_ref().map(Repository::folded);
             self.lock().slots.count(issue.home, &issue.account, repository);
         }
     }
 
-    /// A home has no sandbox, durably, or turned out not to exist: its slot is free.
+    /// A home has no sandbox that counts, durably, or turned out not to exist: its slot is free.
     pub fn leave(&self, home: HomeId) {
         if !self.quotas.is_unlimited() && self.lock().slots.leave(home) {
             self.wake.notify_one();

@@ -33,6 +33,8 @@ pub struct EnsureIssue {
     pub mode: Option<Mode>,
     /// The issue's title, if the caller knows it.
     pub title: Option<String>,
+    /// Whether a failed sandbox is to be retried.
+    pub retry: bool,
     /// Who asks.
     pub cause: Cause,
 }

@@ -26,8 +26,7 @@ pub(super) async fn run(
     actors: Arc<dyn ActorSender>,
     provider: ProviderName,
 ) {
-    let Some(mut outages) = executor.calls.outages(&provider) else { return };
-    while outages.next_end().await {
+    while executor.calls.recovered(&provider).await {
         if env.is_stopping() {
             return;
         }

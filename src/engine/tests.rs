@@ -231,6 +231,7 @@ fn ensure(issue: &str) -> EnsureIssue {
         template: None,
         mode: None,
         title: None,
+        retry: false,
         cause: Cause::Service("test"),
     }
 }

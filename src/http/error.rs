@@ -87,8 +87,6 @@ codes! {
     SandboxDeleted = "sandbox_deleted", CONFLICT;
     /// The sandbox is being deleted.
     Deleting = "deleting", CONFLICT;
-    /// The sandbox has failed; retry it or delete it.
-    SandboxFailed = "failed", CONFLICT;
     /// Only a failed sandbox can be retried.
     NotFailed = "not_failed", CONFLICT;
     /// A person stopped the sandbox, so it is not started automatically.
@@ -324,8 +322,6 @@ impl From<CommandRefusal> for ApiError {
             }
             CommandRefusal::Deleting => Self::new(Code::Deleting, "the sandbox is being deleted")
                 .hint("ensure the issue again; its next generation is created after the delete"),
-            CommandRefusal::Failed => Self::new(Code::SandboxFailed, "the sandbox has failed")
-                .hint("retry it, or delete it"),
             CommandRefusal::NotFailed(_) => {
                 Self::new(Code::NotFailed, "only a failed sandbox can be retried")
             }

@@ -74,6 +74,14 @@ impl Fields {
         self.take(name, &must_be, |value| value.as_u64().filter(|n| bounds.contains(n)))
     }
 
+    /// True or false; `None` if it is absent or null.
+    ///
+    /// # Errors
+    /// 400 if it is something else.
+    pub fn flag(&mut self, name: &str) -> Result<Option<bool>, ApiError> {
+        self.take(name, "true or false", |value| value.as_bool())
+    }
+
     /// A list of texts; `None` if it is absent or null.
     ///
     /// # Errors

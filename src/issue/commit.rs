@@ -81,8 +81,6 @@ pub enum CommandRefusal {
     SandboxDeleted,
     /// The sandbox is being deleted.
     Deleting,
-    /// The sandbox has failed; only retry or delete lead on.
-    Failed,
     /// Only a failed sandbox can be retried.
     NotFailed(Command),
     /// A person stopped it; work does not start it again by itself.

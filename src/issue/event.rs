@@ -210,6 +210,8 @@ pub struct EnsureAsk {
     pub numbered: Option<(Repository, IssueNumber)>,
     /// Names of the issue that belong to no home yet; they become aliases of this one.
     pub claims: Vec<Alias>,
+    /// Whether a failed sandbox is to be retried.
+    pub retry: bool,
     /// Who asks.
     pub cause: Cause,
 }

@@ -226,6 +226,8 @@ pub struct Record {
     /// The retries of a failure that an outage caused; `None` if it did not fail by that since it
     /// was last up or down.
     pub healing: Option<Healing>,
+    /// Whether it failed and the provider is known to have nothing of it.
+    pub left_nothing: bool,
 }
 
 /// The automatic retries of a failure that an outage caused.
@@ -512,6 +514,21 @@ impl IssueState {
             | Self::Stopping { step, .. }
             | Self::Starting { step, .. }
             | Self::Deleting { step, .. } => Some(step),
+        }
+    }
+
+    /// Whether it counts under the quotas: all do but a failed create of which nothing is left.
+    pub const fn takes_slot(&self) -> bool {
+        match self {
+            Self::Absent => false,
+            Self::Failed { record, external_id: None, .. } => !record.left_nothing,
+            Self::Creating { .. }
+            | Self::Running { .. }
+            | Self::Stopping { .. }
+            | Self::Stopped { .. }
+            | Self::Starting { .. }
+            | Self::Failed { .. }
+            | Self::Deleting { .. } => true,
         }
     }
 

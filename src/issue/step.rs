@@ -3,7 +3,7 @@
 //! This file only dispatches. What callers may want is in `pending_start` (ensure, commands, work), what
 //! deliveries lead to is in `issue_delivery` (about the issue) and `scope_event` (about its
 //! repository, and other homes of the same issue); what providers answer is in `answer`, by phase,
-//! and what sweeps see in `observed`. Time leads on in `life` (idle, closed, too old), `deadline` (too slow), `healing`
+//! and what sweeps see in `observed` and `observed_failed`. Time leads on in `life` (idle, closed, too old), `deadline` (too slow), `healing`
 //! (after an outage) and `recover` (waits that are over, restarts). `transition` holds the pieces that all are made of.
 
 mod answer;
@@ -14,6 +14,7 @@ mod healing;
 mod issue_delivery;
 mod life;
 mod observed;
+mod observed_failed;
 mod pending_start;
 mod recover;
 mod scope_event;

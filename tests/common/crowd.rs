@@ -86,6 +86,7 @@ fn running(store: &SqliteStore, number: u64) -> (Issue, Record) {
         deadline: None,
         made_at_ns: None,
         healing: None,
+        left_nothing: false,
     };
     let mut issue = Issue::new(home, account, issue_id);
     issue.version = 1;

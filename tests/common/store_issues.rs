@@ -58,6 +58,7 @@ pub fn record(home: HomeId, generation: u32) -> Record {
         deadline: None,
         made_at_ns: None,
         healing: None,
+        left_nothing: false,
     }
 }
 
@@ -309,6 +310,7 @@ fn any_record() -> BoxedStrategy<Record> {
                 stop_may_land_until: times.4.map(|at| at.after(Duration::from_secs(3))),
                 deadline: times.4,
                 made_at_ns: times.5,
+                left_nothing: attempt % 2 == 1,
                 healing: times.3.map(|due| Healing { since: times.1, tries: attempt, due }),
             }
         })

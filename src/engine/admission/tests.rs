@@ -111,6 +111,7 @@ fn the_last_slot_is_given_once_and_comes_back() {
         title: None,
         numbered: Some(before),
         claims: Vec::new(),
+        retry: false,
         cause: crate::types::Cause::Service("test"),
     });
     assert_eq!(

@@ -47,6 +47,7 @@ impl Engine {
                     title: ask.title.clone(),
                     numbered: ask.issue.numbered.clone(),
                     claims: route.claims,
+                    retry: ask.retry,
                     cause: ask.cause.clone(),
                 });
                 self.parts.actors.ask(route.home, route.activation, event).await
@@ -82,6 +83,7 @@ impl Engine {
             title: None,
             numbered: None,
             claims: route.claims,
+            retry: false,
             cause: ask.cause,
         });
         self.parts.actors.ask(route.home, route.activation, event).await.is_ok()

@@ -136,8 +136,10 @@ pub(in crate::engine) enum Finding {
     Lost,
     /// The record says *running* and the object, in this state, does not run.
     Down(ObjectState),
-    /// The record says *stopped* and the object runs.
+    /// The record says *stopped* or *failed* and the object runs.
     Up,
+    /// The record says *failed* without an object, and it is there, in this state.
+    Back(ObjectState),
     /// An object that no record names.
     Orphan(Ours, OrphanKind),
 }
@@ -203,8 +205,15 @@ pub(in crate::engine) fn compare(
         }
         // It counts as present until it is gone.
         (Phase::Running | Phase::Stopped, Some(ObjectState::Destroying)) => None,
-        // It says itself what may be left, and waits for a person.
-        (Phase::Failed, _) => None,
+        (Phase::Failed, Some(ObjectState::Running)) => Some(Finding::Up),
+        // As the failure says.
+        (Phase::Failed, None) if recorded.external_id.is_none() => None,
+        (Phase::Failed, None) => Some(Finding::Lost),
+        (Phase::Failed, Some(ObjectState::Destroying)) => None,
+        (
+            Phase::Failed,
+            Some(state @ (ObjectState::Stopped | ObjectState::Partial | ObjectState::Error { .. })),
+        ) => recorded.external_id.is_none().then_some(Finding::Back(state)),
     };
     let others = objects.iter().enumerate().filter(|(at, _)| Some(*at) != own);
     about_own.into_iter().chain(others.map(|(_, object)| orphan(object))).collect()

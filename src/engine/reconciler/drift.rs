@@ -19,6 +19,8 @@ pub const ITEMS_MAX: usize = 1_000;
 pub(in crate::engine) enum Subject {
     /// A record.
     Record(HomeId, SandboxId),
+    /// The record of a failed sandbox.
+    Failed(HomeId, SandboxId),
     /// An object.
     Object(Ours),
     /// The provider's identity, as it says it is.

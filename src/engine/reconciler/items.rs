@@ -1,7 +1,7 @@
 //! What a sweep found, in words for people. Pure.
 
 use crate::issue::event::QUARANTINE;
-use crate::types::{ObjectState, ProviderName, Timestamp};
+use crate::types::{ObjectState, Phase, ProviderName, Timestamp};
 
 use super::super::identity::{ChangedIdentity, NotConfirmed};
 use super::compare::{Finding, KnownHome, OrphanKind, Ours, SweepTally, TooMuch};
@@ -43,9 +43,13 @@ pub(super) fn of_home(
         recorded.external_id.as_ref().map_or_else(|| recorded.id.to_string(), ToString::to_string)
     });
     let again = "the next sweep looks at it again";
+    let has_failed = recorded.is_some_and(|recorded| recorded.phase == Phase::Failed);
     let of_record = |kind, reason: &str, next: &str, remedies: &[Remedy]| {
-        let subject = recorded
-            .map_or(Subject::Nothing, |recorded| Subject::Record(known.home, recorded.id.clone()));
+        let subject = match recorded {
+            None => Subject::Nothing,
+            Some(recorded) if has_failed => Subject::Failed(known.home, recorded.id.clone()),
+            Some(recorded) => Subject::Record(known.home, recorded.id.clone()),
+        };
         let item = DriftItem {
             id: format!("{provider}:{about}"),
             provider: provider.clone(),
@@ -61,7 +65,24 @@ pub(super) fn of_home(
         };
         Drifted { item, subject }
     };
+    // A person lets it be retried with what is there, or deleted.
+    let of_failed = |kind, reason: &str| {
+        let next = "it stays failed; stop, retry and delete work on what is there";
+        of_record(kind, reason, next, &[Remedy::Adopt, Remedy::Remove])
+    };
     match finding {
+        Finding::Lost if has_failed => of_failed(
+            DriftKind::ObjectLost,
+            "the sandbox has failed, and the provider no longer has its object",
+        ),
+        Finding::Up if has_failed => of_failed(
+            DriftKind::StartedOutside,
+            "the record says failed and the object runs, but issuebox did not start it",
+        ),
+        Finding::Back(state) => of_failed(
+            DriftKind::StartedOutside,
+            &format!("the record says failed, without an object, and the object is there: {state}"),
+        ),
         Finding::Lost => of_record(
             DriftKind::ObjectLost,
             "the provider does not have the recorded object, and issuebox did not remove it",

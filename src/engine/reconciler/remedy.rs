@@ -1,7 +1,7 @@
 //! Carries out what people decide about drift when no rule can. The actor does it, after a fresh look.
 
 use crate::issue::commit::CommandRefusal;
-use crate::issue::event::AdoptAsk;
+use crate::issue::event::{AdoptAsk, Command, CommandAsk};
 use crate::issue::{IssueEvent, Reply};
 use crate::types::{Cause, ProviderName, Template};
 
@@ -52,6 +52,15 @@ impl Reconciler {
                     lost: Some(sandbox.clone()),
                     cause: cause.clone(),
                 };
+                accepted(actors.apply(home, None, event).await?)?;
+            }
+            (Subject::Failed(home, sandbox), remedy) => {
+                let command = match remedy {
+                    Remedy::Adopt => Command::Retry,
+                    Remedy::Remove => Command::Delete,
+                };
+                let ask = CommandAsk { sandbox, command, cause: cause.clone() };
+                let event = || IssueEvent::Command(ask.clone());
                 accepted(actors.apply(home, None, event).await?)?;
             }
             (Subject::Identity(seen), Remedy::Adopt) => {

@@ -52,7 +52,7 @@ impl Sides {
         for finding in self.homes.values().flat_map(|home| &home.findings) {
             match finding {
                 Finding::Lost => self.tally.lost += 1,
-                Finding::Down(_) | Finding::Up => {}
+                Finding::Down(_) | Finding::Up | Finding::Back(_) => {}
                 Finding::Orphan(object, kind) => {
                     let due = kind.removed_at(self.first_seen(object));
                     if due.is_some_and(|due| due <= self.at) {
@@ -75,7 +75,7 @@ impl Sides {
         let item = |finding: &Finding| {
             let first_seen_at = match finding {
                 Finding::Orphan(object, _) => self.first_seen(object),
-                Finding::Lost | Finding::Down(_) | Finding::Up => self.at,
+                Finding::Lost | Finding::Down(_) | Finding::Up | Finding::Back(_) => self.at,
             };
             items::of_home(name, &home.known, finding, first_seen_at, outlook)
         };

@@ -94,7 +94,8 @@ impl SimServer {
             let issue = inner.github.key(&mut inner.chance, number, words);
             inner.note(None, || format!("ensure {issue:?}"));
             let mode = inner.chance.permille(inner.weather.fast).then_some(Mode::Fast);
-            EnsureIssue { issue, template, mode, title: None, cause: cause() }
+            let retry = inner.chance.permille(300);
+            EnsureIssue { issue, template, mode, title: None, retry, cause: cause() }
         });
         let ask = async move { engine.ensure(&account(), ask).await };
         self.client(ask, |inner, answer| {

@@ -121,7 +121,7 @@ impl WorldState {
     /// A start that waits although nothing denies it, once all is released.
     pub fn waits_for_nothing(&self) -> Option<HomeId> {
         let waits = |issue: &&Issue| {
-            issue.pending_start.is_some() && (issue.state.phase().is_some() || self.has_room(issue))
+            issue.pending_start.is_some() && (issue.state.takes_slot() || self.has_room(issue))
         };
         self.rows.issues.values().find(waits).map(|issue| issue.home)
     }
@@ -129,7 +129,7 @@ impl WorldState {
     /// Whether the quotas allow this issue one more.
     fn has_room(&self, issue: &Issue) -> bool {
         let quotas = self.weather.quotas;
-        let live = || self.rows.issues.values().filter(|issue| issue.state.phase().is_some());
+        let live = || self.rows.issues.values().filter(|issue| issue.state.takes_slot());
         let has_room = |count: usize, allowed: u64| allowed == 0 || (count as u64) < allowed;
         has_room(live().count(), quotas.server)
             && has_room(live().filter(|l| l.account == issue.account).count(), quotas.account)
@@ -143,7 +143,7 @@ impl WorldState {
     pub fn check_quotas(&mut self) {
         let quotas = self.weather.quotas;
         let live: Vec<&Issue> =
-            self.rows.issues.values().filter(|issue| issue.state.phase().is_some()).collect();
+            self.rows.issues.values().filter(|issue| issue.state.takes_slot()).collect();
         // A live sandbox takes its place along, whether there is room or not.
         let stays = live.iter().filter(|issue| !self.ledger.moved.contains(&issue.home));
         let places: Vec<String> = stays.filter_map(|issue| place(issue)).collect();

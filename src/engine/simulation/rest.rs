@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::driver::{SWEEP_PERIOD, SimServer, account, cause};
 use super::world::WorldState;
-use crate::engine::{DriftItem, SandboxRef};
+use crate::engine::{DriftItem, DriftKind, SandboxRef};
 use crate::issue::Command;
 use crate::sandbox::Object;
 use crate::types::{ExternalId, Generation, HomeId, ObjectState, Phase};
@@ -65,7 +65,12 @@ impl SimServer {
                 let object = item.object.as_ref().map(|object| &object.external_id);
                 self.with(|inner| object.is_some_and(|id| inner.is_in_quarantine(id)))
             };
-            left.retain(|item| !in_quarantine(item));
+            // What is true of a failed sandbox stays until a person decides.
+            let waits_for_a_person = |item: &DriftItem| {
+                item.record.as_ref().is_some_and(|record| record.phase == Phase::Failed)
+                    && matches!(item.kind, DriftKind::StartedOutside | DriftKind::ObjectLost)
+            };
+            left.retain(|item| !in_quarantine(item) && !waits_for_a_person(item));
             if left.is_empty() {
                 return;
             }

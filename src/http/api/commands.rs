@@ -36,14 +36,14 @@ pub async fn stop(
     answer(&shared, &caller, &request, &path, Command::Stop, until).await
 }
 
-/// Starts a stopped sandbox.
+/// Starts a stopped sandbox, or retries a failed one.
 #[utoipa::path(
     operation_id = "startSandbox", tag = "sandboxes",
     params(params::OneSandbox, params::ResultWait),
     responses(
         (status = 202, body = SandboxAnswer, description = "the sandbox after the command"),
         answers::AdmissionErrors, only::SandboxNotFound,
-        only::Deleting, only::SandboxFailed, only::SandboxDeleted,
+        only::Deleting, only::SandboxDeleted,
     )
 )]
 #[post("/v1/sandboxes/{id}/start")]

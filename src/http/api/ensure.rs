@@ -37,6 +37,9 @@ pub struct EnsureRequest {
     pub mode: Option<String>,
     /// The issue's title, if the caller knows it.
     pub issue_title: Option<String>,
+    /// Whether a failed sandbox is retried; by default it is returned as it is, with the outcome
+    /// `failed`.
+    pub retry: Option<bool>,
 }
 
 /// The answer to an ensure.
@@ -163,6 +166,7 @@ impl EnsureRequest {
             template: fields.text("template")?,
             mode: fields.text("mode")?,
             issue_title: fields.text("issueTitle")?,
+            retry: fields.flag("retry")?,
         };
         fields.finish()?;
         Ok(request)
@@ -203,6 +207,7 @@ impl EnsureRequest {
             template: template.map(TemplateName::trusted),
             mode,
             title: bounded("issueTitle", self.issue_title)?,
+            retry: self.retry.unwrap_or_default(),
             cause: caller.cause(),
         })
     }

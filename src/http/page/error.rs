@@ -104,7 +104,6 @@ pub const fn advice(code: Code) -> Option<&'static str> {
         Code::SandboxNotFound => Some("It never existed, or its history was pruned."),
         Code::SandboxDeleted => Some("Create the issue's next sandbox on the page of this one."),
         Code::Deleting => Some("Wait until it is deleted; the request is carried out after that."),
-        Code::SandboxFailed => Some("Retry it, or delete it."),
         Code::NotFailed => Some("Only failed sandboxes can be retried: check its phase."),
         Code::Stopped | Code::NotRunning => Some("Start it first."),
         Code::DriftOver => Some("List the drift again: the last sweep changed it."),

@@ -263,7 +263,10 @@ impl Transition<'_> {
             (None, Some(until)) if self.seen_as_of < until => {
                 Step::Waiting { verb: Verb::Look, due: until, tries_left }
             }
-            (None, _) => return self.fail(Phase::Creating, record, None, goal, failure),
+            (None, _) => {
+                record.left_nothing = true;
+                return self.fail(Phase::Creating, record, None, goal, failure);
+            }
         };
         self.keep(IssueState::Creating { record, goal, step, giving_up: Some(failure) });
     }

@@ -177,17 +177,25 @@ impl Transition<'_> {
         if facts.ended_by_person_at.is_some_and(later) {
             return ignored("a person stopped or deleted it later");
         }
-        self.grant_or_wait(kind.describe())
+        // GitHub's clock and ours may differ by a second.
+        let failed_before = self.issue.state.record().is_some_and(|record| {
+            record.phase_since.unix_ms() / 1000 <= as_of.unix_ms() / 1000 + 1
+        });
+        self.grant_or_wait(kind.describe(), failed_before)
     }
 
     /// Wants a running sandbox. If a hold or a quota forbids it now, the start is pending.
-    fn grant_or_wait(&mut self, why: &str) -> DeliveryResult {
-        if let Some(denial) = self.denial_to_begin() {
+    /// `retry` says whether a failed sandbox is to be retried by that.
+    fn grant_or_wait(&mut self, why: &str, retry: bool) -> DeliveryResult {
+        if let Some(denial) = self.denial_to_begin(retry) {
             let reason = format!("{why}; it waits: {}", denial.reason);
             self.pending_start(why, None);
             return applied(reason);
         }
-        let (_, reason) = self.want_running(None, None, why);
+        let (_, reason) = match retry {
+            true => self.want_running_again(None, None, why),
+            false => self.want_running(None, None, why),
+        };
         applied(format!("{why}: {reason}"))
     }
 
@@ -211,7 +219,7 @@ impl Transition<'_> {
             return ignored("the issue has no sandbox");
         };
         match command {
-            Command::Start if self.denials(command) => self.grant_or_wait(why),
+            Command::Start if self.denials(command) => self.grant_or_wait(why, true),
             Command::Retry if self.denials(command) => {
                 let denial = self.context.denial.as_ref().map(|denial| denial.reason.as_str());
                 ignored(format!("it cannot be tried again now: {}", denial.unwrap_or_default()))

@@ -44,6 +44,9 @@ impl Transition<'_> {
 
     /// Is the recorded object there, and in the state that the record says?
     fn look_at_own(&mut self, observation: &Observation) {
+        if matches!(self.issue.state, IssueState::Failed { .. }) {
+            return self.look_at_failed(observation);
+        }
         let (record, external_id) = match &self.issue.state {
             IssueState::Running { record, external_id }
             | IssueState::Stopped { record, external_id, .. } => (record, external_id),
@@ -187,6 +190,7 @@ impl Transition<'_> {
             deadline: None,
             made_at_ns: None,
             healing: None,
+            left_nothing: false,
         };
         let external_id = object.external_id;
         let state = match object.state {
@@ -278,7 +282,7 @@ impl Transition<'_> {
     }
 }
 
-fn is_of(seen: &ObservedObject, sandbox: &SandboxId) -> bool {
+pub(super) fn is_of(seen: &ObservedObject, sandbox: &SandboxId) -> bool {
     seen.owner.as_ref().is_some_and(|owner| owner.sandbox == *sandbox)
 }
 

@@ -19,7 +19,7 @@ impl Transition<'_> {
             self.reply = Reply::OtherPlace;
             return;
         }
-        if let Some(denial) = self.denial_to_begin() {
+        if let Some(denial) = self.denial_to_begin(ask.retry) {
             self.reply = Reply::Denied(denial.clone());
             return;
         }
@@ -34,7 +34,10 @@ impl Transition<'_> {
             (Some(_), _, _) => vec![],
         };
         let why = "a caller asked for it";
-        let (outcome, reason) = self.want_running(ask.template, ask.mode, why);
+        let (outcome, reason) = match ask.retry {
+            true => self.want_running_again(ask.template, ask.mode, why),
+            false => self.want_running(ask.template, ask.mode, why),
+        };
         // A caller wants it although its issue may be closed.
         self.issue.delete_due = None;
         self.touch();
@@ -57,10 +60,17 @@ impl Transition<'_> {
         }
     }
 
-    /// What forbids a running sandbox now, if that would create or start one.
-    pub fn denial_to_begin(&self) -> Option<&Denial> {
-        let would_begin =
-            matches!(self.issue.state, IssueState::Absent | IssueState::Stopped { .. });
+    /// What forbids a running sandbox now, if that would create or start one, or retry a failed one.
+    pub fn denial_to_begin(&self, retry: bool) -> Option<&Denial> {
+        let would_begin = match &self.issue.state {
+            IssueState::Absent | IssueState::Stopped { .. } => true,
+            IssueState::Failed { .. } => retry,
+            IssueState::Creating { .. }
+            | IssueState::Running { .. }
+            | IssueState::Stopping { .. }
+            | IssueState::Starting { .. }
+            | IssueState::Deleting { .. } => false,
+        };
         self.context.denial.as_ref().filter(|_| would_begin)
     }
 
@@ -78,15 +88,43 @@ impl Transition<'_> {
     /// The pending start may no longer be denied: grant it.
     pub fn granted(&mut self) {
         self.cause = Cause::Service("scheduler").to_string();
-        if self.denial_to_begin().is_some() {
+        if self.denial_to_begin(true).is_some() {
             return;
         }
         let Some(PendingStart { why, template, .. }) = self.issue.pending_start.take() else {
             return;
         };
         if self.issue.merged_into.is_none() && !on(Bug::PendingStartDropped) {
-            self.want_running(template, None, &why);
+            self.want_running_again(template, None, &why);
             self.issue.delete_due = None;
+        }
+    }
+
+    /// The same as [`Self::want_running`], by one who wants a failed sandbox to be retried.
+    pub fn want_running_again(
+        &mut self,
+        template: Option<Template>,
+        mode: Option<Mode>,
+        why: &str,
+    ) -> (Outcome, String) {
+        match self.take_state() {
+            IssueState::Failed { mut record, external_id, failure, .. } => {
+                self.issue.pending_start = None;
+                record.healing = None;
+                let reason = format!("retrying {}: {why}", failure.step);
+                self.retry(record, external_id, Goal::Running, reason);
+                (Outcome::Resumed, format!("it had failed; {} is retried", failure.step))
+            }
+            state @ (IssueState::Absent
+            | IssueState::Creating { .. }
+            | IssueState::Running { .. }
+            | IssueState::Stopping { .. }
+            | IssueState::Stopped { .. }
+            | IssueState::Starting { .. }
+            | IssueState::Deleting { .. }) => {
+                self.keep(state);
+                self.want_running(template, mode, why)
+            }
         }
     }
 
@@ -201,7 +239,7 @@ impl Transition<'_> {
     pub fn denials(&self, command: Command) -> bool {
         let begins = match &self.issue.state {
             IssueState::Stopped { .. } => command == Command::Start,
-            IssueState::Failed { .. } => command == Command::Retry,
+            IssueState::Failed { .. } => matches!(command, Command::Start | Command::Retry),
             IssueState::Absent
             | IssueState::Creating { .. }
             | IssueState::Running { .. }
@@ -259,9 +297,15 @@ impl Transition<'_> {
                 let by = if before == StoppedBy::Person { before } else { by };
                 self.keep(IssueState::Stopped { record, external_id, by });
             }
-            IssueState::Failed { record, external_id, goal, failure } => {
+            // It may run, whatever failed.
+            IssueState::Failed { record, external_id: Some(id), goal, .. } => {
+                let Goal::Stopped(by) = stopped_by(goal, by) else { return };
+                let reason = format!("stopping although it has failed: {why}");
+                return self.stop(Some(Phase::Failed), record, id, by, reason);
+            }
+            IssueState::Failed { record, external_id: None, goal, failure } => {
                 let goal = stopped_by(goal, by);
-                self.keep(IssueState::Failed { record, external_id, goal, failure });
+                self.keep(IssueState::Failed { record, external_id: None, goal, failure });
             }
             IssueState::Deleting { record, external_id, step, failure, .. } => {
                 let next = None;
@@ -282,15 +326,15 @@ impl Transition<'_> {
 
     pub fn command_start(&mut self) -> Option<CommandRefusal> {
         match &self.issue.state {
-            IssueState::Failed { .. } => Some(CommandRefusal::Failed),
             IssueState::Deleting { .. } => Some(CommandRefusal::Deleting),
             IssueState::Absent => Some(CommandRefusal::SandboxDeleted),
             IssueState::Creating { .. }
             | IssueState::Starting { .. }
             | IssueState::Running { .. }
             | IssueState::Stopping { .. }
-            | IssueState::Stopped { .. } => {
-                self.want_running(None, None, "a caller asked for it");
+            | IssueState::Stopped { .. }
+            | IssueState::Failed { .. } => {
+                self.want_running_again(None, None, "a caller asked for it");
                 self.issue.delete_due = None;
                 None
             }
@@ -327,6 +371,7 @@ impl Transition<'_> {
         reason: String,
     ) {
         let from = Some(Phase::Failed);
+        record.left_nothing = false;
         if on(Bug::AttemptResetOnRetry) {
             record.attempt = Attempt::default();
         }

@@ -100,12 +100,18 @@ impl StepBench {
     }
 
     pub fn ensure(&mut self) -> Commit {
+        self.ensure_with(false)
+    }
+
+    /// With or without the retry of a failed sandbox.
+    pub fn ensure_with(&mut self, retry: bool) -> Commit {
         self.apply(IssueEvent::Ensure(EnsureAsk {
             template: None,
             mode: None,
             title: None,
             numbered: None,
             claims: vec![],
+            retry,
             cause: Cause::Service("test"),
         }))
     }

@@ -266,6 +266,7 @@ impl<'a> Transition<'a> {
             deadline: None,
             made_at_ns,
             healing: None,
+            left_nothing: false,
         };
         self.issue.generation = generation;
         self.issue.may_land_until = None;

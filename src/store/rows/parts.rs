@@ -159,6 +159,8 @@ pub(super) struct RecordPart<'a> {
     made_at_ns: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     healing: Option<HealingPart>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    left_nothing: bool,
 }
 
 /// The automatic retries of a failure: since when, how many, when next.
@@ -184,6 +186,7 @@ impl<'a> From<&'a Record> for RecordPart<'a> {
             healing: record.healing.map(|Healing { since, tries, due }| {
                 HealingPart(since.unix_ms(), tries, due.unix_ms())
             }),
+            left_nothing: record.left_nothing,
         }
     }
 }
@@ -216,6 +219,7 @@ impl RecordPart<'_> {
                 tries,
                 due: Timestamp::from_unix_ms(due),
             }),
+            left_nothing: self.left_nothing,
         })
     }
 }

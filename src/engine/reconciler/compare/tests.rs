@@ -52,6 +52,7 @@ fn findings(known: &KnownHome, objects: &[Ours]) -> Vec<String> {
         Finding::Lost => "lost".to_owned(),
         Finding::Down(state) => format!("down {state}"),
         Finding::Up => "up".to_owned(),
+        Finding::Back(state) => format!("back {state}"),
         Finding::Orphan(object, kind) => format!("{} {kind:?}", object.external_id),
     };
     compare(&provider(), known, objects, is_deleted).into_iter().map(word).collect()
@@ -71,7 +72,7 @@ fn a_recorded_object_is_a_finding_only_if_it_contradicts_its_record() {
         (Phase::Starting, silent),
         (Phase::Stopping, silent),
         (Phase::Deleting, silent),
-        (Phase::Failed, silent),
+        (Phase::Failed, ["lost", "up", "", "", "", ""]),
     ] {
         for (state, expected) in states.iter().zip(expected) {
             let objects: Vec<_> =
@@ -79,6 +80,24 @@ fn a_recorded_object_is_a_finding_only_if_it_contradicts_its_record() {
             let found = findings(&home(Some(phase), Some("o3")), &objects).join(", ");
             assert_eq!(found, expected, "{phase} with {state:?}");
         }
+    }
+}
+
+/// A failed create has no object; one of its own may be there all the same.
+#[test]
+fn an_object_that_is_there_although_its_create_failed_is_a_finding() {
+    use ObjectState::{Destroying, Partial, Running, Stopped};
+    let failed = home(Some(Phase::Failed), None);
+    for (state, expected) in [
+        (None, ""),
+        (Some(Running), "up"),
+        (Some(Stopped), "back stopped"),
+        (Some(Partial), "back partial"),
+        (Some(Destroying), ""),
+    ] {
+        let objects: Vec<_> =
+            state.clone().map(|state| object("o3", "s3", 3, state)).into_iter().collect();
+        assert_eq!(findings(&failed, &objects).join(", "), expected, "{state:?}");
     }
 }
 
@@ -123,9 +142,9 @@ fn an_orphan_is_classified_by_what_is_known_of_it() {
 fn what_failed_may_have_left_one_object_and_a_second_is_findings() {
     let failed = home(Some(Phase::Failed), None);
     let left = object("a", "s3", 3, ObjectState::Partial);
-    assert_eq!(findings(&failed, std::slice::from_ref(&left)), Vec::<String>::new());
+    assert_eq!(findings(&failed, std::slice::from_ref(&left)), ["back partial"]);
     let second = object("b", "s3", 3, ObjectState::Running);
-    assert_eq!(findings(&failed, &[left, second]), ["b Twin"]);
+    assert_eq!(findings(&failed, &[left, second]), ["back partial", "b Twin"]);
 }
 
 #[test]

@@ -173,6 +173,7 @@ impl Action {
                     template: None,
                     mode: None,
                     title: None,
+                    retry: false,
                     cause: caller.cause(),
                 };
                 return Ok(engine.ensure(&caller.account, ask).await?.sandbox.id);

@@ -239,6 +239,7 @@ fn names_that_an_event_claims_are_given_by_it() {
         title: None,
         numbered: None,
         claims: claims.clone(),
+        retry: false,
         cause: cause(),
     };
     assert_eq!(IssueEvent::Ensure(ensure).meta().claims, claims);
@@ -321,6 +322,7 @@ fn names_alone_are_a_change_to_be_stored() {
         title: None,
         numbered: None,
         claims: vec![alias.clone()],
+        retry: false,
         cause: cause(),
     }));
     assert!(commit.changed && commit.aliases == [alias.clone()]);

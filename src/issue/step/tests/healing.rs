@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use super::issue_deliveries::labelled;
 use super::tables::bench_in;
 use super::{StepBench, unavailable};
+use crate::issue::Commit;
 use crate::issue::event::{CallError, Command, Denial, DenialKind, Done, IssueEvent, NotAsked};
 use crate::issue::state::{IssueState, Step, Verb};
 use crate::types::{FailureCode, ObjectState, Phase, ProviderName};
@@ -148,4 +150,45 @@ fn a_retry_is_denied_like_any_start_and_comes_again_later() {
     seen.external_id = external_id;
     bench.answer(Ok(Done::Up(seen)));
     assert!(matches!(bench.issue.state, IssueState::Running { .. }));
+}
+
+#[test]
+fn a_new_trigger_a_start_and_an_ensure_with_retry_are_a_retry_of_the_same_sandbox() {
+    let failed = || bench_in(Some(Phase::Failed));
+    let id = |bench: &StepBench| bench.issue.state.record().map(|record| record.id.clone());
+    for (what, retry) in [
+        ("a label", (|bench| bench.apply(labelled(60))) as fn(&mut StepBench) -> Commit),
+        ("a start", |bench| bench.command(Command::Start)),
+        ("an ensure with retry", |bench| bench.ensure_with(true)),
+    ] {
+        let mut bench = failed();
+        let before = id(&bench);
+        let commit = retry(&mut bench);
+        assert_eq!(commit.call.map(|call| call.verb), Some(Verb::Look), "{what}");
+        assert_eq!((phase(&bench), id(&bench)), (Some(Phase::Creating), before), "{what}");
+
+        let mut bench = failed();
+        bench.denial = Some(Denial { kind: DenialKind::Held, reason: "repairs".into() });
+        assert_eq!(retry(&mut bench).call, None, "{what}: a hold denies it");
+        assert_eq!(phase(&bench), Some(Phase::Failed), "{what}");
+    }
+    let mut bench = failed();
+    assert_eq!(bench.ensure_with(false).call, None, "a plain ensure gets it as it is");
+    // A trigger from before the failure is late news.
+    let mut bench = failed();
+    assert_eq!(bench.apply(labelled(-60)).call, None);
+    assert_eq!(phase(&bench), Some(Phase::Failed));
+}
+
+#[test]
+fn a_failed_create_of_which_nothing_is_left_takes_no_slot_until_it_is_retried() {
+    let mut bench = bench_in(Some(Phase::Failed));
+    assert!(!bench.issue.state.takes_slot());
+    bench.command(Command::Retry);
+    assert!(bench.issue.state.takes_slot());
+    // What may be left counts.
+    let mut bench = bench_in(Some(Phase::Creating));
+    fail_with(&mut bench, &unavailable());
+    assert_eq!(phase(&bench), Some(Phase::Failed));
+    assert!(bench.issue.state.takes_slot());
 }

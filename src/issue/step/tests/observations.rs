@@ -62,6 +62,41 @@ pub(super) fn observe(bench: &mut StepBench, objects: Vec<ListedObject>) -> Comm
 }
 
 #[test]
+fn a_failed_sandbox_learns_whether_its_object_is_there_and_is_stopped_if_that_is_wanted() {
+    let reason = |commit: &Commit| commit.timeline.last().map(|row| row.reason.clone());
+    // It comes back.
+    let mut bench = bench_in(Some(Phase::Failed));
+    assert!(!observe(&mut bench, vec![]).changed, "as the failure says");
+    let running = own(&bench, ObjectState::Running);
+    let commit = observe(&mut bench, vec![running.clone()]);
+    assert!(reason(&commit).is_some_and(|reason| reason.contains("is there")), "{commit:?}");
+    assert_eq!(bench.issue.state.external_id(), Some(&running.seen.external_id));
+    assert_eq!((commit.call, bench.issue.state.phase()), (None, Some(Phase::Failed)));
+    assert!(!observe(&mut bench, vec![running.clone()]).changed, "once");
+
+    // A stop works on it, and one that is not wanted to run is stopped.
+    let stopped = bench.issue.clone();
+    let commit = bench.command(Command::Stop);
+    assert_eq!(commit.call.map(|call| call.verb), Some(Verb::Stop));
+    bench.answer(Ok(Done::Down));
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Stopped));
+
+    let mut bench = bench_in(Some(Phase::Failed));
+    bench.command(Command::Stop);
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Failed), "nothing to be stopped is known");
+    let commit = observe(&mut bench, vec![running.clone()]);
+    assert_eq!(commit.call.map(|call| call.verb), Some(Verb::Stop));
+
+    // It disappears.
+    bench.issue = stopped;
+    let commit = observe(&mut bench, vec![]);
+    assert!(reason(&commit).is_some_and(|reason| reason.contains("is gone")), "{commit:?}");
+    assert_eq!(bench.issue.state.external_id(), None);
+    bench.command(Command::Retry);
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Creating), "retry creates another");
+}
+
+#[test]
 fn what_is_as_recorded_changes_nothing() {
     for (phase, state) in
         [(Some(Phase::Running), ObjectState::Running), (Some(Phase::Stopped), ObjectState::Stopped)]

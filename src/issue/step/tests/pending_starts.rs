@@ -166,7 +166,7 @@ fn comments_command_by_the_table() {
         (None, Command::Stop, false, None),
         (Some(Phase::Running), Command::Stop, true, Some(Phase::Stopping)),
         (Some(Phase::Stopped), Command::Start, true, Some(Phase::Starting)),
-        (Some(Phase::Failed), Command::Start, false, Some(Phase::Failed)),
+        (Some(Phase::Failed), Command::Start, true, Some(Phase::Creating)),
         (Some(Phase::Failed), Command::Retry, true, Some(Phase::Creating)),
         (Some(Phase::Running), Command::Retry, false, Some(Phase::Running)),
         (Some(Phase::Running), Command::Delete, true, Some(Phase::Deleting)),
@@ -314,6 +314,7 @@ fn ensured_at(
         title: Some(title.to_owned()),
         numbered: Some((Repository::trusted(repository), IssueNumber(number))),
         claims: vec![],
+        retry: false,
         cause: Cause::Service("test"),
     };
     bench.apply(IssueEvent::Ensure(ask)).reply

@@ -109,7 +109,7 @@ fn commands_answer_by_their_table() {
         (Phase::Running, Start, ok(), Phase::Running),
         (Phase::Stopping, Start, ok(), Phase::Stopping),
         (Phase::Stopped, Start, ok(), Phase::Starting),
-        (Phase::Failed, Start, refused(CommandRefusal::Failed), Phase::Failed),
+        (Phase::Failed, Start, ok(), Phase::Creating),
         (Phase::Deleting, Start, refused(CommandRefusal::Deleting), Phase::Deleting),
         (Phase::Creating, Retry, not_failed(), Phase::Creating),
         (Phase::Starting, Retry, not_failed(), Phase::Starting),
