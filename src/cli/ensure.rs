@@ -27,6 +27,9 @@ pub(super) struct EnsureArgs {
     /// When a create is recorded: before the provider is called (strong), or concurrently (fast)
     #[arg(long, value_name = "MODE", value_parser = ["strong", "fast"])]
     mode: Option<String>,
+    /// Retry the sandbox if it has failed
+    #[arg(long)]
+    retry: bool,
     /// The issue's title, if the server does not know it
     #[arg(long, value_name = "TEXT")]
     title: Option<String>,
@@ -95,6 +98,9 @@ async fn body_of(session: &CliSession<'_>, args: &EnsureArgs) -> anyhow::Result<
     }
     if let Some(mode) = &args.mode {
         body.insert("mode".into(), json!(mode));
+    }
+    if args.retry {
+        body.insert("retry".into(), json!(true));
     }
     if let Some(title) = &args.title {
         body.insert("issueTitle".into(), json!(title));

@@ -4,7 +4,7 @@ use crate::issue::event::QUARANTINE;
 use crate::types::{ObjectState, Phase, ProviderName, Timestamp};
 
 use super::super::identity::{ChangedIdentity, NotConfirmed};
-use super::compare::{Finding, KnownHome, OrphanKind, Ours, SweepTally, TooMuch};
+use super::compare::{Finding, KnownHome, OrphanKind, Ours, Recorded, SweepTally, TooMuch};
 use super::drift::{Drifted, Subject};
 use super::view::{DriftItem, DriftKind, ObjectSide, RecordSide, Remedy};
 
@@ -39,74 +39,72 @@ pub(super) fn of_home(
     outlook: &Outlook,
 ) -> Drifted {
     let recorded = known.at(provider);
-    let about = recorded.map_or_else(String::new, |recorded| {
-        recorded.external_id.as_ref().map_or_else(|| recorded.id.to_string(), ToString::to_string)
-    });
-    let again = "the next sweep looks at it again";
     let has_failed = recorded.is_some_and(|recorded| recorded.phase == Phase::Failed);
-    let of_record = |kind, reason: &str, next: &str, remedies: &[Remedy]| {
-        let subject = match recorded {
-            None => Subject::Nothing,
-            Some(recorded) if has_failed => Subject::Failed(known.home, recorded.id.clone()),
-            Some(recorded) => Subject::Record(known.home, recorded.id.clone()),
-        };
-        let item = DriftItem {
-            id: format!("{provider}:{about}"),
-            provider: provider.clone(),
-            kind,
-            issue: Some(known.issue.clone()),
-            record: RecordSide::of(known, provider),
-            object: None,
-            reason: reason.to_owned(),
-            since: first_seen_at,
-            next: outlook.next(next),
-            next_at: None,
-            remedies: remedies.to_vec(),
-        };
-        Drifted { item, subject }
-    };
-    // A person lets it be retried with what is there, or deleted.
-    let of_failed = |kind, reason: &str| {
-        let next = "it stays failed; stop, retry and delete work on what is there";
-        of_record(kind, reason, next, &[Remedy::Adopt, Remedy::Remove])
-    };
-    match finding {
-        Finding::Lost if has_failed => of_failed(
+    let (kind, reason) = match finding {
+        Finding::Orphan(object, kind) => {
+            return of_orphan(provider, known, object, *kind, first_seen_at, outlook);
+        }
+        Finding::Lost if has_failed => (
             DriftKind::ObjectLost,
-            "the sandbox has failed, and the provider no longer has its object",
+            "the sandbox has failed, and the provider no longer has its object".to_owned(),
         ),
-        Finding::Up if has_failed => of_failed(
-            DriftKind::StartedOutside,
-            "the record says failed and the object runs, but issuebox did not start it",
-        ),
-        Finding::Back(state) => of_failed(
-            DriftKind::StartedOutside,
-            &format!("the record says failed, without an object, and the object is there: {state}"),
-        ),
-        Finding::Lost => of_record(
+        Finding::Lost => (
             DriftKind::ObjectLost,
-            "the provider does not have the recorded object, and issuebox did not remove it",
-            again,
-            &[Remedy::Remove],
+            "the provider does not have the recorded object, and issuebox did not remove it".into(),
         ),
-        Finding::Down(state) => of_record(
+        Finding::Down(state) => (
             DriftKind::KilledOutside,
-            &format!(
+            format!(
                 "the record says running and the object is {state}, but issuebox did not stop it"
             ),
-            again,
-            &[],
         ),
-        Finding::Up => of_record(
-            DriftKind::StartedOutside,
-            "the record says stopped and the object runs, but issuebox did not start it",
-            again,
-            &[],
-        ),
-        Finding::Orphan(object, kind) => {
-            of_orphan(provider, known, object, *kind, first_seen_at, outlook)
+        Finding::Up => {
+            let phase = if has_failed { "failed" } else { "stopped" };
+            let reason = format!(
+                "the record says {phase} and the object runs, but issuebox did not start it"
+            );
+            (DriftKind::StartedOutside, reason)
         }
-    }
+        Finding::Back(state) => (
+            DriftKind::StartedOutside,
+            format!("the record says failed, without an object, and the object is there: {state}"),
+        ),
+    };
+    let (next, remedies) = match finding {
+        // A person has it retried with what is there, or deleted.
+        _ if has_failed => (
+            "it stays failed; stop, retry and delete work on what is there",
+            vec![Remedy::Adopt, Remedy::Remove],
+        ),
+        Finding::Lost => ("the next sweep looks at it again", vec![Remedy::Remove]),
+        Finding::Down(_) | Finding::Up | Finding::Back(_) | Finding::Orphan(..) => {
+            ("the next sweep looks at it again", Vec::new())
+        }
+    };
+    let subject = recorded.map_or(Subject::Nothing, |recorded| {
+        let subject = if has_failed { Subject::Failed } else { Subject::Record };
+        subject(known.home, recorded.id.clone())
+    });
+    let about = recorded.map_or_else(String::new, about);
+    let item = DriftItem {
+        id: format!("{provider}:{about}"),
+        provider: provider.clone(),
+        kind,
+        issue: Some(known.issue.clone()),
+        record: RecordSide::of(known, provider),
+        object: None,
+        reason,
+        since: first_seen_at,
+        next: outlook.next(next),
+        next_at: None,
+        remedies,
+    };
+    Drifted { item, subject }
+}
+
+/// What the item of a record is known by.
+fn about(recorded: &Recorded) -> String {
+    recorded.external_id.as_ref().map_or_else(|| recorded.id.to_string(), ToString::to_string)
 }
 
 fn of_orphan(
