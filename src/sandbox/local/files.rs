@@ -6,10 +6,6 @@
 //! file's length holds only for the sandbox's processes, so the server checks it too. It closes a
 //! file when the sandbox ends, because an open file keeps the workspace mounted.
 
-mod upload;
-
-pub(super) use upload::fill;
-
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::os::fd::OwnedFd;
@@ -24,23 +20,24 @@ use tokio::sync::mpsc;
 
 use super::frame::{Answer, FileWork, Request};
 use super::link::{Call, Link, broken, ends, pipe};
-use super::listing::{Parsed, parse};
+use crate::sandbox::confined::listing::{Parsed, parse};
+use crate::sandbox::confined::upload;
 use crate::sandbox::{
     ChunkReceiver, FileContent, FileListing, FilePart, LIST_ENTRIES_MAX, WorkError, WorkspacePath,
     Written,
 };
 
 /// The timeout of listing or deleting; the sandbox may go on with it.
-pub(super) const TREE_WAIT: Duration = Duration::from_secs(120);
+pub(in crate::sandbox) const TREE_WAIT: Duration = Duration::from_secs(120);
 
 /// Most bytes of one listing.
 const LISTING_LEN_MAX: usize = 16 * 1024 * 1024;
 
 /// Pieces of a file that wait for a reader.
-pub(super) const CHUNKS_LEN: usize = 4;
+pub(in crate::sandbox) const CHUNKS_LEN: usize = 4;
 
 /// Longest piece of a file, in bytes.
-pub(super) const CHUNK_LEN_MAX: usize = 64 * 1024;
+pub(in crate::sandbox) const CHUNK_LEN_MAX: usize = 64 * 1024;
 
 /// Lists a path. See [`Workspace::list_files`](crate::sandbox::Workspace::list_files).
 ///
@@ -68,7 +65,7 @@ pub async fn list(
 }
 
 /// Reads a listing from a pipe until its end.
-pub(super) async fn receive(
+pub(in crate::sandbox) async fn receive(
     mut pipe: Receiver,
     path: &WorkspacePath,
 ) -> Result<FileListing, WorkError> {
@@ -146,7 +143,7 @@ pub async fn read(
 }
 
 /// Copies until the end, an error, or the receiver is gone.
-pub(super) async fn pass_on(
+pub(in crate::sandbox) async fn pass_on(
     mut file: impl AsyncRead + Unpin,
     reader: &mpsc::Sender<Result<Bytes, String>>,
 ) {

@@ -13,12 +13,11 @@
 //! `/proc`, since PID 1 is not dumpable.
 //!
 //! Everything here is synchronous and has one thread, as `fork` and namespaces want it. Nothing
-//! here may be called in the server, except for [`files`] on a thread that may block.
+//! here may be called in the server.
 
 mod check;
 mod confine;
 mod connect;
-pub mod files;
 mod init;
 mod launch;
 mod network;
@@ -53,7 +52,7 @@ pub const HIDDEN_COMMAND: &str = "__issuebox-launch";
 const INNER_ID: u32 = 1000;
 
 /// The workspace's place inside.
-const WORKSPACE: &str = "/workspace";
+pub(in crate::sandbox) const WORKSPACE: &str = "/workspace";
 
 /// The home directory inside.
 const HOME: &str = "/home/agent";
@@ -104,7 +103,7 @@ impl From<ImageError> for SetupError {
 const NAME_LEN_MAX: usize = 320;
 
 /// A name as it is shown in a message: of a long one its beginning and its end.
-fn shortened(name: String) -> String {
+pub(in crate::sandbox) fn shortened(name: String) -> String {
     if name.len() <= NAME_LEN_MAX {
         return name;
     }
@@ -116,7 +115,7 @@ fn shortened(name: String) -> String {
 }
 
 /// The system's words for an error.
-fn explain(errno: Errno) -> String {
+pub(in crate::sandbox) fn explain(errno: Errno) -> String {
     let text = std::io::Error::from(errno).to_string();
     match text.split_once(" (os error") {
         Some((words, _)) => words.to_lowercase(),

@@ -8,11 +8,12 @@ use tokio::sync::mpsc;
 
 use super::SimulatedProvider;
 use super::program::Program;
+use crate::sandbox::confined::DirectoryFiles;
 use crate::sandbox::{
-    Capability, ChunkReceiver, DirectoryFiles, ExecEvent, ExecRequest, Execution, FileContent,
-    FileListing, FilePart, Offset, PortAccess, ProcessExit, ProcessId, ProcessOutput, ProcessSpec,
-    Processes, Signal, Target, Terminal, TerminalRequest, WorkError, Workspace, WorkspacePath,
-    Written, exec_by_spawn,
+    Capability, ChunkReceiver, ExecEvent, ExecRequest, Execution, FileContent, FileListing,
+    FilePart, Offset, PortAccess, ProcessExit, ProcessId, ProcessOutput, ProcessSpec, Processes,
+    Signal, Target, Terminal, TerminalRequest, WorkError, Workspace, WorkspacePath, Written,
+    exec_by_spawn,
 };
 
 impl SimulatedProvider {

@@ -22,7 +22,6 @@ use rustix::thread::UnshareFlags;
 
 use super::super::frame::{Answer, FileWork, PACKET_LEN_MAX, Reach, Request, Setup, WorkFailure};
 use super::super::packet;
-use super::files::{Files, RequestFailure};
 use super::seccomp::Filters;
 use super::start::{self, Order, Starting, Streams};
 use super::sys::{self, Fork};
@@ -30,6 +29,7 @@ use super::work_group::{Door, WorkGroup};
 use super::workspace::TakenWorkspace;
 use super::{NameStep, SetupError, check, confine, connect, network, session, terminal, view};
 use crate::sabotage::{Bug, on};
+use crate::sandbox::confined::files::{Files, RequestFailure};
 
 /// The pause between two looks at a killed session with processes left. The kernel is ending them, but
 /// it signals PID 1 only for its own children.

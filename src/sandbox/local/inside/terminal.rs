@@ -9,7 +9,7 @@ use rustix::termios::{InputModes, OptionalActions, Winsize, tcgetattr, tcsetattr
 
 use super::super::frame::WorkFailure;
 use super::explain;
-use super::files::RequestFailure;
+use crate::sandbox::confined::files::RequestFailure;
 
 /// Opens one of that size: its master side, and the side that a command has.
 pub fn open(columns: u16, rows: u16) -> Result<(OwnedFd, OwnedFd), RequestFailure> {

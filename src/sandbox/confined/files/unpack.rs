@@ -28,7 +28,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use tar::{Archive, Entry, EntryType};
 
-use super::super::super::frame::WorkFailure;
+use super::super::super::local::frame::WorkFailure;
 use super::fresh::{Fresh, place};
 use super::{Files, RESOLVE, RequestFailure, beneath, directories, quoted, split};
 use crate::sandbox::WorkspacePath;

@@ -12,9 +12,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
-use super::files::{CHUNK_LEN_MAX, CHUNKS_LEN, fill, pass_on, receive};
-use super::inside::files::{Files, RequestFailure};
-use super::link::{broken, failure, pipe as new_pipe};
+use super::super::local::files::{CHUNK_LEN_MAX, CHUNKS_LEN, pass_on, receive};
+use super::super::local::link::{broken, failure, pipe as new_pipe};
+use super::files::{Files, RequestFailure};
+use super::upload::fill;
 use crate::sandbox::{
     ChunkReceiver, FileContent, FileListing, FilePart, WorkError, WorkspacePath, Written,
 };
@@ -23,7 +24,7 @@ use crate::sandbox::{
 const FILE_MB_MAX: u64 = 64 * 1024;
 
 /// The files below one directory, which is made when it is missing.
-pub(crate) struct DirectoryFiles(PathBuf);
+pub struct DirectoryFiles(PathBuf);
 
 impl DirectoryFiles {
     /// The files below `root`.

@@ -16,7 +16,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, readlinkat, stata
 use rustix::io::Errno;
 use tar::{EntryType, Header};
 
-use super::super::super::frame::WorkFailure;
+use super::super::super::local::frame::WorkFailure;
 use super::{Files, LEVELS_MAX, RequestFailure, names};
 
 /// Bytes of a block: a header is one, contents are padded to whole ones.

@@ -8,7 +8,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::super::super::frame::WorkFailure;
+use super::super::super::local::frame::WorkFailure;
 use super::{Files, RequestFailure, split};
 
 /// The mode bits that may be set: no set-uid, set-gid or sticky bit.

@@ -178,7 +178,7 @@ fn every_hostile_entry_is_refused_by_name() {
 
 #[test]
 fn long_names_leave_room_for_the_reason() {
-    use super::super::super::super::frame::Answer;
+    use super::super::super::super::local::frame::Answer;
 
     let long = "\u{1}/".repeat(1_500);
     let place = Place::new();

@@ -25,10 +25,10 @@ use rustix::process::{Resource, getrlimit};
 
 use fresh::Fresh;
 
-use super::super::frame::WorkFailure;
-use super::super::listing::{ENTRY_NAMES_MAX, LEVELS_MAX, WireEntry};
-use super::super::remove;
-use super::{WORKSPACE, explain, shortened};
+use super::super::local::frame::WorkFailure;
+use super::super::local::inside::{WORKSPACE, explain, shortened};
+use super::listing::{ENTRY_NAMES_MAX, LEVELS_MAX, WireEntry};
+use super::remove;
 use crate::sandbox::LIST_ENTRIES_MAX;
 
 /// Writes that may be open at once; more are refused, since each holds two descriptors.
