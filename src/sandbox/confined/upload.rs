@@ -10,7 +10,7 @@ use std::io;
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
 
-use super::super::local::link::broken;
+use super::broken;
 use crate::sandbox::{ChunkReceiver, WorkError};
 
 /// Most bytes of an upload that are not on disk yet: small beside the reserve of the host's disk,

@@ -19,11 +19,13 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{Notify, mpsc, watch};
 
 use super::defaults::CommandDefaults;
-use super::frame::{Answer, PACKET_LEN_MAX, Request, WorkFailure};
+use super::frame::{Answer, PACKET_LEN_MAX, Request};
 use super::launching::Arrived;
 use super::packet::{self, Outgoing};
 use super::processes::ProcessTable;
 use super::watched::watched;
+use crate::sandbox::confined::RequestFailure;
+pub use crate::sandbox::confined::{broken, pipe};
 use crate::sandbox::{Target, WorkError};
 
 /// How long PID 1 may take for an answer that needs microseconds. After that the call fails; the sandbox
@@ -308,7 +310,9 @@ impl Call {
     /// [`WorkError`].
     pub async fn answer_at_last(&mut self) -> Result<AnswerWithFd, WorkError> {
         match self.answers.recv().await {
-            Some((Answer::Failed { kind, message, .. }, _)) => Err(failure(kind, message)),
+            Some((Answer::Failed { kind, message, .. }, _)) => {
+                Err(RequestFailure { kind, message }.into())
+            }
             Some(reply) => Ok(reply),
             None => Err(WorkError::NotRunning),
         }
@@ -335,37 +339,9 @@ impl Drop for Call {
     }
 }
 
-/// What a failure inside is for callers.
-pub fn failure(kind: WorkFailure, message: String) -> WorkError {
-    match kind {
-        WorkFailure::NoSuchFile => WorkError::NoSuchFile,
-        WorkFailure::NotAllowed => WorkError::PathNotAllowed(message),
-        WorkFailure::BadArchive => WorkError::BadArchive(message),
-        WorkFailure::Exists => WorkError::Exists(message),
-        WorkFailure::WrongKind => WorkError::WrongKind(message),
-        WorkFailure::CannotStart => WorkError::CannotStart(message),
-        WorkFailure::Refused => WorkError::Refused(message),
-        WorkFailure::NotListening => WorkError::NotListening,
-        WorkFailure::Broken => WorkError::Broken(message),
-    }
-}
-
-/// The error for a failure of the server's own.
-pub fn broken(error: impl std::fmt::Display) -> WorkError {
-    WorkError::Broken(error.to_string())
-}
-
 /// The error for an answer that does not belong to its request.
 pub fn nonsense() -> WorkError {
     broken("the sandbox gave an answer that makes no sense")
-}
-
-/// A pipe of which the server has one end and the sandbox the other.
-///
-/// # Errors
-/// [`WorkError::Broken`] if the server has no descriptors left.
-pub fn pipe() -> Result<(OwnedFd, OwnedFd), WorkError> {
-    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(broken)
 }
 
 /// The descriptors of some ends, to be sent.
