@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -63,6 +63,8 @@ pub struct Link {
     waiting: Mutex<PendingRequests>,
     next_id: AtomicU64,
     disk_limit_events: AtomicU64,
+    /// Whether a call asked for its end.
+    is_end_asked: AtomicBool,
     /// Why its launcher ended it.
     trouble: OnceLock<String>,
     struck: Notify,
@@ -90,6 +92,7 @@ impl Link {
             waiting: Mutex::new(Some(HashMap::new())),
             next_id: AtomicU64::new(1),
             disk_limit_events: AtomicU64::new(0),
+            is_end_asked: AtomicBool::new(false),
             trouble: OnceLock::new(),
             struck: Notify::new(),
             gone,
@@ -144,9 +147,22 @@ impl Link {
         let _ = self.gone.clone().wait_for(|gone| *gone).await;
     }
 
-    /// Asks every process in it to end, kills the remaining ones after `grace`, and returns when none is
-    /// left.
+    /// Whether a call asked for its end, as far as it has ended or is ending.
+    pub fn is_end_asked(&self) -> bool {
+        self.is_end_asked.load(Ordering::Relaxed)
+    }
+
+    /// Ends it at once, as a call asks for, and returns when no process of it is left.
+    pub async fn end(&self) {
+        self.is_end_asked.store(true, Ordering::Relaxed);
+        self.cut();
+        self.gone().await;
+    }
+
+    /// Asks every process in it to end, as a call asks for, kills the remaining ones after `grace`, and
+    /// returns when none is left.
     pub async fn stop(&self, grace: Duration) {
+        self.is_end_asked.store(true, Ordering::Relaxed);
         let grace_ms = u32::try_from(grace.as_millis()).unwrap_or(u32::MAX);
         // A PID 1 that takes no requests or does not follow them is ended below.
         let ended = async {
