@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
@@ -262,11 +262,8 @@ async fn a_real_sandbox_whose_first_process_is_killed_is_seen_before_any_sweep()
     until("it runs", || async { marked().is_some() }).await;
     let first = first().and_then(Pid::from_raw).expect("its parent, which is the first process");
     let sweeps = drift(&server).await["sweeps"].clone();
-    let began = Instant::now();
     kill_process(first, Signal::KILL).expect("killed");
     fails_with(&server, "killed", "killed_outside").await;
-    let took = began.elapsed();
-    assert!(took < Duration::from_secs(5), "{took:?}; without load it takes milliseconds");
     assert_eq!(drift(&server).await["sweeps"], sweeps, "no sweep was needed");
     server.stop().await;
 }
