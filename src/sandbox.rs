@@ -29,6 +29,7 @@
 //! where blocking for milliseconds is allowed but not for longer.
 
 mod capacity;
+mod confined;
 mod descriptor;
 mod egress;
 mod errors;
@@ -48,9 +49,6 @@ mod terminal;
 mod workspace;
 
 use std::sync::Arc;
-
-/// The confined files of a directory, for every provider that keeps workspaces on this machine.
-pub(crate) use local::DirectoryFiles;
 
 pub use capacity::{Capacity, DiskRoom};
 pub use descriptor::{

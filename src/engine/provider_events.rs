@@ -1,5 +1,5 @@
 //! Follows what providers report by themselves: a limit that was hit goes to the sandbox's issue, a
-//! changed object makes the next sweep come early.
+//! changed object has its issue looked at at once.
 //!
 //! Accepted race: an event that arrives while the server ends, or while the store fails, is lost. It
 //! is a hint, not state: a limit that goes on being hit is reported again, and sweeps come anyway.
@@ -30,8 +30,12 @@ pub(super) async fn follow(
             ProviderEvent::LimitHit(hit) => limit_hit(&env, &actors, hit).await,
             ProviderEvent::ObjectChanged(change) => {
                 let ours = env.store.instance();
-                if change.labels.is_none_or(|labels| labels.instance == ours) {
-                    reconciler.sweep_soon(&name);
+                match change.labels {
+                    Some(labels) if labels.instance == ours => {
+                        reconciler.look_soon(&name, labels.home);
+                    }
+                    Some(_another_s) => {}
+                    None => reconciler.sweep_soon(&name),
                 }
             }
             ProviderEvent::Lagged(missed) => {

@@ -4,7 +4,8 @@
 //! or removed from outside, one that a crash left behind, one that a restored backup does not know. At
 //! start and once a period each provider's list is compared with the records ([`compare`]). Each home
 //! about which they disagree is looked at once more, and its actor gets what was seen ([`sweep`]). What
-//! is left after that is drift ([`drift`]), for people to see and decide about ([`remedy`]).
+//! is left after that is drift ([`drift`]), for people to see and decide about ([`remedy`]). A provider
+//! that reports the end of an object has its home looked at at once ([`hinted`]).
 //!
 //! # Guarantees
 //! - A list decides nothing by itself, and neither does a look that is older than a call.
@@ -24,6 +25,7 @@
 
 pub(super) mod compare;
 pub(super) mod drift;
+mod hinted;
 mod items;
 mod read;
 mod remedy;
@@ -55,6 +57,8 @@ pub(super) struct Reconciler {
     /// The pause between two sweeps of a provider; `None` sweeps only when asked.
     period: Option<Duration>,
     sweeps: BTreeMap<ProviderName, ProviderSweep>,
+    /// Bounds the looks that providers' hints ask for.
+    hinted: Arc<Semaphore>,
     pub drift: Drift,
 }
 
@@ -78,7 +82,8 @@ impl Reconciler {
             (name.clone(), ProviderSweep { turn: Semaphore::new(1), wake: Notify::new() })
         };
         let sweeps = parts.providers.all().map(|(name, _)| sweep(name)).collect();
-        Self { parts, directory, templates, period, sweeps, drift: Drift::default() }
+        let hinted = Arc::new(Semaphore::new(hinted::LOOKS_MAX));
+        Self { parts, directory, templates, period, sweeps, hinted, drift: Drift::default() }
     }
 
     /// Sweeps every provider now; returns once that is done.

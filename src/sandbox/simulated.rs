@@ -11,19 +11,21 @@
 //!
 //! # What it does not do
 //! No process runs: a command is one of a few programs (`program`) that the simulation plays, and
-//! anything else writes its arguments back. Files are real, in a directory for each object. There
-//! are no terminals and no ports. Two servers on one directory do not see each other's creates of
-//! the same moment.
+//! anything else writes its arguments back. Files are real, in a directory for each object. A
+//! terminal has a shell that runs those programs, and a port leads to one of them that serves. Two
+//! servers on one directory do not see each other's creates of the same moment.
 
 mod calls;
 mod faults;
 mod kind;
 mod objects;
 mod output;
+mod ports;
 mod process;
 mod processes;
 mod program;
 mod settings;
+mod terminal;
 mod watch;
 mod work;
 mod workload;
@@ -288,7 +290,14 @@ impl Lifecycle for SimulatedProvider {
             } else {
                 Uniqueness::None
             },
-            capabilities: [Capability::Archives, Capability::DetachedProcesses].into(),
+            capabilities: [
+                Capability::Terminal,
+                Capability::Ports,
+                Capability::Tunnels,
+                Capability::Archives,
+                Capability::DetachedProcesses,
+            ]
+            .into(),
             isolation: Isolation { kind: "simulated", seccomp: Enforcement::None },
             limits: limits(),
             ..Descriptor::plain()

@@ -247,6 +247,27 @@ async fn a_real_sandbox_that_is_killed_differs_from_one_that_was_stopped() {
     assert!(status.success() && took < Duration::from_secs(14), "{log}");
 }
 
+/// The provider watches its sandboxes, so this needs no sweep.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "makes real sandboxes; run by .ci/run"]
+async fn a_real_sandbox_whose_first_process_is_killed_is_seen_before_any_sweep() {
+    let Some(place) = Place::local(None).await else { return };
+    place.configure("\n[lifecycle]\nreconcile_seconds = 86400");
+    let server = place.serve().await;
+    let id = server.running("killed").await["id"].as_str().expect("an id").to_owned();
+    let mark = processes::marker();
+    server.sh(&id, &format!("setsid sleep {mark} >/dev/null 2>&1 &")).await;
+    let marked = || processes::of(&place, &mark).into_iter().find(|p| p.arguments.contains(&mark));
+    let first = || marked().and_then(|marked| i32::try_from(marked.parent).ok());
+    until("it runs", || async { marked().is_some() }).await;
+    let first = first().and_then(Pid::from_raw).expect("its parent, which is the first process");
+    let sweeps = drift(&server).await["sweeps"].clone();
+    kill_process(first, Signal::KILL).expect("killed");
+    fails_with(&server, "killed", "killed_outside").await;
+    assert_eq!(drift(&server).await["sweeps"], sweeps, "no sweep was needed");
+    server.stop().await;
+}
+
 /// Copies a directory and what is in it.
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).expect("made");

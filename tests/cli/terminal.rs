@@ -113,7 +113,7 @@ async fn signals_end_it_although_its_output_is_not_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_terminal_it_says_what_to_do_and_so_does_a_provider_without_one() {
+async fn without_a_terminal_it_says_what_to_do_and_a_simulated_one_is_like_any_other() {
     let place = Place::simulated("");
     let server = place.serve().await;
     server.running("1").await;
@@ -122,7 +122,9 @@ async fn without_a_terminal_it_says_what_to_do_and_so_does_a_provider_without_on
     let err = String::from_utf8_lossy(&ended.stderr);
     assert!(err.contains("standard input is not a terminal") && err.contains("-i alone"), "{err}");
     let mut shell = start(&place, &server, &["-it", "1"]);
-    assert_eq!(shell.ended().await.code(), Some(1));
-    shell.shows("this provider does not offer terminals", 0).await;
+    shell.press("echo some words\r");
+    shell.shows("\nsome words\r\n", 0).await;
+    shell.press("exit 7\r");
+    assert_eq!(shell.ended().await.code(), Some(7));
     server.stop().await;
 }

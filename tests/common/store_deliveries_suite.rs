@@ -10,7 +10,7 @@ use issuebox::store::{
     CommitError, DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState, LookAsk,
     PENDING_TRIES_MAX, PendingRow, PruneAsk, Store, StoreError, Write,
 };
-use issuebox::types::{HomeId, Repository, TimelineEntry, Timestamp};
+use issuebox::types::{HomeId, IssueId, Repository, TimelineEntry, Timestamp};
 
 use crate::store_issues::{at, delivery, entry, guid, only, only_delivery, running};
 use crate::store_suite::{World, account, ask, ended, store_first};
@@ -166,9 +166,14 @@ pub async fn every_kind_of_news_comes_back_as_it_was(world: &dyn World) {
     assert_eq!(pending(&*store).await, expected);
 }
 
-pub async fn deliveries_are_listed_newest_first_in_pages(world: &dyn World) {
-    let store = world.open();
-    let (live, gone) = (store_first(&*store).await, store_first(&*store).await);
+/// A delivery as a list shows it, beside its cursor.
+type Listed = (DeliveryRow, Option<IssueId>, Option<String>);
+
+/// Stores one delivery of each kind that a list tells apart, and returns them newest first: an unheard
+/// one, one that was set aside, one that waits, a ping, one of an issue that has ended (its home is
+/// returned, too), and one of a live issue.
+async fn store_each_kind(store: &dyn Store) -> (Vec<Listed>, HomeId) {
+    let (live, gone) = (store_first(store).await, store_first(store).await);
     let (absent, old) = ended(&gone);
     assert_eq!(store.commit(Write { ended: Some(old), ..only(absent) }).await, Ok(()));
     let mut ping = delivery(10, None);
@@ -184,20 +189,25 @@ pub async fn deliveries_are_listed_newest_first_in_pages(world: &dyn World) {
     let unheard = DeliveryRow { home: Some(HomeId(999)), applied: true, ..delivery(13, None) };
     assert_eq!(store.commit(only_delivery(unheard)).await, Ok(()));
 
-    let mut expected = Vec::new();
+    let mut listed = Vec::new();
     for n in [13, 12, 11, 10, gone.home.0, live.home.0] {
         let row = store.delivery(&guid(n)).await.expect("reads").expect("is there");
         let issue = [&live, &gone].into_iter().find(|issue| Some(issue.home) == row.home);
-        expected.push((
+        listed.push((
             row,
             issue.map(|issue| issue.facts.issue_id.clone()),
             issue.map(|issue| issue.sandbox().expect("one").name),
         ));
     }
+    (listed, gone.home)
+}
+
+/// Each filter, and the positions of what it picks out of [`store_each_kind`].
+fn filters(gone: HomeId) -> [(DeliveryFilter, &'static [usize]); 10] {
     let all = DeliveryFilter::default;
-    let cases: [(DeliveryFilter, &[usize]); 10] = [
+    [
         (all(), &[0, 1, 2, 3, 4, 5]),
-        (DeliveryFilter { home: Some(gone.home), ..all() }, &[4]),
+        (DeliveryFilter { home: Some(gone), ..all() }, &[4]),
         (DeliveryFilter { home: Some(HomeId(12_345)), ..all() }, &[]),
         (DeliveryFilter { applied: Some(true), ..all() }, &[0, 4, 5]),
         (DeliveryFilter { applied: Some(false), ..all() }, &[1, 2, 3]),
@@ -214,30 +224,40 @@ pub async fn deliveries_are_listed_newest_first_in_pages(world: &dyn World) {
             },
             &[],
         ),
-    ];
-    for (filter, picked) in cases {
-        let expected: Vec<_> = picked.iter().map(|n| expected[*n].clone()).collect();
-        let (mut cursor, mut seen) = (None, Vec::new());
-        loop {
-            let page = store.deliveries(&filter, &ask(2, cursor.as_deref())).await.expect("lists");
-            assert_eq!(page.total, expected.len() as u64, "{filter:?}");
-            if let (Some(next), Some(last)) = (&page.next, page.items.last()) {
-                assert_eq!(*next, last.cursor, "{filter:?}");
-            }
-            let parts = |one: DeliveryListRow| (one.row, one.issue_id, one.sandbox_name);
-            seen.extend(page.items.into_iter().map(parts));
-            match page.next {
-                Some(next) => cursor = Some(next),
-                None => break,
-            }
+    ]
+}
+
+/// Reads a list to its end, two deliveries at a time, and checks its total and its cursors.
+async fn read_pages(store: &dyn Store, filter: &DeliveryFilter, total: usize) -> Vec<Listed> {
+    let (mut cursor, mut seen) = (None, Vec::new());
+    loop {
+        let page = store.deliveries(filter, &ask(2, cursor.as_deref())).await.expect("lists");
+        assert_eq!(page.total, total as u64, "{filter:?}");
+        if let (Some(next), Some(last)) = (&page.next, page.items.last()) {
+            assert_eq!(*next, last.cursor, "{filter:?}");
         }
-        assert_eq!(seen, expected, "{filter:?}");
+        let parts = |one: DeliveryListRow| (one.row, one.issue_id, one.sandbox_name);
+        seen.extend(page.items.into_iter().map(parts));
+        match page.next {
+            Some(next) => cursor = Some(next),
+            None => return seen,
+        }
     }
-    let page = store.deliveries(&all(), &ask(9, None)).await.expect("lists");
-    let rest = store.deliveries(&all(), &ask(9, Some(&page.items[1].cursor))).await;
+}
+
+pub async fn deliveries_are_listed_newest_first_in_pages(world: &dyn World) {
+    let store = world.open();
+    let (listed, gone) = store_each_kind(&*store).await;
+    for (filter, picked) in filters(gone) {
+        let expected: Vec<_> = picked.iter().map(|n| listed[*n].clone()).collect();
+        assert_eq!(read_pages(&*store, &filter, picked.len()).await, expected, "{filter:?}");
+    }
+    let all = DeliveryFilter::default();
+    let page = store.deliveries(&all, &ask(9, None)).await.expect("lists");
+    let rest = store.deliveries(&all, &ask(9, Some(&page.items[1].cursor))).await;
     assert_eq!(rest.expect("lists").items, page.items[2..], "a page may begin behind any row");
     for bad in ["", "x", "dDox", "ZDp4"] {
-        let page = store.deliveries(&all(), &ask(2, Some(bad))).await;
+        let page = store.deliveries(&all, &ask(2, Some(bad))).await;
         assert_eq!(page, Err(StoreError::BadCursor), "{bad:?}");
     }
 }

@@ -10,6 +10,7 @@ mod types;
 #[path = "tidy/words.rs"]
 mod words;
 
+use circles::relative_imports;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -130,8 +131,10 @@ fn code_of(text: &str) -> String {
 /// Imports of `module` that lead upward, or from one adapter into another.
 fn wrong_imports(module: &str, text: &str) -> Vec<String> {
     let (own_name, own) = layer_of(module).unwrap_or_else(|| panic!("{module} has no layer"));
-    imports(&code_of(text))
+    let code = code_of(text);
+    imports(&code)
         .into_iter()
+        .chain(relative_imports(module, &code))
         .filter_map(|import| {
             let (name, layer) = layer_of(&import)?;
             // Only the assembly, and the binary above it, may name an adapter.
@@ -158,6 +161,9 @@ fn the_layer_check_finds_upward_and_sideways_imports() {
     assert_eq!(wrong_imports("issue::step", "use crate::store::Store;").len(), 1);
     assert_eq!(wrong_imports("engine::actor", "use crate::{store::sqlite::X, types::Y};").len(), 1);
     assert_eq!(wrong_imports("store::sqlite", "use crate::sandbox::local::X;").len(), 1);
+    assert_eq!(wrong_imports("sandbox", "mod local;\npub(crate) use local::X;").len(), 1);
+    assert_eq!(wrong_imports("sandbox::simulated::work", "use super::super::local::X;").len(), 1);
+    assert_eq!(wrong_imports("sandbox::local::link", "use super::frame::Answer;").len(), 0);
     assert_eq!(wrong_imports("engine::actor", "use crate::store::Store;").len(), 0);
     assert_eq!(wrong_imports("engine::actor", "// crate::http\nuse crate::types::A;").len(), 0);
 }

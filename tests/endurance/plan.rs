@@ -51,88 +51,118 @@ pub struct Script {
     pub title: Option<String>,
 }
 
+/// What a script is, what it comes to, and its stages.
+type Plot = (&'static str, End, Vec<Vec<Act>>);
+
+/// Every kind of script; an issue's number picks one.
+const PLOTS: [fn(&mut Story, &mut Writer<'_>) -> Plot; 12] = [
+    opened_with_labels,
+    closed_before_it_is_opened,
+    labelled_again,
+    unlabelled,
+    reopened,
+    ten_comments,
+    stopped_by_a_comment,
+    deleted_by_a_comment,
+    deleted_on_github,
+    called_over_the_api,
+    deleted_before_late_triggers,
+    deleted_and_ensured_again,
+];
+
 /// How many kinds of scripts there are.
-pub const KINDS: u64 = 12;
+pub const KINDS: u64 = PLOTS.len() as u64;
 
 impl Script {
     /// The script of the issue with this number.
     pub fn of(number: u64, chance: &mut Chance) -> Self {
         let mut story = Story::of(FIRST + number);
         let mut write = Writer { issue: story.id, sent: 0, chance };
-        let trigger = |story: &mut Story| story.labeled(TRIGGER);
-        let (what, end, stages) = match number % KINDS {
-            0 => {
-                let mut sent = story.opened_with(&["bug", "p1", TRIGGER, "ui", "slow", "later"]);
-                sent.push(story.edited("A better title"));
-                sent.push(story.edited("The best title"));
-                let mut all = write.deliveries(sent);
-                all.extend([Act::Ensure, Act::Ensure]);
-                ("opened with six labels, edited, ensured", End::Running, vec![all])
-            }
-            1 => {
-                let mut sent = vec![story.closed()];
-                let mut before = Story::of(story.id);
-                sent.extend(before.opened_with(&[TRIGGER]));
-                ("closed before it is opened", End::Down, vec![write.deliveries(sent)])
-            }
-            2 => {
-                let sent = vec![trigger(&mut story), story.unlabeled(TRIGGER), trigger(&mut story)];
-                ("labelled again", End::Running, vec![write.deliveries(sent)])
-            }
-            3 => {
-                let sent = vec![trigger(&mut story), story.unlabeled(TRIGGER)];
-                ("unlabelled", End::Down, vec![write.deliveries(sent)])
-            }
-            4 => {
-                let mut sent = story.opened_with(&[TRIGGER]);
-                sent.extend([story.closed(), story.reopened()]);
-                ("reopened", End::Running, vec![write.deliveries(sent)])
-            }
-            5 => {
-                let comments =
-                    (0..10).map(|n| story.commented(story.id * 100 + n, "/issuebox go on"));
-                let sent = comments.collect();
-                ("ten comments in a second", End::Running, vec![write.deliveries(sent)])
-            }
-            6 => {
-                let first = write.deliveries(vec![trigger(&mut story)]);
-                let stop = story.commented(story.id * 100, "Enough.\n\n/issuebox stop");
-                let stop = write.deliveries(vec![stop]);
-                let late = write.deliveries(vec![trigger(&mut story)]);
-                ("stopped by a comment", End::Stopped, vec![first, stop, late])
-            }
-            7 => {
-                let first = write.deliveries(vec![trigger(&mut story)]);
-                let delete = story.commented(story.id * 100, "/issuebox delete");
-                let delete = write.deliveries(vec![delete]);
-                let late = write.deliveries(vec![trigger(&mut story)]);
-                ("deleted by a comment", End::Gone, vec![first, delete, late])
-            }
-            8 => {
-                let mut sent = story.opened_with(&[TRIGGER, "bug"]);
-                sent.push(story.deleted());
-                ("deleted on GitHub", End::Gone, vec![write.deliveries(sent)])
-            }
-            9 => {
-                let (end, stages) = write.calls();
-                ("called over the API", end, stages)
-            }
-            10 => {
-                let mut first = write.deliveries(vec![trigger(&mut story)]);
-                first.push(Act::Ensure);
-                let late = write.deliveries(vec![trigger(&mut story)]);
-                let stages = vec![first, vec![Act::Delete, Act::Delete], late];
-                ("deleted over the API before late triggers", End::Gone, stages)
-            }
-            _ => {
-                let first = write.deliveries(vec![trigger(&mut story)]);
-                let stages = vec![first, vec![Act::Delete], vec![Act::Ensure, Act::Ensure]];
-                ("deleted and ensured again", End::Running, stages)
-            }
-        };
-        let title = number.is_multiple_of(KINDS).then(|| story.title.clone());
+        let kind = usize::try_from(number % KINDS).expect("small");
+        let (what, end, stages) = PLOTS[kind](&mut story, &mut write);
+        // Only the first kind edits its title.
+        let title = (kind == 0).then(|| story.title.clone());
         Self { what, issue: story.id, stages, end, title }
     }
+}
+
+fn opened_with_labels(story: &mut Story, write: &mut Writer<'_>) -> Plot {
+    let mut sent = story.opened_with(&["bug", "p1", TRIGGER, "ui", "slow", "later"]);
+    sent.push(story.edited("A better title"));
+    sent.push(story.edited("The best title"));
+    let mut all = write.deliveries(sent);
+    all.extend([Act::Ensure, Act::Ensure]);
+    ("opened with six labels, edited, ensured", End::Running, vec![all])
+}
+
+fn closed_before_it_is_opened(story: &mut Story, write: &mut Writer<'_>) -> Plot {
+    let mut sent = vec![story.closed()];
+    let mut before = Story::of(story.id);
+    sent.extend(before.opened_with(&[TRIGGER]));
+    ("closed before it is opened", End::Down, vec![write.deliveries(sent)])
+}
+
+fn labelled_again(story: &mut Story, write: &mut Writer<'_>) -> Plot {
+    let sent = vec![story.labeled(TRIGGER), story.unlabeled(TRIGGER), story.labeled(TRIGGER)];
+    ("labelled again", End::Running, vec![write.deliveries(sent)])
+}
+
+fn unlabelled(story: &mut Story, write: &mut Writer<'_>) -> Plot {
+    let sent = vec![story.labeled(TRIGGER), story.unlabeled(TRIGGER)];
+    ("unlabelled", End::Down, vec![write.deliveries(sent)])
+}
+
+fn reopened(story: &mut Story, write: &mut Writer<'_>) -> Plot {
+    let mut sent = story.opened_with(&[TRIGGER]);
+    sent.extend([story.closed(), story.reopened()]);
+    ("reopened", End::Running, vec![write.deliveries(sent)])
+}
+
+fn ten_comments(story: &mut Story, write: &mut Writer<'_>) -> Plot {
+    let comments = (0..10).map(|n| story.commented(story.id * 100 + n, "/issuebox go on"));
+    let sent = comments.collect();
+    ("ten comments in a second", End::Running, vec![write.deliveries(sent)])
+}
+
+fn stopped_by_a_comment(story: &mut Story, write: &mut Writer<'_>) -> Plot {
+    let first = write.deliveries(vec![story.labeled(TRIGGER)]);
+    let stop = story.commented(story.id * 100, "Enough.\n\n/issuebox stop");
+    let stop = write.deliveries(vec![stop]);
+    let late = write.deliveries(vec![story.labeled(TRIGGER)]);
+    ("stopped by a comment", End::Stopped, vec![first, stop, late])
+}
+
+fn deleted_by_a_comment(story: &mut Story, write: &mut Writer<'_>) -> Plot {
+    let first = write.deliveries(vec![story.labeled(TRIGGER)]);
+    let delete = story.commented(story.id * 100, "/issuebox delete");
+    let delete = write.deliveries(vec![delete]);
+    let late = write.deliveries(vec![story.labeled(TRIGGER)]);
+    ("deleted by a comment", End::Gone, vec![first, delete, late])
+}
+
+fn deleted_on_github(story: &mut Story, write: &mut Writer<'_>) -> Plot {
+    let mut sent = story.opened_with(&[TRIGGER, "bug"]);
+    sent.push(story.deleted());
+    ("deleted on GitHub", End::Gone, vec![write.deliveries(sent)])
+}
+
+fn called_over_the_api(_: &mut Story, write: &mut Writer<'_>) -> Plot {
+    let (end, stages) = write.calls();
+    ("called over the API", end, stages)
+}
+
+fn deleted_before_late_triggers(story: &mut Story, write: &mut Writer<'_>) -> Plot {
+    let mut first = write.deliveries(vec![story.labeled(TRIGGER)]);
+    first.push(Act::Ensure);
+    let late = write.deliveries(vec![story.labeled(TRIGGER)]);
+    let stages = vec![first, vec![Act::Delete, Act::Delete], late];
+    ("deleted over the API before late triggers", End::Gone, stages)
+}
+
+fn deleted_and_ensured_again(story: &mut Story, write: &mut Writer<'_>) -> Plot {
+    let first = write.deliveries(vec![story.labeled(TRIGGER)]);
+    let stages = vec![first, vec![Act::Delete], vec![Act::Ensure, Act::Ensure]];
+    ("deleted and ensured again", End::Running, stages)
 }
 
 struct Writer<'a> {

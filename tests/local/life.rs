@@ -8,12 +8,14 @@ use std::time::{Duration, Instant};
 
 use issuebox::clock::{Clock, SystemClock, SystemIds};
 use issuebox::sandbox::local::{LocalConfig, LocalOpenError, LocalProvider};
-use issuebox::sandbox::{Lifecycle, Object, ObjectKey, ProviderError, TargetCall, WorkError};
+use issuebox::sandbox::{
+    Lifecycle, Object, ObjectKey, ProviderError, ProviderEvent, TargetCall, WorkError,
+};
 use issuebox::types::{HomeId, InstanceId, ObjectName, ObjectState};
 
 use crate::common::{
-    Local, Sandbox, attached, call, config, is_locked, kill_launcher, marker, open, processes_with,
-    request, spec, target, until,
+    Local, Sandbox, WAIT, attached, call, config, is_locked, kill_launcher, marker, open,
+    processes_with, request, spec, target, until,
 };
 
 /// Makes this test binary, started again, a server in this directory.
@@ -233,6 +235,45 @@ async fn a_launcher_that_is_killed_takes_its_sandbox_along() {
     assert_eq!(processes_with(&mark), [0; 0]);
     local.provider.start(call(&sandbox.target)).await.expect("started again");
     assert_eq!(sandbox.sh("echo back").await, "back\n");
+}
+
+/// The one process in the sandbox's namespace that nothing there can kill, as this machine sees it.
+fn first_process(mark: &str) -> rustix::process::Pid {
+    let [marked] = processes_with(mark)[..] else { panic!("one process has the marker") };
+    let stat = std::fs::read_to_string(format!("/proc/{marked}/stat")).expect("it runs");
+    let (_, fields) = stat.rsplit_once(')').expect("its name");
+    let parent = fields.split_whitespace().nth(1).expect("its parent");
+    rustix::process::Pid::from_raw(parent.parse().expect("a pid")).expect("a pid")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_that_no_call_asked_for_is_reported_once() {
+    let Some(local) = Local::new().await else { return };
+    let mut events = local.provider.subscribe();
+    for (name, force) in [("stopped", false), ("forced", true)] {
+        let sandbox = local.sandbox(name).await;
+        let call = TargetCall { force, ..call(&sandbox.target) };
+        local.provider.stop(call).await.expect("stopped");
+    }
+    local.provider.delete(call(&local.sandbox("deleted").await.target)).await.expect("deleted");
+    // What calls asked for is no news: the first event is about the first of these.
+    for (name, kills_launcher) in [("launcher", true), ("first", false)] {
+        let sandbox = local.sandbox(name).await;
+        if kills_launcher {
+            kill_launcher(local.dir.path(), name);
+        } else {
+            let mark = marker();
+            sandbox.sh(&format!("setsid sleep {mark} >/dev/null 2>&1 &")).await;
+            let first = first_process(&mark);
+            rustix::process::kill_process(first, rustix::process::Signal::KILL).expect("killed");
+        }
+        let event = tokio::time::timeout(WAIT, events.next()).await.expect("in time");
+        let Some(ProviderEvent::ObjectChanged(change)) = event else { panic!("{event:?}") };
+        assert_eq!(change.external_id, sandbox.target.external_id);
+        assert_eq!(change.labels.map(|labels| labels.sandbox), Some(sandbox.target.expected));
+        assert_eq!(find(&local.provider, name).await[0].state, ObjectState::Stopped);
+    }
+    assert_eq!(events.try_next(), None);
 }
 
 /// Not a test: this binary acts as a server that is to be killed.

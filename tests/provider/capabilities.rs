@@ -3,19 +3,17 @@
 
 use bytes::Bytes;
 use issuebox::sandbox::{
-    Capability, Enforcement, LimitKind, Offset, Overflow, PortAccess, ProcessId, ProcessSpec,
-    Signal, StdinMode, Target, TerminalEvent, TerminalRequest, TerminalSize, WorkError,
+    Capability, Enforcement, LimitKind, Offset, Overflow, ProcessId, ProcessSpec, Signal,
+    StdinMode, Target, WorkError,
 };
 use issuebox::types::ExternalId;
 use tokio::sync::mpsc;
 
-use crate::subject::{Subject, WAIT, path, target};
+use crate::subject::{Subject, at_terminal, path, target};
 
 contract!(
     a_descriptor_is_the_same_at_every_call_and_agrees_with_health,
     what_is_not_declared_is_refused,
-    a_terminal_shows_what_is_typed,
-    a_port_on_which_nothing_listens_is_closed,
     an_object_s_limits_are_those_of_its_template,
 );
 
@@ -47,7 +45,9 @@ async fn what_is_not_declared_is_refused(subject: &Subject) {
     for capability in Capability::ALL.into_iter().filter(|one| !subject.offers(*one)) {
         let target = || target.clone();
         let answers: Vec<Option<WorkError>> = match capability {
-            Capability::Terminal => vec![processes.terminal(target(), terminal()).await.err()],
+            Capability::Terminal => {
+                vec![processes.terminal(target(), at_terminal(&["cat"])).await.err()]
+            }
             Capability::Ports => vec![processes.port(target(), 80).await.err()],
             Capability::Archives => vec![
                 workspace.pack_directory(target(), path(b"")).await.err(),
@@ -80,55 +80,6 @@ fn cat() -> ProcessSpec {
         keep: 1 << 20,
         overflow: Overflow::Wait,
     }
-}
-
-fn terminal() -> TerminalRequest {
-    TerminalRequest {
-        command: vec!["cat".into()],
-        cwd: None,
-        env: Vec::new(),
-        size: TerminalSize { columns: 80, rows: 24 },
-    }
-}
-
-async fn a_terminal_shows_what_is_typed(subject: &Subject) {
-    if !subject.offers(Capability::Terminal) {
-        return;
-    }
-    let target = subject.target().await;
-    let mut opened = subject.provider.processes.terminal(target, terminal()).await.expect("opened");
-    opened.input.send("typed\r".into()).await.expect("taken");
-    let mut shown = Vec::new();
-    // Once by the terminal, and once by `cat`.
-    while String::from_utf8_lossy(&shown).matches("typed").count() < 2 {
-        match tokio::time::timeout(WAIT, opened.events.recv()).await.expect("in time") {
-            Some(TerminalEvent::Output(bytes)) => shown.extend(bytes),
-            other => panic!("{other:?} after {:?}", String::from_utf8_lossy(&shown)),
-        }
-    }
-    opened.input.send("\x04".into()).await.expect("taken");
-    let mut last = None;
-    while let Some(event) = tokio::time::timeout(WAIT, opened.events.recv()).await.expect("in time")
-    {
-        last = Some(event);
-    }
-    assert_eq!(last, Some(TerminalEvent::Exit { code: 0 }));
-}
-
-async fn a_port_on_which_nothing_listens_is_closed(subject: &Subject) {
-    if !subject.offers(Capability::Ports) {
-        return;
-    }
-    let object = subject.make("ports", "s1").await;
-    match subject.provider.processes.port(target(&object), 3000).await {
-        Err(error) => assert_eq!(error, WorkError::NotListening),
-        // Only a request would show it.
-        Ok(PortAccess::Http(_)) => assert!(!subject.offers(Capability::Tunnels)),
-        Ok(PortAccess::Stream(_)) => panic!("nothing listens there"),
-    }
-    subject.stop(&target(&object)).await;
-    let stopped = subject.provider.processes.port(target(&object), 3000).await;
-    assert_eq!(stopped.err(), Some(WorkError::NotRunning));
 }
 
 async fn an_object_s_limits_are_those_of_its_template(subject: &Subject) {

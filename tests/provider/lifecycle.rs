@@ -1,10 +1,15 @@
 //! The life of objects: made, found, started, stopped, deleted, and what goes wrong on the way.
 
+use std::time::Duration;
+
 use issuebox::clock::{Clock, SystemClock};
 use issuebox::sandbox::{CreateSpec, Object, ObjectKey, ProviderError, TargetCall, WorkError};
 use issuebox::types::{HomeId, InstanceId, ObjectName, ObjectState};
 
 use crate::subject::{Subject, WAIT, call, target};
+
+/// How long something that lands too late is looked for; nothing can be waited for that must not come.
+const LATE_LOOKS: Duration = Duration::from_millis(500);
 
 contract!(
     start_and_stop_are_idempotent_and_show_their_state,
@@ -146,6 +151,11 @@ async fn nothing_lands_after_the_late_effect_window(subject: &Subject) {
     SystemClock.sleep_until(SystemClock.now().after(window)).await;
     let settled = subject.find("late").await;
     assert!(settled.len() <= 1, "{settled:?}");
+    let end = SystemClock.now().after(LATE_LOOKS);
+    while SystemClock.now() < end {
+        assert_eq!(subject.find("late").await, settled, "nothing lands any more");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     let again = subject.make("late", "s1").await;
     assert_eq!(subject.find("late").await, [again]);
 }

@@ -15,4 +15,6 @@ mod files;
 mod lifecycle;
 mod links;
 mod ownership;
+mod ports;
 mod simulated;
+mod terminal;

@@ -9,7 +9,8 @@ use issuebox::clock::{Clock, SystemClock, SystemIds};
 use issuebox::sandbox::simulated::{SimulatedConfig, SimulatedFaults, SimulatedProvider};
 use issuebox::sandbox::{
     Capability, CreateSpec, ExecEvent, ExecRequest, Execution, FilePart, Labels, Object, ObjectKey,
-    Provider, ProviderError, Target, TargetCall, WorkError, WorkspacePath, Written,
+    Provider, ProviderError, Target, TargetCall, TerminalRequest, TerminalSize, WorkError,
+    WorkspacePath, Written,
 };
 use issuebox::types::{
     AccountName, Generation, HomeId, InstanceId, IssueId, Mode, Network, ObjectName, OnLimit,
@@ -253,6 +254,15 @@ pub fn request(command: &[&str]) -> ExecRequest {
         env: Vec::new(),
         stdin: Bytes::new().into(),
         timeout: None,
+    }
+}
+
+pub fn at_terminal(command: &[&str]) -> TerminalRequest {
+    TerminalRequest {
+        command: command.iter().map(ToString::to_string).collect(),
+        cwd: None,
+        env: Vec::new(),
+        size: TerminalSize { columns: 80, rows: 24 },
     }
 }
 

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 
 use crate::sandbox::{
-    Capacity, CreateSpec, Descriptor, Enforcements, Health, Labels, Lifecycle, Object, ObjectKey,
-    ProviderError, TargetCall,
+    Capacity, CreateSpec, Descriptor, Enforcements, EventSender, Health, Labels, Lifecycle, Object,
+    ObjectChange, ObjectKey, ProviderError, ProviderEvent, ProviderEvents, TargetCall,
 };
 use crate::types::{
     AccountName, ExternalId, Generation, HomeId, InstanceId, IssueId, Mode, ObjectName,
@@ -18,6 +18,7 @@ use crate::types::{
 pub struct HeldProvider {
     world: Mutex<TestWorld>,
     open: watch::Sender<bool>,
+    events: EventSender,
 }
 
 #[derive(Default)]
@@ -62,7 +63,8 @@ pub enum TestOutage {
 
 impl Default for HeldProvider {
     fn default() -> Self {
-        Self { world: Mutex::default(), open: watch::Sender::new(true) }
+        let open = watch::Sender::new(true);
+        Self { world: Mutex::default(), open, events: EventSender::default() }
     }
 }
 
@@ -127,6 +129,12 @@ impl HeldProvider {
     /// An outsider changes objects.
     pub fn outside(&self, change: impl FnOnce(&mut Vec<Object>)) {
         change(&mut self.world.lock().expect("not poisoned").objects);
+    }
+
+    /// It reports that an object changed.
+    pub fn hint(&self, object: &Object) {
+        let (external_id, labels) = (object.external_id.clone(), object.labels.clone());
+        self.events.publish(ProviderEvent::ObjectChanged(ObjectChange { external_id, labels }));
     }
 
     /// Every object as it is now.
@@ -200,6 +208,10 @@ impl HeldProvider {
 impl Lifecycle for HeldProvider {
     fn descriptor(&self) -> Descriptor {
         Descriptor::plain()
+    }
+
+    fn subscribe(&self) -> ProviderEvents {
+        self.events.subscribe()
     }
 
     async fn health(&self) -> Health {

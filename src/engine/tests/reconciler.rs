@@ -488,3 +488,36 @@ async fn a_look_is_never_beside_a_call_and_a_call_waits_for_it() {
     reaches(&bench, "1", Phase::Failed).await;
     assert_eq!(swept(&bench).await, Vec::<String>::new());
 }
+
+#[actix::test]
+async fn an_object_that_is_reported_down_is_seen_without_a_sweep() {
+    let bench = EngineBench::new().await;
+    running(&bench, "1").await;
+    running(&bench, "2").await;
+    bench.provider.outside(|all| all.iter_mut().for_each(|o| o.state = ObjectState::Stopped));
+    let all = bench.provider.all();
+    // Of another installation: not ours to look at.
+    let mut foreign = all[1].clone();
+    foreign.labels.as_mut().expect("labels").instance = InstanceId::trusted("another");
+    bench.provider.hint(&foreign);
+    bench.provider.hint(&all[0]);
+    let failed = reaches(&bench, "1", Phase::Failed).await;
+    assert_eq!(failure(&failed), Some(FailureCode::KilledOutside));
+    assert_eq!(now(&bench, "2").await.phase, Some(Phase::Running), "a hint is about one issue");
+    assert_eq!(bench.provider.count("list"), 0);
+}
+
+/// How much else is missing, only a sweep knows.
+#[actix::test]
+async fn an_object_that_is_reported_missing_is_lost_by_the_sweep_that_follows() {
+    let setup = BenchSetup { reconcile: Some(Duration::from_secs(86_400)), ..Default::default() };
+    let bench = EngineBench::new_with(setup).await;
+    running(&bench, "1").await;
+    eventually("the first sweep", async || bench.provider.count("list") == 1).await;
+    let all = bench.provider.all();
+    bench.provider.outside(Vec::clear);
+    bench.provider.hint(&all[0]);
+    let failed = reaches(&bench, "1", Phase::Failed).await;
+    assert_eq!(failure(&failed), Some(FailureCode::ObjectLost));
+    assert_eq!(bench.provider.count("list"), 2);
+}

@@ -8,9 +8,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::mpsc;
 
-use super::files::{CHUNK_LEN_MAX, CHUNKS_LEN, TREE_WAIT};
+use super::files::TREE_WAIT;
 use super::frame::{Answer, FileWork, Request};
 use super::link::{AnswerWithFd, Call, Link, broken, ends, pipe};
+use crate::sandbox::confined::transfer::{CHUNK_LEN_MAX, CHUNKS_LEN};
 use crate::sandbox::{ChunkReceiver, WorkError, WorkspacePath};
 
 /// Reads a directory as an archive.

@@ -51,8 +51,8 @@ pub use self::unnamed::{Naming, Unnamed};
 use self::network::NetworkRow;
 use self::workload::WorkloadRow;
 use super::image::{self, IMAGE, Images};
-use super::remove;
 use crate::sandbox::Labels;
+use crate::sandbox::confined::remove;
 use crate::types::{ExternalId, Network, ObjectName, Resources, SandboxId, Workload};
 
 /// Longest object name, in bytes. With the incarnation it stays below a file name's 255.

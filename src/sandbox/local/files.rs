@@ -6,10 +6,6 @@
 //! file's length holds only for the sandbox's processes, so the server checks it too. It closes a
 //! file when the sandbox ends, because an open file keeps the workspace mounted.
 
-mod upload;
-
-pub(super) use upload::fill;
-
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::os::fd::OwnedFd;
@@ -17,30 +13,20 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
-use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::mpsc;
 
 use super::frame::{Answer, FileWork, Request};
 use super::link::{Call, Link, broken, ends, pipe};
-use super::listing::{Parsed, parse};
+use crate::sandbox::confined::transfer::{CHUNKS_LEN, pass_on, receive};
+use crate::sandbox::confined::upload;
 use crate::sandbox::{
-    ChunkReceiver, FileContent, FileListing, FilePart, LIST_ENTRIES_MAX, WorkError, WorkspacePath,
-    Written,
+    ChunkReceiver, FileContent, FileListing, FilePart, WorkError, WorkspacePath, Written,
 };
 
 /// The timeout of listing or deleting; the sandbox may go on with it.
 pub(super) const TREE_WAIT: Duration = Duration::from_secs(120);
-
-/// Most bytes of one listing.
-const LISTING_LEN_MAX: usize = 16 * 1024 * 1024;
-
-/// Pieces of a file that wait for a reader.
-pub(super) const CHUNKS_LEN: usize = 4;
-
-/// Longest piece of a file, in bytes.
-pub(super) const CHUNK_LEN_MAX: usize = 64 * 1024;
 
 /// Lists a path. See [`Workspace::list_files`](crate::sandbox::Workspace::list_files).
 ///
@@ -65,52 +51,6 @@ pub async fn list(
         }
         _ => Err(broken("the sandbox gave an answer that makes no sense")),
     }
-}
-
-/// Reads a listing from a pipe until its end.
-pub(super) async fn receive(
-    mut pipe: Receiver,
-    path: &WorkspacePath,
-) -> Result<FileListing, WorkError> {
-    let mut listing = FileListing { entries: Vec::new(), truncated: false };
-    let (mut buffer, mut total) = (BytesMut::new(), 0);
-    loop {
-        let got = pipe.read_buf(&mut buffer).await.map_err(broken)?;
-        total += got;
-        loop {
-            match parse(&buffer) {
-                Parsed::Entry(entry, len) => {
-                    if !is_below(&entry.path, path) {
-                        return Err(broken("the sandbox listed a path that was not asked for"));
-                    }
-                    listing.entries.push(entry);
-                    drop(buffer.split_to(len));
-                }
-                Parsed::Incomplete => break,
-                Parsed::Malformed => return Err(broken("the sandbox's listing makes no sense")),
-            }
-            if listing.entries.len() > LIST_ENTRIES_MAX {
-                return Err(broken("the sandbox listed more than it may"));
-            }
-        }
-        if got == 0 {
-            return Ok(listing);
-        }
-        if total > LISTING_LEN_MAX {
-            listing.truncated = true;
-            return Ok(listing);
-        }
-    }
-}
-
-/// Whether an entry's path is valid, and equal to or below the requested one.
-fn is_below(entry: &[u8], requested: &WorkspacePath) -> bool {
-    let well_formed = entry
-        .split(|b| *b == b'/')
-        .all(|part| !matches!(part, b"" | b"." | b"..") && !part.contains(&0));
-    let rest = entry.strip_prefix(requested.as_bytes());
-    well_formed
-        && (requested.is_root() || rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/'))
 }
 
 /// Opens a file for reading.
@@ -143,25 +83,6 @@ pub async fn read(
         }
     });
     Ok(FileContent { size, range, chunks })
-}
-
-/// Copies until the end, an error, or the receiver is gone.
-pub(super) async fn pass_on(
-    mut file: impl AsyncRead + Unpin,
-    reader: &mpsc::Sender<Result<Bytes, String>>,
-) {
-    loop {
-        let mut chunk = BytesMut::with_capacity(CHUNK_LEN_MAX);
-        let piece = match file.read_buf(&mut chunk).await {
-            Ok(0) => return,
-            Ok(_) => Ok(Bytes::from(chunk)),
-            Err(error) => Err(error.to_string()),
-        };
-        let is_last = piece.is_err();
-        if reader.send(piece).await.is_err() || is_last {
-            return;
-        }
-    }
 }
 
 /// Writes a file as a whole.
@@ -300,16 +221,5 @@ mod tests {
         assert!(check_opened(open("/proc/self/status"), device(own)).is_err());
         assert!(check_opened(open("/dev/null"), device("/dev/null")).is_err());
         assert!(check_opened(open("/"), device("/")).is_err());
-    }
-
-    #[test]
-    fn listed_paths_are_those_asked_for() {
-        let path = |text: &str| WorkspacePath::parse(text.as_bytes()).expect("a path");
-        assert!(is_below(b"a/b", &path("a")));
-        assert!(is_below(b"a", &path("a")));
-        assert!(is_below(b"a", &path("")));
-        for bad in [&b"ab"[..], b"b", b"a/../b", b"a//b", b"/a", b"", b"a/\0"] {
-            assert!(!is_below(bad, &path("a")), "{bad:?} must be refused");
-        }
     }
 }

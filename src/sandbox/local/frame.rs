@@ -13,7 +13,7 @@ mod request;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-pub use answer::{Answer, WorkFailure};
+pub use answer::Answer;
 pub use file_work::FileWork;
 pub use reach::{PROXY_PORT, Reach};
 pub use request::{Request, Setup};

@@ -13,12 +13,11 @@
 //! `/proc`, since PID 1 is not dumpable.
 //!
 //! Everything here is synchronous and has one thread, as `fork` and namespaces want it. Nothing
-//! here may be called in the server, except for [`files`] on a thread that may block.
+//! here may be called in the server.
 
 mod check;
 mod confine;
 mod connect;
-pub mod files;
 mod init;
 mod launch;
 mod network;
@@ -39,6 +38,7 @@ mod workspace;
 use rustix::io::Errno;
 
 use super::image::ImageError;
+use crate::sandbox::confined::{explain, shortened};
 
 pub use check::HOST_ROOT;
 pub use launch::run_hidden_command;
@@ -96,49 +96,5 @@ impl<T> NameStep<T> for std::io::Result<T> {
 impl From<ImageError> for SetupError {
     fn from(ImageError { step, errno }: ImageError) -> Self {
         Self { step: step.into(), errno: errno.raw_os_error() }
-    }
-}
-
-/// Longest name of something in a message, in bytes. A message may hold two and the reason, which
-/// comes last and must not be cut off.
-const NAME_LEN_MAX: usize = 320;
-
-/// A name as it is shown in a message: of a long one its beginning and its end.
-fn shortened(name: String) -> String {
-    if name.len() <= NAME_LEN_MAX {
-        return name;
-    }
-    const GAP: &str = "…";
-    let half = (NAME_LEN_MAX - GAP.len()) / 2;
-    let head = name.floor_char_boundary(half);
-    let tail = name.ceil_char_boundary(name.len() - half);
-    format!("{}{GAP}{}", &name[..head], &name[tail..])
-}
-
-/// The system's words for an error.
-fn explain(errno: Errno) -> String {
-    let text = std::io::Error::from(errno).to_string();
-    match text.split_once(" (os error") {
-        Some((words, _)) => words.to_lowercase(),
-        None => text,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_long_name_keeps_its_beginning_and_its_end() {
-        assert_eq!(shortened("n".repeat(NAME_LEN_MAX)), "n".repeat(NAME_LEN_MAX));
-        for letter in ["n", "é", "漢", "🎉"] {
-            for len in [NAME_LEN_MAX + 1, 9_000] {
-                let long = format!("a/{}/z", letter.repeat(len));
-                let short = shortened(long);
-                assert!(short.len() <= NAME_LEN_MAX && short.len() > NAME_LEN_MAX - 9, "{short}");
-                assert!(short.starts_with("a/") && short.ends_with("/z"), "{short}");
-                assert!(short.contains(&format!("{letter}…{letter}")), "{short}");
-            }
-        }
     }
 }

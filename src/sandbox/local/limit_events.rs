@@ -1,4 +1,5 @@
-//! Publishes the limits that a sandbox hits, and kills its processes if nothing else stops them.
+//! Publishes the limits that a sandbox hits, and kills its processes if nothing else stops them; at
+//! last its end, if no call asked for that.
 //!
 //! A limit is published once in a while, not at each hit: a fork bomb hits its limit a million times.
 //! Counters are read [twice a second](LOOK_EVERY) and when the sandbox has ended, because the kernel
@@ -13,7 +14,7 @@ use super::cgroup::{Controller, Group, TAKEN_AWAY};
 use super::disk::WorkspaceKind;
 use super::frame::Request;
 use super::link::Link;
-use crate::sandbox::{EventSender, Labels, LimitEffect, LimitEvent, ProviderEvent};
+use crate::sandbox::{EventSender, Labels, LimitEffect, LimitEvent, ObjectChange, ProviderEvent};
 use crate::types::{Resources, inert};
 
 /// The pause between two looks at the counters.
@@ -36,7 +37,8 @@ pub struct LimitWatch {
     pub resources: Resources,
 }
 
-/// Publishes each limit that a sandbox hits, until its last process has ended.
+/// Publishes each limit that a sandbox hits, until its last process has ended. An end that no call
+/// asked for comes last, so that a limit that led to it is known by then.
 pub async fn watch(watched: LimitWatch, events: EventSender) {
     let mut tally = Tally::default();
     let mut killed_at = 0;
@@ -73,8 +75,13 @@ pub async fn watch(watched: LimitWatch, events: EventSender) {
         if is_over {
             if let Some(trouble) = watched.link.trouble() {
                 let reason = inert(trouble).into_owned();
-                let (labels, effect) = (watched.labels, LimitEffect::Ended);
+                let (labels, effect) = (watched.labels.clone(), LimitEffect::Ended);
                 events.publish(ProviderEvent::LimitHit(LimitEvent { labels, reason, effect }));
+            }
+            if !watched.link.is_end_asked() {
+                let external_id = watched.link.target.external_id.clone();
+                let labels = Some(watched.labels);
+                events.publish(ProviderEvent::ObjectChanged(ObjectChange { external_id, labels }));
             }
             return;
         }

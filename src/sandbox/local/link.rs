@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -19,11 +19,13 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{Notify, mpsc, watch};
 
 use super::defaults::CommandDefaults;
-use super::frame::{Answer, PACKET_LEN_MAX, Request, WorkFailure};
+use super::frame::{Answer, PACKET_LEN_MAX, Request};
 use super::launching::Arrived;
 use super::packet::{self, Outgoing};
 use super::processes::ProcessTable;
 use super::watched::watched;
+use crate::sandbox::confined::RequestFailure;
+pub use crate::sandbox::confined::{broken, pipe};
 use crate::sandbox::{Target, WorkError};
 
 /// How long PID 1 may take for an answer that needs microseconds. After that the call fails; the sandbox
@@ -61,6 +63,8 @@ pub struct Link {
     waiting: Mutex<PendingRequests>,
     next_id: AtomicU64,
     disk_limit_events: AtomicU64,
+    /// Whether a call asked for its end.
+    is_end_asked: AtomicBool,
     /// Why its launcher ended it.
     trouble: OnceLock<String>,
     struck: Notify,
@@ -88,6 +92,7 @@ impl Link {
             waiting: Mutex::new(Some(HashMap::new())),
             next_id: AtomicU64::new(1),
             disk_limit_events: AtomicU64::new(0),
+            is_end_asked: AtomicBool::new(false),
             trouble: OnceLock::new(),
             struck: Notify::new(),
             gone,
@@ -142,9 +147,22 @@ impl Link {
         let _ = self.gone.clone().wait_for(|gone| *gone).await;
     }
 
-    /// Asks every process in it to end, kills the remaining ones after `grace`, and returns when none is
-    /// left.
+    /// Whether a call asked for its end, as far as it has ended or is ending.
+    pub fn is_end_asked(&self) -> bool {
+        self.is_end_asked.load(Ordering::Relaxed)
+    }
+
+    /// Ends it at once, as a call asks for, and returns when no process of it is left.
+    pub async fn end(&self) {
+        self.is_end_asked.store(true, Ordering::Relaxed);
+        self.cut();
+        self.gone().await;
+    }
+
+    /// Asks every process in it to end, as a call asks for, kills the remaining ones after `grace`, and
+    /// returns when none is left.
     pub async fn stop(&self, grace: Duration) {
+        self.is_end_asked.store(true, Ordering::Relaxed);
         let grace_ms = u32::try_from(grace.as_millis()).unwrap_or(u32::MAX);
         // A PID 1 that takes no requests or does not follow them is ended below.
         let ended = async {
@@ -308,7 +326,9 @@ impl Call {
     /// [`WorkError`].
     pub async fn answer_at_last(&mut self) -> Result<AnswerWithFd, WorkError> {
         match self.answers.recv().await {
-            Some((Answer::Failed { kind, message, .. }, _)) => Err(failure(kind, message)),
+            Some((Answer::Failed { kind, message, .. }, _)) => {
+                Err(RequestFailure { kind, message }.into())
+            }
             Some(reply) => Ok(reply),
             None => Err(WorkError::NotRunning),
         }
@@ -335,37 +355,9 @@ impl Drop for Call {
     }
 }
 
-/// What a failure inside is for callers.
-pub fn failure(kind: WorkFailure, message: String) -> WorkError {
-    match kind {
-        WorkFailure::NoSuchFile => WorkError::NoSuchFile,
-        WorkFailure::NotAllowed => WorkError::PathNotAllowed(message),
-        WorkFailure::BadArchive => WorkError::BadArchive(message),
-        WorkFailure::Exists => WorkError::Exists(message),
-        WorkFailure::WrongKind => WorkError::WrongKind(message),
-        WorkFailure::CannotStart => WorkError::CannotStart(message),
-        WorkFailure::Refused => WorkError::Refused(message),
-        WorkFailure::NotListening => WorkError::NotListening,
-        WorkFailure::Broken => WorkError::Broken(message),
-    }
-}
-
-/// The error for a failure of the server's own.
-pub fn broken(error: impl std::fmt::Display) -> WorkError {
-    WorkError::Broken(error.to_string())
-}
-
 /// The error for an answer that does not belong to its request.
 pub fn nonsense() -> WorkError {
     broken("the sandbox gave an answer that makes no sense")
-}
-
-/// A pipe of which the server has one end and the sandbox the other.
-///
-/// # Errors
-/// [`WorkError::Broken`] if the server has no descriptors left.
-pub fn pipe() -> Result<(OwnedFd, OwnedFd), WorkError> {
-    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(broken)
 }
 
 /// The descriptors of some ends, to be sent.

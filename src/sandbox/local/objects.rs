@@ -221,8 +221,7 @@ impl LocalObjects {
         let (_turn, stored) = self.take(target).await?;
         if let Some(link) = self.link_of(&stored.name) {
             if force {
-                link.cut();
-                link.gone().await;
+                link.end().await;
             } else {
                 link.stop(self.config.stop_grace).await;
             }
@@ -447,8 +446,7 @@ impl LocalObjects {
         if let Some(link) =
             self.link_of(&stored.name).filter(|l| l.target.external_id == stored.external_id)
         {
-            link.cut();
-            link.gone().await;
+            link.end().await;
         }
         let trashed = match stored.place {
             StoredIn::Trash => stored,

@@ -86,7 +86,12 @@ impl SimProcess {
         let program = Program::of(&spec.command);
         let ends_at = match program {
             Program::Sleep(span) => Some(now.after(span)),
-            Program::Echo | Program::Cat | Program::Tee | Program::Zeros(_) => None,
+            Program::Echo
+            | Program::Cat
+            | Program::Tee
+            | Program::Zeros(_)
+            | Program::Shell
+            | Program::Server(..) => None,
         };
         let saved = SavedState {
             keep: spec.keep,
@@ -107,10 +112,15 @@ impl SimProcess {
                     state.log.append(OutputStream::Stdout, text.as_bytes())?;
                     state.end(0, false, now);
                 }
-                Program::Cat | Program::Tee if !state.saved.stdin_is_open => {
+                Program::Cat | Program::Tee | Program::Shell if !state.saved.stdin_is_open => {
                     state.end(0, false, now);
                 }
-                Program::Cat | Program::Tee | Program::Sleep(_) | Program::Zeros(_) => {}
+                Program::Cat
+                | Program::Tee
+                | Program::Sleep(_)
+                | Program::Zeros(_)
+                | Program::Shell
+                | Program::Server(..) => {}
             }
             process.save(&state)?;
         }
@@ -142,6 +152,11 @@ impl SimProcess {
     pub fn exit(&self) -> Result<Option<(ProcessExit, Timestamp)>, WorkError> {
         let state = self.now()?;
         Ok(state.saved.exit.map(|exit| (exit.into(), Timestamp::from_unix_ms(exit.at_ms))))
+    }
+
+    /// What it plays.
+    pub fn program(&self) -> Program {
+        Program::of(&self.lock().saved.command)
     }
 
     /// What there is at a position.
@@ -186,7 +201,11 @@ impl SimProcess {
         let streams: &[OutputStream] = match Program::of(&state.saved.command) {
             Program::Cat => &[OutputStream::Stdout],
             Program::Tee => &[OutputStream::Stdout, OutputStream::Stderr],
-            Program::Echo | Program::Sleep(_) | Program::Zeros(_) => &[],
+            Program::Echo
+            | Program::Sleep(_)
+            | Program::Zeros(_)
+            | Program::Shell
+            | Program::Server(..) => &[],
         };
         if !streams.is_empty() && state.room() == 0 {
             return Ok(false);
@@ -202,7 +221,7 @@ impl SimProcess {
     pub fn close_stdin(&self) -> Result<(), WorkError> {
         let mut state = self.now()?;
         state.saved.stdin_is_open = false;
-        if let Program::Cat | Program::Tee = Program::of(&state.saved.command) {
+        if let Program::Cat | Program::Tee | Program::Shell = Program::of(&state.saved.command) {
             let now = self.clock.now();
             state.end(0, false, now);
         }

@@ -99,6 +99,19 @@ impl SimProcesses {
         }
     }
 
+    /// The processes of an object that have not ended.
+    pub fn running(&self, object: &ExternalId) -> Result<Vec<Arc<SimProcess>>, WorkError> {
+        let mut known = self.known();
+        let mut running = Vec::new();
+        for number in numbers(&self.processes(object)).map_err(|error| broken(&error))? {
+            let process = self.find(&mut known, object, number)?;
+            if process.exit()?.is_none() {
+                running.push(process);
+            }
+        }
+        Ok(running)
+    }
+
     /// Ends every process of an object that goes down.
     pub fn go_down(&self, object: &ExternalId) -> Result<(), WorkError> {
         let mut known = self.known();

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use crate::sandbox::TerminalRequest;
+
 /// What a command does. The forms are those of the programs of these names on Linux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Program {
@@ -16,6 +18,20 @@ pub(super) enum Program {
     Sleep(Duration),
     /// `head -c BYTES /dev/zero`: writes so many zero bytes.
     Zeros(u64),
+    /// `sh` or `bash` without a script. At a terminal it reads commands there; without one it reads its
+    /// input to the end and runs nothing.
+    Shell,
+    /// A server on a port: `socat TCP-LISTEN:PORT,fork EXEC:cat`, or `python3 -m http.server PORT`.
+    Server(u16, Serves),
+}
+
+/// What a server does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Serves {
+    /// Writes back what it reads.
+    Echo,
+    /// Answers each HTTP request with its first line.
+    Http,
 }
 
 impl Program {
@@ -30,6 +46,16 @@ impl Program {
                 seconds.and_then(Result::ok).map_or(Self::Echo, Self::Sleep)
             }
             ["head", "-c", bytes, "/dev/zero"] => bytes.parse().map_or(Self::Echo, Self::Zeros),
+            ["sh" | "bash"] | ["sh" | "bash", "-l" | "-i"] => Self::Shell,
+            ["socat", listen, "EXEC:cat"] => {
+                let port = listen.strip_prefix("TCP-LISTEN:");
+                let port = port.and_then(|port| port.strip_suffix(",fork")?.parse().ok());
+                port.map_or(Self::Echo, |port| Self::Server(port, Serves::Echo))
+            }
+            ["python3", "-m", "http.server", port] => {
+                port.parse().map_or(Self::Echo, |port| Self::Server(port, Serves::Http))
+            }
+            _ if command == TerminalRequest::login_shell() => Self::Shell,
             _ => Self::Echo,
         }
     }

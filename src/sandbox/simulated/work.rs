@@ -6,13 +6,13 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
-use super::SimulatedProvider;
 use super::program::Program;
+use super::{SimulatedProvider, ports, terminal};
+use crate::sandbox::confined::DirectoryFiles;
 use crate::sandbox::{
-    Capability, ChunkReceiver, DirectoryFiles, ExecEvent, ExecRequest, Execution, FileContent,
-    FileListing, FilePart, Offset, PortAccess, ProcessExit, ProcessId, ProcessOutput, ProcessSpec,
-    Processes, Signal, Target, Terminal, TerminalRequest, WorkError, Workspace, WorkspacePath,
-    Written, exec_by_spawn,
+    ChunkReceiver, ExecEvent, ExecRequest, Execution, FileContent, FileListing, FilePart, Offset,
+    PortAccess, ProcessExit, ProcessId, ProcessOutput, ProcessSpec, Processes, Signal, Target,
+    Terminal, TerminalRequest, WorkError, Workspace, WorkspacePath, Written, exec_by_spawn,
 };
 
 impl SimulatedProvider {
@@ -161,11 +161,15 @@ impl Processes for SimulatedProvider {
         Ok(Execution { events: receiver })
     }
 
-    async fn terminal(&self, _: Target, _: TerminalRequest) -> Result<Terminal, WorkError> {
-        Err(WorkError::Unsupported(Capability::Terminal))
+    async fn terminal(
+        &self,
+        target: Target,
+        request: TerminalRequest,
+    ) -> Result<Terminal, WorkError> {
+        terminal::open(self.clone(), target, request)
     }
 
-    async fn port(&self, _: Target, _: u16) -> Result<PortAccess, WorkError> {
-        Err(WorkError::Unsupported(Capability::Ports))
+    async fn port(&self, target: Target, port: u16) -> Result<PortAccess, WorkError> {
+        ports::connect(self, &target, port)
     }
 }

@@ -13,7 +13,7 @@ type Graph = BTreeMap<String, BTreeSet<String>>;
 
 /// What a file imports relative to itself (`super::…`, or `child::…` of a child that it declares),
 /// as paths from the root of the crate.
-fn relative_imports(module: &str, code: &str) -> Vec<String> {
+pub(super) fn relative_imports(module: &str, code: &str) -> Vec<String> {
     let parents: Vec<&str> = module.split("::").collect();
     let mut absolute = String::new();
     for line in code.split(';') {

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize, Serializer};
 
+use crate::sandbox::confined::{MESSAGE_LEN_MAX, WorkFailure};
+
 /// An answer of the launcher or of PID 1.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
@@ -59,32 +61,6 @@ pub enum Answer {
     /// The workspace has become full; from the launcher.
     DiskFull,
 }
-
-/// Why a request failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum WorkFailure {
-    /// There is nothing at that path.
-    NoSuchFile,
-    /// The path leads out of the workspace, or through a link that is not followed.
-    NotAllowed,
-    /// What is there has the wrong kind.
-    WrongKind,
-    /// The command could not be started.
-    CannotStart,
-    /// No room, no permission, too many processes.
-    Refused,
-    /// Anything else.
-    Broken,
-    /// There is something already.
-    Exists,
-    /// The archive is malformed, or has an entry that is refused.
-    BadArchive,
-    /// No process accepts connections on that port.
-    NotListening,
-}
-
-/// Longest sentence that an answer carries, in bytes.
-pub(super) const MESSAGE_LEN_MAX: usize = 1024;
 
 /// Writes a sentence, cut to [`MESSAGE_LEN_MAX`] bytes.
 fn cut<S: Serializer>(text: &str, to: S) -> Result<S::Ok, S::Error> {

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use proptest::prelude::*;
 
-use super::answer::MESSAGE_LEN_MAX;
 use super::*;
+use crate::sandbox::confined::{MESSAGE_LEN_MAX, WorkFailure};
 
 const FAILURES: [WorkFailure; 9] = [
     WorkFailure::NoSuchFile,

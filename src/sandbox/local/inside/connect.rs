@@ -6,8 +6,7 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
 
-use super::super::frame::WorkFailure;
-use super::files::RequestFailure;
+use crate::sandbox::confined::{RequestFailure, WorkFailure};
 
 /// A socket that is connected, or connecting, to a port on the sandbox's loopback. PID 1 does not
 /// wait for the connection.

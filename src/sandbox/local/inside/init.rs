@@ -20,16 +20,19 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, wait};
 use rustix::thread::UnshareFlags;
 
-use super::super::frame::{Answer, FileWork, PACKET_LEN_MAX, Reach, Request, Setup, WorkFailure};
+use super::super::frame::{Answer, FileWork, PACKET_LEN_MAX, Reach, Request, Setup};
 use super::super::packet;
-use super::files::{Files, RequestFailure};
 use super::seccomp::Filters;
 use super::start::{self, Order, Starting, Streams};
 use super::sys::{self, Fork};
 use super::work_group::{Door, WorkGroup};
 use super::workspace::TakenWorkspace;
-use super::{NameStep, SetupError, check, confine, connect, network, session, terminal, view};
+use super::{
+    NameStep, SetupError, WORKSPACE, check, confine, connect, network, session, terminal, view,
+};
 use crate::sabotage::{Bug, on};
+use crate::sandbox::confined::files::Files;
+use crate::sandbox::confined::{RequestFailure, WorkFailure};
 
 /// The pause between two looks at a killed session with processes left. The kernel is ending them, but
 /// it signals PID 1 only for its own children.
@@ -134,7 +137,7 @@ fn prepare<'a>(
         sys::place_descriptor(null.as_fd(), standard).step("close the standard streams")?;
     }
     drop(null);
-    let files = Files::open().step("open /workspace")?;
+    let files = Files::below(WORKSPACE).step("open /workspace")?;
     let signals = sys::child_signals().step("watch children")?;
     confine::confine(setup, filters)?;
     // The launcher may have ended before its death could signal PID 1.

@@ -263,7 +263,7 @@ mod tests {
         assert!((directories * 3..directories * 5).contains(&pieces), "{pieces}");
         let least = directories as u64 * ENTRY_BYTES;
         assert!((least..least * 16).contains(&bytes), "{bytes}");
-        crate::sandbox::local::remove::remove(
+        crate::sandbox::confined::remove::remove(
             &File::open(dir.path().parent().expect("one")).expect("opens").into(),
             dir.path().file_name().expect("one").as_encoded_bytes(),
         )

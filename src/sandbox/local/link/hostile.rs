@@ -12,9 +12,9 @@ use rustix::net::{
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::super::launching::Launcher;
-use super::super::listing::WireEntry;
 use super::super::{exec, files};
 use super::*;
+use crate::sandbox::confined::listing::WireEntry;
 use crate::sandbox::{ExecRequest, FilePart, LIST_ENTRIES_MAX, WorkspacePath};
 use crate::types::{ExternalId, SandboxId};
 

@@ -1,5 +1,5 @@
-//! The files of a directory, reached in this process as PID 1 reaches those of a sandbox: no path
-//! and no link leads out of it. For providers that keep workspaces as directories of their own.
+//! The files of a directory, reached in this process. For providers that keep workspaces as
+//! directories of their own.
 
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom};
@@ -7,14 +7,14 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use bytes::BytesMut;
-use rustix::fs::{CWD, Mode, OFlags};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
-use super::files::{CHUNK_LEN_MAX, CHUNKS_LEN, fill, pass_on, receive};
-use super::inside::files::{Files, RequestFailure};
-use super::link::{broken, failure, pipe as new_pipe};
+use super::files::Files;
+use super::transfer::{CHUNK_LEN_MAX, CHUNKS_LEN, pass_on, receive};
+use super::upload::fill;
+use super::{RequestFailure, broken, pipe as new_pipe};
 use crate::sandbox::{
     ChunkReceiver, FileContent, FileListing, FilePart, WorkError, WorkspacePath, Written,
 };
@@ -23,7 +23,7 @@ use crate::sandbox::{
 const FILE_MB_MAX: u64 = 64 * 1024;
 
 /// The files below one directory, which is made when it is missing.
-pub(crate) struct DirectoryFiles(PathBuf);
+pub struct DirectoryFiles(PathBuf);
 
 impl DirectoryFiles {
     /// The files below `root`.
@@ -39,10 +39,7 @@ impl DirectoryFiles {
         let root = self.0.clone();
         let work = move || {
             fs::create_dir_all(&root).map_err(broken)?;
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let root = rustix::fs::openat(CWD, &root, flags, Mode::empty()).map_err(broken)?;
-            work(Files::below(root))
-                .map_err(|RequestFailure { kind, message }| failure(kind, message))
+            Ok(work(Files::below(&root).map_err(broken)?)?)
         };
         tokio::task::spawn_blocking(work).await.map_err(broken)?
     }

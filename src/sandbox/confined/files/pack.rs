@@ -16,8 +16,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, readlinkat, stata
 use rustix::io::Errno;
 use tar::{EntryType, Header};
 
-use super::super::super::frame::WorkFailure;
-use super::{Files, LEVELS_MAX, RequestFailure, names};
+use super::{Files, LEVELS_MAX, RequestFailure, WorkFailure, names};
 
 /// Bytes of a block: a header is one, contents are padded to whole ones.
 const BLOCK_LEN: u64 = 512;

@@ -1,9 +1,9 @@
-//! The workspace's files, on PID 1's side.
+//! The files below a directory, by system calls that block.
 //!
 //! The kernel opens every path with `RESOLVE_BENEATH`: links, `..` and concurrent changes can lead
 //! only within the workspace; magic links (`/proc/self/fd/…`) and other mounts are not followed at
-//! all. An opened file must be regular; `O_NONBLOCK` prevents blocking on a FIFO. PID 1 has no
-//! privileges, so it can do nothing here that a command could not do.
+//! all. An opened file must be regular; `O_NONBLOCK` prevents blocking on a FIFO. In a sandbox the
+//! caller has no privileges, so it can do nothing here that a command could not do.
 //!
 //! A write goes to a new file, which replaces the old one when it is complete. An interrupted
 //! write leaves the old file as it was, and nothing else.
@@ -21,14 +21,12 @@ use rustix::fs::{
     statat, unlinkat,
 };
 use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
+use rustix::path::Arg;
 
 use fresh::Fresh;
 
-use super::super::frame::WorkFailure;
-use super::super::listing::{ENTRY_NAMES_MAX, LEVELS_MAX, WireEntry};
-use super::super::remove;
-use super::{WORKSPACE, explain, shortened};
+use super::listing::{ENTRY_NAMES_MAX, LEVELS_MAX, WireEntry};
+use super::{RequestFailure, WorkFailure, quoted, remove};
 use crate::sandbox::LIST_ENTRIES_MAX;
 
 /// Writes that may be open at once; more are refused, since each holds two descriptors.
@@ -40,84 +38,6 @@ const TRIES: usize = 64;
 /// How the kernel resolves a path in the workspace.
 const RESOLVE: ResolveFlags =
     ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS).union(ResolveFlags::NO_XDEV);
-
-/// A failed operation.
-#[derive(Debug)]
-pub struct RequestFailure {
-    /// The kind of the failure.
-    pub kind: WorkFailure,
-    /// The message for people.
-    pub message: String,
-}
-
-impl RequestFailure {
-    /// A failure with its message.
-    pub fn new(kind: WorkFailure, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
-    }
-
-    /// Adds the entry of a directory or an archive to the message.
-    fn about(self, entry: &[u8]) -> Self {
-        let Self { kind, message } = self;
-        Self { kind, message: format!("{}: {message}", quoted(entry)) }
-    }
-}
-
-/// A name in a message.
-fn quoted(name: &[u8]) -> String {
-    shortened(format!("{:?}", String::from_utf8_lossy(name)))
-}
-
-impl From<std::io::Error> for RequestFailure {
-    fn from(error: std::io::Error) -> Self {
-        match Errno::from_io_error(&error) {
-            Some(errno) => errno.into(),
-            None => Self::new(WorkFailure::BadArchive, error.to_string()),
-        }
-    }
-}
-
-impl From<Errno> for RequestFailure {
-    fn from(errno: Errno) -> Self {
-        let kind = match errno {
-            Errno::NOENT => WorkFailure::NoSuchFile,
-            Errno::XDEV | Errno::LOOP | Errno::NAMETOOLONG | Errno::INVAL => {
-                WorkFailure::NotAllowed
-            }
-            Errno::EXIST => WorkFailure::Exists,
-            Errno::NOTDIR | Errno::ISDIR | Errno::NXIO => WorkFailure::WrongKind,
-            Errno::ACCESS
-            | Errno::PERM
-            | Errno::FBIG
-            | Errno::NOSPC
-            | Errno::DQUOT
-            | Errno::ROFS
-            | Errno::MFILE
-            | Errno::NFILE
-            | Errno::NOMEM
-            | Errno::AGAIN
-            | Errno::MLINK
-            | Errno::BUSY
-            | Errno::NOTEMPTY => WorkFailure::Refused,
-            _ => WorkFailure::Broken,
-        };
-        let message = match errno {
-            Errno::XDEV => "it leads out of the workspace".into(),
-            Errno::LOOP => "it leads through a link that is not followed".into(),
-            Errno::FBIG => too_long(),
-            other => explain(other),
-        };
-        Self { kind, message }
-    }
-}
-
-/// The message about a file that would exceed this process's limit.
-fn too_long() -> String {
-    match getrlimit(Resource::Fsize).current {
-        Some(max) => format!("a file may not be longer than {} MB, the disk limit", max >> 20),
-        None => explain(Errno::FBIG),
-    }
-}
 
 /// A new file that has not replaced the old one yet.
 struct OpenWrite {
@@ -133,15 +53,11 @@ pub struct Files {
 }
 
 impl Files {
-    /// Opens the workspace.
-    pub fn open() -> Result<Self, Errno> {
+    /// The files below a directory.
+    pub fn below(directory: impl Arg) -> Result<Self, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(Self::below(rustix::fs::openat(CWD, WORKSPACE, flags, Mode::empty())?))
-    }
-
-    /// The files below an open directory.
-    pub fn below(root: OwnedFd) -> Self {
-        Self { root, writes: VecDeque::new() }
+        let root = rustix::fs::openat(CWD, directory, flags, Mode::empty())?;
+        Ok(Self { root, writes: VecDeque::new() })
     }
 
     /// The workspace's descriptor.

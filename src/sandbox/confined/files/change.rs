@@ -8,8 +8,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::super::super::frame::WorkFailure;
-use super::{Files, RequestFailure, split};
+use super::{Files, RequestFailure, WorkFailure, split};
 
 /// The mode bits that may be set: no set-uid, set-gid or sticky bit.
 const MODE_MAX: u32 = 0o777;

@@ -28,9 +28,8 @@ use rustix::fs::{
 use rustix::io::Errno;
 use tar::{Archive, Entry, EntryType};
 
-use super::super::super::frame::WorkFailure;
 use super::fresh::{Fresh, place};
-use super::{Files, RESOLVE, RequestFailure, beneath, directories, quoted, split};
+use super::{Files, RESOLVE, RequestFailure, WorkFailure, beneath, directories, quoted, split};
 use crate::sandbox::WorkspacePath;
 
 /// Most entries of one archive.

@@ -10,7 +10,7 @@ use std::io;
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
 
-use crate::sandbox::local::link::broken;
+use super::broken;
 use crate::sandbox::{ChunkReceiver, WorkError};
 
 /// Most bytes of an upload that are not on disk yet: small beside the reserve of the host's disk,
@@ -18,7 +18,7 @@ use crate::sandbox::{ChunkReceiver, WorkError};
 const UNSYNCED_LEN_MAX: u64 = 16 << 20;
 
 /// The destination of an upload.
-pub(in super::super) trait UploadSink {
+pub trait UploadSink {
     /// Writes all of it, at least to memory.
     async fn write(&mut self, chunk: &[u8]) -> io::Result<()>;
 
@@ -41,7 +41,7 @@ impl UploadSink for File {
 /// # Errors
 /// [`WorkError::Refused`] if it is too long or there is no room; other errors if it is
 /// interrupted.
-pub(in super::super) async fn fill(
+pub async fn fill(
     mut target: impl UploadSink,
     mut content: ChunkReceiver,
     mb_max: u64,
