@@ -282,6 +282,7 @@ fn rules(config: &Config, providers: &ProviderMap) -> anyhow::Result<Rules> {
         idle_stop: lifecycle.idle_stop,
         delete_after_close: lifecycle.delete_after_close,
         ttl: lifecycle.ttl,
+        trigger_label: config.triggers.label.clone(),
         default_template: default_template.clone(),
         providers: providers.iter().map(|(name, p)| (name.clone(), of_provider(p))).collect(),
     })

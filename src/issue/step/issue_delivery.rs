@@ -42,7 +42,11 @@ impl Transition<'_> {
                 self.delete("the issue was deleted on GitHub");
                 applied("the issue is deleted; its sandbox goes with it")
             }
-            DeliveryEffect::Update if learned => applied("the issue's data was updated"),
+            DeliveryEffect::Update if learned => {
+                let title = |facts: &Facts| facts.title.as_ref().map(|known| known.value.clone());
+                let is_renamed = title(&facts_before) != title(&self.issue.facts);
+                applied(updated(&issue_delivery.action, is_renamed))
+            }
             DeliveryEffect::Update => ignored("it has no newer data about the issue"),
             DeliveryEffect::Activity if self.issue.state.record().is_some() => {
                 applied("counts as activity")
@@ -177,18 +181,18 @@ impl Transition<'_> {
         if facts.ended_by_person_at.is_some_and(later) {
             return ignored("a person stopped or deleted it later");
         }
-        self.grant_or_wait(kind.describe())
+        self.grant_or_wait(&kind.describe(self.context.rules))
     }
 
     /// Wants a running sandbox. If a hold or a quota forbids it now, the start is pending.
     fn grant_or_wait(&mut self, why: &str) -> DeliveryResult {
         if let Some(denial) = self.denial_to_begin() {
-            let reason = format!("{why}; it waits: {}", denial.reason);
+            let reason = format!("{why}; the start waits: {}", denial.reason);
             self.pending_start(why, None);
             return applied(reason);
         }
         let (_, reason) = self.want_running(None, None, why);
-        applied(format!("{why}: {reason}"))
+        applied(format!("{why}; {reason}"))
     }
 
     /// Counts a comment's command; false if it was counted before.
@@ -296,6 +300,16 @@ fn newer<T: Clone>(known: &mut Option<Dated<T>>, other: &Option<Dated<T>>) {
     let is_newer = |other: &Dated<T>| known.as_ref().is_none_or(|known| known.as_of < other.as_of);
     if other.as_ref().is_some_and(is_newer) {
         known.clone_from(other);
+    }
+}
+
+/// What an update came to, by what was done on GitHub.
+fn updated(action: &str, is_renamed: bool) -> &'static str {
+    match action {
+        "edited" if is_renamed => "the issue's title was edited",
+        "edited" => "the issue's text was edited",
+        "transferred" => "the issue was transferred",
+        _ => "the issue's data was updated",
     }
 }
 
