@@ -66,6 +66,8 @@ pub struct DeliveryFilter {
     pub event: Option<String>,
     /// In this state.
     pub state: Option<DeliveryState>,
+    /// That this server sent to itself as a sample, or did not.
+    pub sample: Option<bool>,
 }
 
 /// A delivery as a list shows it.

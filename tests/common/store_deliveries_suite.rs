@@ -195,7 +195,7 @@ pub async fn deliveries_are_listed_newest_first_in_pages(world: &dyn World) {
         ));
     }
     let all = DeliveryFilter::default;
-    let cases: [(DeliveryFilter, &[usize]); 10] = [
+    let cases: [(DeliveryFilter, &[usize]); 12] = [
         (all(), &[0, 1, 2, 3, 4, 5]),
         (DeliveryFilter { home: Some(gone.home), ..all() }, &[4]),
         (DeliveryFilter { home: Some(HomeId(12_345)), ..all() }, &[]),
@@ -205,6 +205,8 @@ pub async fn deliveries_are_listed_newest_first_in_pages(world: &dyn World) {
         (DeliveryFilter { state: Some(DeliveryState::Done), ..all() }, &[0, 3, 4, 5]),
         (DeliveryFilter { state: Some(DeliveryState::Pending), ..all() }, &[2]),
         (DeliveryFilter { state: Some(DeliveryState::SetAside), ..all() }, &[1]),
+        (DeliveryFilter { sample: Some(false), ..all() }, &[0, 1, 2, 3, 4, 5]),
+        (DeliveryFilter { sample: Some(true), ..all() }, &[]),
         (
             DeliveryFilter {
                 state: Some(DeliveryState::Done),

@@ -269,7 +269,8 @@ pub async fn find(
         Some(None) => Page { items: Vec::new(), next: None, total: 0 },
         None | Some(Some(_)) => {
             let (state, applied) = status.and_then(Status::stored).unzip();
-            let filter = DeliveryFilter { home, applied: applied.flatten(), event, state };
+            let applied = applied.flatten();
+            let filter = DeliveryFilter { home, applied, event, state, sample: None };
             let ask = PageAsk { limit, cursor: place.stored.clone() };
             read(shared, filter, ask).await?
         }

@@ -14,7 +14,9 @@ use super::{columns, read};
 use crate::store::{
     DeliveryFilter, DeliveryListRow, DeliveryState, Page, PageAsk, SandboxFilter, StoreError, rows,
 };
-use crate::types::{AccountName, Generation, HomeId, IssueId, Sandbox, TimelineEntry, Timestamp};
+use crate::types::{
+    AccountName, DeliveryId, Generation, HomeId, IssueId, Sandbox, TimelineEntry, Timestamp,
+};
 
 /// The place of a sandbox in the order of its list.
 struct SandboxPlace {
@@ -61,7 +63,7 @@ impl Conditions {
     /// Of deliveries.
     fn of_deliveries(filter: &DeliveryFilter) -> Self {
         let mut all = Self { sql: "TRUE".into(), values: Vec::new() };
-        let DeliveryFilter { home, applied, event, state } = filter;
+        let DeliveryFilter { home, applied, event, state, sample } = filter;
         if let Some(home) = home {
             all.and("d.home = ?", [Value::Integer(home.0)]);
         }
@@ -76,6 +78,12 @@ impl Conditions {
             Some(DeliveryState::Done) => all.and("d.state IS NULL", []),
             Some(DeliveryState::Pending) => all.and("d.state = 'pending'", []),
             Some(DeliveryState::SetAside) => all.and("d.state = 'set_aside'", []),
+        }
+        if let Some(sample) = sample {
+            let prefix = Value::Text(DeliveryId::SAMPLE_PREFIX.to_owned());
+            // Bytes, as a GUID is stored, do not begin with a text.
+            let is_sample = "iif(typeof(d.guid) = 'text', instr(d.guid, ?) = 1, FALSE) = ?";
+            all.and(is_sample, [prefix, Value::from(*sample)]);
         }
         all
     }
