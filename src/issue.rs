@@ -42,6 +42,6 @@ pub use event::{
     CallAnswer, Command, Denial, DenialKind, FanOut, IssueDelivery, IssueEvent, IssueName, Rules,
     Scope, ScopeEvent, StepContext, StepRules,
 };
-pub use instruction::Instruction;
+pub use instruction::{Instruction, InstructionExcerpt};
 pub use restored::restored;
 pub use state::{Dated, Facts, Issue, IssueState, PendingStart, Record, Step, StoppedBy, Verb};

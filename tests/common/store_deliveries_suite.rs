@@ -322,7 +322,8 @@ pub async fn old_rows_of_timelines_are_pruned(world: &dyn World) {
     };
     assert_eq!(store.prune(ask_to(90)).await, Ok(3), "the first step's row too");
     let left = store.timeline(issue.home, &ask(10, None)).await.expect("reads");
-    let left: Vec<_> = left.items.iter().map(|row| now.since(row.at).as_secs() / 86_400).collect();
+    let left: Vec<_> =
+        left.items.iter().map(|row| now.since(row.entry.at).as_secs() / 86_400).collect();
     assert_eq!(left, [89, 10]);
     assert_eq!(store.prune(ask_to(1)).await, Ok(2), "no three days here");
     assert_eq!(store.load(issue.home).await, Ok(Some(issue)), "the state stays");

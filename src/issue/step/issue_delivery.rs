@@ -60,6 +60,7 @@ impl Transition<'_> {
         if result.applied {
             self.touch();
             self.instruction = issue_delivery.instruction;
+            self.record_words(&result.reason);
         }
         if place_elsewhere {
             result.reason.push_str("; its repository and number belong to another issue here");

@@ -10,9 +10,10 @@ use rusqlite::{Connection, params, params_from_iter};
 
 use super::apply::GuidKey;
 use super::read::{all, bound, failed, one};
-use super::{columns, read};
+use super::{columns, instructions, read};
 use crate::store::{
-    DeliveryFilter, DeliveryListRow, DeliveryState, Page, PageAsk, SandboxFilter, StoreError, rows,
+    DeliveryFilter, DeliveryListRow, DeliveryState, Page, PageAsk, SandboxFilter, StoreError,
+    TimelineListRow, rows,
 };
 use crate::types::{
     AccountName, DeliveryId, Generation, HomeId, IssueId, Sandbox, TimelineEntry, Timestamp,
@@ -250,7 +251,7 @@ pub(super) fn timeline(
     conn: &Connection,
     home: HomeId,
     ask: &PageAsk,
-) -> Result<Page<TimelineEntry>, StoreError> {
+) -> Result<Page<TimelineListRow>, StoreError> {
     let behind = behind(ask.cursor.as_deref(), "t:")?;
     let moment = conn.unchecked_transaction().map_err(failed)?;
     let sql = "SELECT count(*) FROM timeline WHERE home = ?1";
@@ -272,7 +273,15 @@ pub(super) fn timeline(
             Ok((row.get::<_, i64>(0)?, entry))
         },
     )?;
-    Ok(page_of(entries, ask.limit, "t:", total))
+    let page = page_of(entries, ask.limit, "t:", total);
+    let deliveries = page.items.iter().filter_map(TimelineEntry::delivery).collect();
+    let excerpts = instructions::excerpts(&moment, home, &deliveries)?;
+    let row = |entry: TimelineEntry| {
+        let instruction = entry.delivery().and_then(|delivery| excerpts.get(&delivery).cloned());
+        TimelineListRow { entry, instruction }
+    };
+    let Page { items, next, total } = page;
+    Ok(Page { items: items.into_iter().map(row).collect(), next, total })
 }
 
 /// Of deliveries only the state has an index: one more by home, event or effect would be written

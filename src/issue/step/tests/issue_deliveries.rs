@@ -314,3 +314,34 @@ fn an_edit_is_named_by_what_it_edited() {
     };
     assert_eq!(reason(&bench.apply(same_title)), "the issue's text was edited");
 }
+
+#[test]
+fn words_in_a_comment_stand_on_the_timeline_whatever_else_happens() {
+    let asked = |source, second| {
+        let trigger = DeliveryEffect::Trigger(TriggerKind::Command);
+        match issue_delivery("created", trigger, second, true, true) {
+            IssueEvent::Delivery { mut issue_delivery, claims, takes, place_elsewhere } => {
+                issue_delivery.instruction = Some(Instruction {
+                    source,
+                    author: None,
+                    sender: None,
+                    as_of: Timestamp::from_unix_ms(0),
+                    title: None,
+                    text: "fix this".into(),
+                });
+                IssueEvent::Delivery { issue_delivery, claims, takes, place_elsewhere }
+            }
+            other => other,
+        }
+    };
+    let mut bench = bench_in(Some(Phase::Running));
+    let commit = bench.apply(asked(InstructionSource::Comment(7), 90_000));
+    let entries: Vec<_> = commit.timeline.iter().map(|entry| entry.reason.as_str()).collect();
+    assert_eq!(entries, ["a comment gave the command; the sandbox is running"]);
+    assert!(commit.changed, "it is stored");
+    let commit = bench.apply(asked(InstructionSource::Issue, 90_001));
+    assert_eq!(commit.timeline, [], "the issue's own text is not said again");
+    let mut bench = StepBench::new(true);
+    let commit = bench.apply(asked(InstructionSource::Comment(7), 90_000));
+    assert_eq!(commit.timeline.len(), 1, "the create says it");
+}
