@@ -23,6 +23,7 @@ use crate::store::sqlite::SqliteStore;
 use crate::types::{LiveSecrets, NamedSecrets, TemplateName};
 
 use super::entry::{self, EntryParts, EntryPublisher};
+use super::life_log::{self, LifeLog};
 use super::notices;
 use super::providers::{self, ProviderMap, Reloads};
 use super::reload::Reload;
@@ -61,7 +62,9 @@ pub(super) async fn serve(
     let live = reload_on_request(reload, reloads);
     let feed = Arc::new(Feed::new(&format!("{}-{}", store.instance(), store.epoch())));
     let (new_entries, entries) = mpsc_async::unbounded_channel();
-    let publisher = EntryPublisher { next: Arc::clone(&feed) as _, entries: new_entries };
+    let logged = Arc::new(LifeLog::new(Arc::clone(&feed) as _));
+    let publisher = EntryPublisher { next: logged, entries: new_entries };
+    io.spawn(life_log::sum_up_deliveries(Arc::clone(&feed), ended.clone()));
     let arbiter = Arbiter::new();
     let threads = Threads { arbiter: arbiter.handle(), io: io.clone(), calls };
     let engine = start_engine(&config, &adapters, publisher, threads).await?;
