@@ -134,6 +134,7 @@ async fn start(
             idle_stop: None,
             delete_after_close: Duration::from_secs(86_400),
             ttl: None,
+            trigger_label: "agent".into(),
             default_template: template.clone(),
             providers: HashMap::from([(name.clone(), provider_rules)]),
         },

@@ -13,6 +13,7 @@ mod backup;
 mod build;
 pub mod doctor;
 mod entry;
+mod life_log;
 mod notices;
 pub mod providers;
 mod reload;

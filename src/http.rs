@@ -28,6 +28,7 @@ pub mod events;
 pub mod feed;
 mod fields;
 mod health;
+mod instruction;
 mod limits;
 pub mod live;
 pub mod login_links;

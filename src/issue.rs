@@ -42,7 +42,7 @@ pub use event::{
     CallAnswer, Command, Denial, DenialKind, FanOut, IssueDelivery, IssueEvent, IssueName, Rules,
     Scope, ScopeEvent, StepContext, StepRules,
 };
-pub use instruction::Instruction;
+pub use instruction::{Instruction, InstructionExcerpt};
 pub use restored::restored;
 pub use state::{
     Dated, Facts, Healing, Issue, IssueState, PendingStart, Record, Step, StoppedBy, Verb,

@@ -32,7 +32,7 @@ use futures_util::future::BoxFuture;
 
 pub use delivery::{
     DELIVERIES_KEPT_MIN, DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState,
-    InstructionRow, PENDING_TRIES_MAX, PendingRow,
+    InstructionRow, PENDING_TRIES_MAX, PendingRow, TimelineListRow,
 };
 pub use effect::{EffectDelay, EffectId, EffectRow, NewEffect};
 pub use orphan::Orphan;
@@ -121,7 +121,7 @@ pub trait Store: Send + Sync + 'static {
         &self,
         home: HomeId,
         page: &PageAsk,
-    ) -> Result<Page<TimelineEntry>, StoreError>;
+    ) -> Result<Page<TimelineListRow>, StoreError>;
 
     /// Homes of issues that something around them concerns, live or not, after `after`, by home,
     /// at most `limit`.

@@ -13,12 +13,14 @@
 //! event and its delivery. The outer spans (delivery, request, provider call) are costly, so they exist
 //! for traces only.
 
+mod flood;
 mod traces;
 
 use std::io::IsTerminal;
 
 use tracing::field::Field;
 use tracing_subscriber::field::MakeExt;
+use tracing_subscriber::filter::FilterExt;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::fmt::MakeWriter;
@@ -29,7 +31,10 @@ use tracing_subscriber::{EnvFilter, Layer, Registry};
 
 use crate::types::inert;
 
+use flood::FloodGate;
 use traces::Traces;
+
+pub use flood::LIFE;
 pub use traces::TracesError;
 
 /// Why logging cannot start.
@@ -51,9 +56,15 @@ pub enum TelemetryError {
 
 /// The result of [`init`]. A drop at the end of the process sends the last spans.
 #[must_use]
-#[derive(Debug)]
 pub struct Telemetry {
     _traces: Option<Traces>,
+    flood: FloodGate,
+}
+
+impl Drop for Telemetry {
+    fn drop(&mut self) {
+        self.flood.write_counts();
+    }
 }
 
 /// Sets up the process's log, and traces if a collector is configured. `filter_default` applies if
@@ -67,14 +78,15 @@ pub fn init(filter_default: &str) -> Result<Telemetry, TelemetryError> {
     let format = Format::parse(variable("ISSUEBOX_LOG_FORMAT").as_deref(), !plain)?;
     let filter = variable("ISSUEBOX_LOG").unwrap_or_else(|| filter_default.to_owned());
     let traces = Traces::begin(variable)?;
-    let lines = lines(format, &filter, std::io::stderr)?;
+    let flood = FloodGate::default();
+    let lines = lines(format, &filter, flood.clone(), std::io::stderr)?;
     let spans = traces.as_ref().map(|traces| {
         let ours = tracing_subscriber::filter::Targets::new()
             .with_target(env!("CARGO_CRATE_NAME"), LevelFilter::DEBUG);
         tracing_opentelemetry::layer().with_tracer(traces.tracer()).with_filter(ours)
     });
     tracing_subscriber::registry().with(lines).with(spans).try_init()?;
-    Ok(Telemetry { _traces: traces })
+    Ok(Telemetry { _traces: traces, flood })
 }
 
 /// How a line is written.
@@ -100,6 +112,7 @@ impl Format {
 fn lines<W>(
     format: Format,
     filter: &str,
+    flood: FloodGate,
     writer: W,
 ) -> Result<Box<dyn Layer<Registry> + Send + Sync>, TelemetryError>
 where
@@ -107,6 +120,7 @@ where
 {
     let filter =
         EnvFilter::try_new(filter).map_err(|e| TelemetryError::Filter(filter.to_owned(), e))?;
+    let filter = filter.and(flood);
     let lines = tracing_subscriber::fmt::layer().with_writer(writer);
     Ok(match format {
         Format::Compact { colours } => {
@@ -157,7 +171,8 @@ mod tests {
     fn written(format: Format, filter: &str, log: impl FnOnce()) -> String {
         let kept = Lines::default();
         let writer = kept.clone();
-        let lines = super::lines(format, filter, move || writer.clone()).expect("a valid filter");
+        let lines = super::lines(format, filter, FloodGate::default(), move || writer.clone())
+            .expect("a valid filter");
         tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), log);
         let bytes = kept.0.lock().expect("not poisoned").clone();
         String::from_utf8(bytes).expect("UTF-8")
@@ -203,10 +218,34 @@ mod tests {
     }
 
     #[test]
+    fn a_flood_of_one_error_is_a_few_lines_and_a_count() {
+        let flood = FloodGate::default();
+        let kept = Lines::default();
+        let writer = kept.clone();
+        let format = Format::Compact { colours: false };
+        let lines = super::lines(format, "info", flood.clone(), move || writer.clone());
+        let lines = lines.expect("a valid filter");
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), || {
+            for home in 0..500 {
+                tracing::error!(home, error = "the disk is full", "failed to store a step");
+                tracing::info!("all others are written");
+                tracing::warn!(target: LIFE, home, "sandbox failed");
+            }
+            flood.write_counts();
+        });
+        let text = String::from_utf8(kept.0.lock().expect("not poisoned").clone()).expect("UTF-8");
+        let count = |line: &str| text.matches(line).count();
+        assert_eq!(count("failed to store a step home="), 10, "{text}");
+        assert_eq!((count("all others are written"), count("sandbox failed")), (500, 500));
+        assert!(text.contains("count=490 line=\"failed to store a step\""), "{text}");
+    }
+
+    #[test]
     fn wrong_variables_are_named() {
         let error = Format::parse(Some("xml"), false).expect_err("no format");
         insta::assert_snapshot!(error, @r#"ISSUEBOX_LOG_FORMAT must be json or compact, not "xml""#);
-        let error = lines(Format::Json, "a=b=c", io::sink).err().expect("no filter");
+        let error =
+            lines(Format::Json, "a=b=c", FloodGate::default(), io::sink).err().expect("no filter");
         insta::assert_snapshot!(
             error,
             @r#"ISSUEBOX_LOG must be a filter such as info or issuebox=debug, not "a=b=c""#

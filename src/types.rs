@@ -12,6 +12,7 @@ mod network;
 mod reserve;
 mod sandbox;
 mod secret;
+mod tally;
 mod template;
 mod text;
 mod time;
@@ -32,6 +33,7 @@ pub use sandbox::{
     TimelineEntry, Wanted,
 };
 pub use secret::{LiveSecrets, NamedSecrets, Secret};
+pub use tally::tally;
 pub use template::{OnLimit, Resources, Template};
 pub use text::inert;
 pub use time::Timestamp;

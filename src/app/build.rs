@@ -4,6 +4,7 @@ use std::net::TcpListener;
 use std::sync::{Arc, mpsc};
 
 use actix::Arbiter;
+use actix_web::dev::ServerHandle;
 use anyhow::Context;
 use tokio::sync::{mpsc as mpsc_async, watch};
 use tokio::time::Instant;
@@ -22,8 +23,9 @@ use crate::store::sqlite::SqliteStore;
 use crate::types::{LiveSecrets, NamedSecrets, TemplateName};
 
 use super::entry::{self, EntryParts, EntryPublisher};
+use super::life_log::{self, LifeLog};
 use super::notices;
-use super::providers::{self, ProviderMap};
+use super::providers::{self, ProviderMap, Reloads};
 use super::reload::Reload;
 use super::{CALLS_TIME_MAX, REQUESTS_TIME_MAX};
 
@@ -46,46 +48,115 @@ pub(super) async fn serve(
     ready: mpsc::SyncSender<()>,
 ) -> anyhow::Result<Option<mpsc::Receiver<()>>> {
     let ServerParts { config, secrets, listener, mut ended, reloads, login_links } = parts;
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let ids: Arc<dyn IdSource> = Arc::new(SystemIds);
-    let sqlite = SqliteStore::open(&config.server.data)?;
-    let closed = sqlite.closed();
-    let sqlite = Arc::new(sqlite);
-    let store: Arc<dyn Store> = Arc::clone(&sqlite) as _;
-    let named_secrets = NamedSecrets::new(config.secrets.clone());
-    let (providers, provider_reloads) = {
-        let _on_io = io.enter();
-        providers::open(&config, listener.local_addr()?, &named_secrets, &clock, &ids)?
-    };
-    let webhook_secrets = LiveSecrets::new(secrets.webhook_secrets.clone());
-    let admin_token = LiveToken::new(TokenHash::of(&secrets.admin_token));
-    let mut reload = Reload {
+    let (adapters, provider_reloads) = Adapters::open(&config, &listener, &io)?;
+    let (store, closed) = (Arc::clone(&adapters.sqlite), adapters.sqlite.closed());
+    let reload = Reload {
+        webhook_secrets: LiveSecrets::new(secrets.webhook_secrets.clone()),
+        admin_token: LiveToken::new(TokenHash::of(&secrets.admin_token)),
         config: config.clone(),
         secrets,
-        webhook_secrets: webhook_secrets.clone(),
-        admin_token: admin_token.clone(),
         login_links: Arc::clone(&login_links),
-        named_secrets,
+        named_secrets: adapters.named_secrets.clone(),
         providers: provider_reloads,
     };
+    let live = reload_on_request(reload, reloads);
+    let feed = Arc::new(Feed::new(&format!("{}-{}", store.instance(), store.epoch())));
+    let (new_entries, entries) = mpsc_async::unbounded_channel();
+    let logged = Arc::new(LifeLog::new(Arc::clone(&feed) as _));
+    let publisher = EntryPublisher { next: logged, entries: new_entries };
+    io.spawn(life_log::sum_up_deliveries(Arc::clone(&feed), ended.clone()));
+    let arbiter = Arbiter::new();
+    let threads = Threads { arbiter: arbiter.handle(), io: io.clone(), calls };
+    let engine = start_engine(&config, &adapters, publisher, threads).await?;
+    let logs = open_logs(&config, &adapters.clock)?;
+    let entry_parts = EntryParts {
+        engine: engine.clone(),
+        providers: Arc::new(adapters.providers.clone()),
+        logs: logs.clone(),
+    };
+    io.spawn(entry::run(entries, entry_parts, ended.clone()));
+    notices::record(adapters.providers.values(), &logs, &io);
+    let running = Running { engine: engine.clone(), logs: logs.clone(), arbiter, store };
+    let address = listener.local_addr()?;
+    let shared = EdgeParts { engine, logs, feed, login_links, live, closing: ended.clone() };
+    let server = crate::http::build(shared.edge(&config, adapters), listener)?;
+    let handle = server.handle();
+    let serving = actix::spawn(server);
+    let address_file = config.server.data.join(Server::ADDRESS_FILE);
+    std::fs::write(&address_file, format!("{address}\n")).context("the data directory is full")?;
+    ready.send(()).context("the server was given up while it started")?;
+    // An error means that the owner is gone, so the server stops too.
+    drop(ended.wait_for(|ended| *ended).await);
+    end_requests(&handle).await;
+    drop(serving.await);
+    if let Err(error) = std::fs::remove_file(&address_file) {
+        tracing::debug!(%error, "the address file was already gone");
+    }
+    running.end().await;
+    Ok(closed)
+}
+
+/// What the server uses of the world outside.
+struct Adapters {
+    clock: Arc<dyn Clock>,
+    ids: Arc<dyn IdSource>,
+    sqlite: Arc<SqliteStore>,
+    named_secrets: NamedSecrets,
+    providers: ProviderMap,
+}
+
+impl Adapters {
+    fn open(
+        config: &Config,
+        listener: &TcpListener,
+        io: &tokio::runtime::Handle,
+    ) -> anyhow::Result<(Self, Reloads)> {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let ids: Arc<dyn IdSource> = Arc::new(SystemIds);
+        let sqlite = Arc::new(SqliteStore::open(&config.server.data)?);
+        let named_secrets = NamedSecrets::new(config.secrets.clone());
+        let _on_io = io.enter();
+        let (providers, provider_reloads) =
+            providers::open(config, listener.local_addr()?, &named_secrets, &clock, &ids)?;
+        Ok((Self { clock, ids, sqlite, named_secrets, providers }, provider_reloads))
+    }
+}
+
+/// The secrets of the edge, which can change while the server runs.
+struct LiveEdgeSecrets {
+    webhook: LiveSecrets,
+    admin_token: LiveToken,
+}
+
+/// Applies every configuration that comes through the channel, on a thread of its own.
+fn reload_on_request(mut reload: Reload, reloads: mpsc::Receiver<Config>) -> LiveEdgeSecrets {
+    let webhook = reload.webhook_secrets.clone();
+    let admin_token = reload.admin_token.clone();
     // The thread ends with the sender, that is with the server.
     std::thread::spawn(move || {
         while let Ok(config) = reloads.recv() {
             reload.apply_and_log(config);
         }
     });
-    let feed = Arc::new(Feed::new(&format!("{}-{}", store.instance(), store.epoch())));
-    let (new_entries, entries) = mpsc_async::unbounded_channel();
-    let arbiter = Arbiter::new();
-    let engine = Engine::start(EngineParts {
+    LiveEdgeSecrets { webhook, admin_token }
+}
+
+async fn start_engine(
+    config: &Config,
+    adapters: &Adapters,
+    publisher: EntryPublisher,
+    threads: Threads,
+) -> anyhow::Result<Engine> {
+    let Adapters { clock, ids, sqlite, providers, .. } = adapters;
+    Engine::start(EngineParts {
         retention: Retention {
             deliveries: config.retention.deliveries,
             timeline: config.retention.timeline,
         },
-        store: Arc::clone(&store),
-        clock: Arc::clone(&clock),
-        ids: Arc::clone(&ids),
-        rules: rules(&config, &providers)?,
+        store: Arc::clone(sqlite) as _,
+        clock: Arc::clone(clock),
+        ids: Arc::clone(ids),
+        rules: rules(config, providers)?,
         templates: config.templates.clone().into_iter().collect(),
         providers: (providers.iter())
             .map(|(name, provider)| (name.clone(), Arc::clone(&provider.lifecycle)))
@@ -96,84 +167,99 @@ pub(super) async fn serve(
             repository: config.quota.live_per_repository,
             server: config.quota.live_server,
         },
-        publisher: Arc::new(EntryPublisher { next: Arc::clone(&feed) as _, entries: new_entries }),
-        spawner: Arc::new(Threads { arbiter: arbiter.handle(), io: io.clone(), calls }),
+        publisher: Arc::new(publisher),
+        spawner: Arc::new(threads),
         reconcile: Some(config.lifecycle.reconcile),
     })
     .await
-    .context("failed to resume unfinished work")?;
+    .context("failed to resume unfinished work")
+}
+
+fn open_logs(config: &Config, clock: &Arc<dyn Clock>) -> anyhow::Result<Logs> {
     let bounds = LogBounds {
         sandbox_len_max: config.logs.sandbox_len_max,
         total_len_max: config.logs.total_len_max,
         age_max: config.logs.age_max,
     };
-    let logs = Logs::open(&config.server.data.join("logs"), bounds, Arc::clone(&clock))
-        .context("cannot use the directory of sandboxes' logs")?;
-    let entry_parts = EntryParts {
-        engine: engine.clone(),
-        providers: Arc::new(providers.clone()),
-        logs: logs.clone(),
-    };
-    io.spawn(entry::run(entries, entry_parts, ended.clone()));
-    notices::record(providers.values(), &logs, &io);
-    let address = listener.local_addr()?;
-    let server = crate::http::build(
+    Logs::open(&config.server.data.join("logs"), bounds, Arc::clone(clock))
+        .context("cannot use the directory of sandboxes' logs")
+}
+
+/// What the edge gets beside the configuration and the adapters.
+struct EdgeParts {
+    engine: Engine,
+    logs: Logs,
+    feed: Arc<Feed>,
+    login_links: Arc<LoginLinks>,
+    live: LiveEdgeSecrets,
+    closing: watch::Receiver<bool>,
+}
+
+impl EdgeParts {
+    fn edge(self, config: &Config, adapters: Adapters) -> Edge {
+        let Self { engine, logs, feed, login_links, live, closing } = self;
+        let Adapters { clock, ids, sqlite, providers, .. } = adapters;
         Edge {
-            engine: engine.clone(),
+            engine,
             providers,
-            store: Arc::clone(&store),
+            store: Arc::clone(&sqlite) as _,
             sessions: Arc::clone(&sqlite) as _,
             reports: sqlite,
             login_links,
             feed,
-            logs: logs.clone(),
+            logs,
             started_at: clock.now(),
             clock,
             ids,
-            webhook_secrets,
+            webhook_secrets: live.webhook,
             triggers: TriggerPolicy::new(&config.triggers, &config.github),
-            admin_token,
+            admin_token: live.admin_token,
             public_url: config.server.public_url.clone(),
             trusted_proxies: config.server.trusted_proxies.clone(),
             limits: Limits { drain_time_max: REQUESTS_TIME_MAX, ..Limits::default() },
-            closing: ended.clone(),
-        },
-        listener,
-    )?;
-    let handle = server.handle();
-    let serving = actix::spawn(server);
-    let address_file = config.server.data.join(Server::ADDRESS_FILE);
-    std::fs::write(&address_file, format!("{address}\n")).context("the data directory is full")?;
-    ready.send(()).context("the server was given up while it started")?;
-    // An error means that the owner is gone, so the server stops too.
-    drop(ended.wait_for(|ended| *ended).await);
+            closing,
+        }
+    }
+}
+
+/// Ends the HTTP server: requests in flight are answered, as far as there is time.
+async fn end_requests(server: &ServerHandle) {
     // The HTTP server bounds this itself; a second, forced stop would be ignored.
     let began = Instant::now();
-    handle.stop(true).await;
+    server.stop(true).await;
     if began.elapsed() >= REQUESTS_TIME_MAX {
         tracing::warn!("the time to shut down is over: requests still in flight were aborted");
     }
-    drop(serving.await);
-    if let Err(error) = std::fs::remove_file(&address_file) {
-        tracing::debug!(%error, "the address file was already gone");
+}
+
+/// What is ended behind the HTTP server.
+struct Running {
+    engine: Engine,
+    logs: Logs,
+    arbiter: Arbiter,
+    store: Arc<SqliteStore>,
+}
+
+impl Running {
+    async fn end(self) {
+        let Self { engine, logs, arbiter, store } = self;
+        let left = engine.stop(CALLS_TIME_MAX).await;
+        if left > 0 {
+            tracing::warn!(
+                left,
+                "provider calls are still in flight; the next start checks their outcome"
+            );
+        }
+        drop(engine);
+        logs.close();
+        arbiter.stop();
+        // The arbiter's thread holds the actors, and they hold the store. Their writes finish before
+        // the store closes.
+        if arbiter.join().is_err() {
+            tracing::error!("the engine's thread panicked");
+        }
+        drop(store);
     }
-    let left = engine.stop(CALLS_TIME_MAX).await;
-    if left > 0 {
-        tracing::warn!(
-            left,
-            "provider calls are still in flight; the next start checks their outcome"
-        );
-    }
-    drop(engine);
-    logs.close();
-    arbiter.stop();
-    // The arbiter's thread holds the actors, and they hold the store. Their writes finish before the
-    // store closes.
-    if arbiter.join().is_err() {
-        tracing::error!("the engine's thread panicked");
-    }
-    drop(store);
-    Ok(closed)
 }
 
 fn rules(config: &Config, providers: &ProviderMap) -> anyhow::Result<Rules> {
@@ -199,6 +285,7 @@ fn rules(config: &Config, providers: &ProviderMap) -> anyhow::Result<Rules> {
         idle_stop: lifecycle.idle_stop,
         delete_after_close: lifecycle.delete_after_close,
         ttl: lifecycle.ttl,
+        trigger_label: config.triggers.label.clone(),
         default_template: default_template.clone(),
         providers: providers.iter().map(|(name, p)| (name.clone(), of_provider(p))).collect(),
     })

@@ -20,7 +20,7 @@ use super::output::{OutputMode, Screen, Shape};
 use super::rejoin::{Rejoins, ended_by_server};
 use super::sse::SseEvent;
 use super::target::IssueRef;
-use super::wire::{self, Changed, TimelineRow};
+use super::wire::{self, AskedWords, Changed, TimelineRow};
 
 #[derive(Debug, Args)]
 pub(super) struct EventsArgs {
@@ -100,7 +100,14 @@ async fn timeline(
             OutputMode::Table(_) => {
                 let transition =
                     transition(&session.screen, entry.from.as_deref(), entry.to.as_deref());
-                event_line(&session.screen, &entry.at, &transition, &entry.reason, &entry.cause)
+                let line = event_line(
+                    &session.screen,
+                    &entry.at,
+                    &transition,
+                    &entry.reason,
+                    &entry.cause,
+                );
+                with_words(&session.screen, line, entry.instruction.as_ref())
             }
         };
         session.screen.line(&line)?;
@@ -186,7 +193,8 @@ impl EventFollower {
                 // A change within a phase has no timestamp, so the current time is used.
                 let now = SystemClock.now().to_string();
                 let at = if changed.from == changed.to { &now } else { at(&changed) };
-                event_line(screen, at, &what, &changed.reason, &changed.cause)
+                let line = event_line(screen, at, &what, &changed.reason, &changed.cause);
+                with_words(screen, line, changed.instruction.as_ref())
             }
         };
         screen.line(&line)?;
@@ -216,6 +224,14 @@ fn transition(screen: &Screen, from: Option<&str>, to: Option<&str>) -> String {
         return word(to, "no sandbox");
     }
     format!("{} → {}", word(from, "nothing"), word(to, "deleted"))
+}
+
+/// The line, and a second one with what a person asked for.
+fn with_words(screen: &Screen, line: String, words: Option<&AskedWords>) -> String {
+    match words {
+        Some(words) => format!("{line}\n    {}", screen.faint(&words.line())),
+        None => line,
+    }
 }
 
 fn event_line(screen: &Screen, at: &str, what: &str, reason: &str, cause: &str) -> String {

@@ -12,7 +12,10 @@ use super::output::{OutputMode, Shape};
 use super::provider_errors::print_provider_errors;
 use super::table;
 use super::target::IssueRef;
-use super::wire::{self, Endpoint, Limit};
+use super::wire::{self, Endpoint, Limit, TimelineRow};
+
+/// How many of the newest timeline entries are searched for what was asked last.
+const TIMELINE_LEN: u32 = 50;
 
 #[derive(Debug, Args)]
 pub(super) struct GetArgs {
@@ -29,6 +32,14 @@ pub(super) async fn run(session: &mut CliSession<'_>, args: GetArgs) -> anyhow::
         OutputMode::Table(_) => {
             let sheet = table::sheet(&session.screen, &sandbox, SystemClock.now());
             session.screen.line(&sheet)?;
+            let events = ApiRequest::get(&["issues", &sandbox.issue_id, "events"])
+                .query("limit", Some(TIMELINE_LEN));
+            if let Ok(answer) = session.client.call(events).await {
+                let timeline: Vec<TimelineRow> = wire::read(answer.data())?;
+                if let Some(words) = timeline.iter().find_map(|row| row.instruction.as_ref()) {
+                    session.screen.line(&table::asked(&session.screen, words))?;
+                }
+            }
             // An older server does not have them.
             let limits = ApiRequest::get(&["sandboxes", &sandbox.id, "limits"]);
             if let Ok(answer) = session.client.call(limits).await {

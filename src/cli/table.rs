@@ -7,7 +7,7 @@ use crate::types::{Timestamp, inert};
 
 use super::files::FileRow;
 use super::output::{Screen, Width};
-use super::wire::{ApiSandbox, Delivery, Endpoint, HoldRow, Limit};
+use super::wire::{ApiSandbox, AskedWords, Delivery, Endpoint, HoldRow, Limit};
 
 /// Longest title or reason if the output is not a terminal, in characters.
 const TITLE_LEN_MAX: usize = 48;
@@ -178,6 +178,11 @@ pub(super) fn sheet(screen: &Screen, sandbox: &ApiSandbox, now: Timestamp) -> St
         format!("{} {value}", screen.faint(&format!("{name:<10}")))
     };
     rows.into_iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// A row of the details: what a person asked for last.
+pub(super) fn asked(screen: &Screen, words: &AskedWords) -> String {
+    format!("{} {}", screen.faint(&format!("{:<10}", "asked by")), words.line())
 }
 
 /// A row of the details: the limits, and whether each is enforced.

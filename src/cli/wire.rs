@@ -6,6 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::failure::CliFailure;
+use crate::types::inert;
 
 /// A sandbox.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -104,6 +105,33 @@ pub(super) struct TimelineRow {
     pub to: Option<String>,
     pub reason: String,
     pub cause: String,
+    /// `None` from an older server.
+    pub instruction: Option<AskedWords>,
+}
+
+/// What a person asked for in words, or the beginning of it.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct AskedWords {
+    pub author: Option<String>,
+    pub sender: Option<String>,
+    pub title: Option<String>,
+    pub text: String,
+}
+
+impl AskedWords {
+    /// Longest text that is shown, in characters.
+    const SHOWN_LEN_MAX: usize = 160;
+
+    /// Who asked for what, in one line.
+    pub fn line(&self) -> String {
+        let by = self.sender.as_ref().or(self.author.as_ref()).map_or("someone", String::as_str);
+        let words = self.title.iter().map(String::as_str).chain([self.text.as_str()]);
+        let words = words.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ");
+        let cut = words.char_indices().nth(Self::SHOWN_LEN_MAX).map(|(end, _)| end);
+        let shown = cut.map_or(words.clone(), |end| format!("{}…", &words[..end]));
+        inert(&format!("{by}: {shown}")).into_owned()
+    }
 }
 
 /// One change of a sandbox on the event stream.
@@ -115,6 +143,8 @@ pub(super) struct Changed {
     pub to: Option<String>,
     pub reason: String,
     pub cause: String,
+    /// `None` from an older server.
+    pub instruction: Option<AskedWords>,
 }
 
 /// A delivery and its result.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::busy::AtWork;
 use crate::issue::commit::CommandRefusal;
-use crate::issue::{Denial, Issue};
+use crate::issue::{Denial, InstructionExcerpt, Issue};
 use crate::sandbox::Target;
 use crate::store::{CommitError, DeliveryRow, StoreError};
 use crate::types::{
@@ -235,9 +235,18 @@ pub struct Change {
     pub entry_command: Vec<String>,
     /// What happened.
     pub timeline: Vec<TimelineEntry>,
+    /// The words for the agent that the delivery brought which led here.
+    pub instruction: Option<InstructionExcerpt>,
 }
 
 impl Change {
+    /// The sandbox that an entry of its timeline is about.
+    pub fn sandbox_of(&self, entry: &TimelineEntry) -> Option<&Sandbox> {
+        let of_entry = |sandbox: &&Arc<Sandbox>| sandbox.generation == entry.generation;
+        let ended = self.ended.as_ref().filter(of_entry);
+        ended.or_else(|| self.sandbox.as_ref().filter(of_entry)).map(Arc::as_ref)
+    }
+
     /// An issue as the store has it, with no change.
     pub(super) fn as_it_is(issue: &Issue) -> Self {
         Self {
@@ -251,6 +260,7 @@ impl Change {
             ended: None,
             entry_command: Vec::new(),
             timeline: Vec::new(),
+            instruction: None,
         }
     }
 }

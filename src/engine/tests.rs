@@ -115,6 +115,7 @@ pub(in crate::engine) fn rules() -> Rules {
         idle_stop: None,
         delete_after_close: Duration::from_secs(86_400),
         ttl: None,
+        trigger_label: "agent".into(),
         default_template: template(),
         providers: HashMap::new(),
     }

@@ -14,8 +14,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::sync::watch;
 
 use crate::engine::Change;
-use crate::types::{AccountName, Phase, Sandbox, TimelineEntry};
+use crate::issue::InstructionExcerpt;
+use crate::types::{AccountName, Phase, TimelineEntry};
 
+use super::instruction::InstructionBody;
 use super::wire;
 
 /// How many events are kept: some minutes of a busy server, about 5 MB.
@@ -57,14 +59,21 @@ impl Event {
             let change = &self.change;
             let row = self.row.and_then(|row| change.timeline.get(row));
             let sandbox = match row {
-                Some(row) => sandbox_of(change, row),
+                Some(row) => change.sandbox_of(row),
                 None => change.sandbox.as_deref(),
             };
             let Some(sandbox) = sandbox else { return String::new() };
             let json = wire::sandbox_json(sandbox);
             match row {
-                Some(row) => encode(&json, row.from, row.to, &row.reason, &row.cause),
-                None => encode(&json, sandbox.phase, sandbox.phase, &sandbox.reason, "update"),
+                Some(row) => encode(&json, row, change.instruction.clone()),
+                None => {
+                    let phase = sandbox.phase;
+                    let (generation, reason) = (sandbox.generation, sandbox.reason.clone());
+                    let (at, cause) = (sandbox.phase_since, "update".to_owned());
+                    let row =
+                        TimelineEntry { at, generation, from: phase, to: phase, reason, cause };
+                    encode(&json, &row, None)
+                }
             }
         })
     }
@@ -105,7 +114,7 @@ impl EventRing {
     /// event if it `is_news`, that is, if the sandbox looks different. Activation at the start and
     /// changes of counters are no news.
     pub fn push(&self, change: &Arc<Change>, is_news: impl FnOnce() -> bool) {
-        let concerns = |row: &usize| sandbox_of(change, &change.timeline[*row]).is_some();
+        let concerns = |row: &usize| change.sandbox_of(&change.timeline[*row]).is_some();
         let mut rows: Vec<_> = (0..change.timeline.len()).filter(concerns).map(Some).collect();
         if rows.is_empty() && change.sandbox.is_some() && is_news() {
             rows.push(None);
@@ -161,26 +170,14 @@ impl EventRing {
     }
 }
 
-/// The sandbox that a timeline row of a change is about.
-fn sandbox_of<'a>(change: &'a Change, row: &TimelineEntry) -> Option<&'a Sandbox> {
-    let of_row = |sandbox: &&'a Arc<Sandbox>| sandbox.generation == row.generation;
-    let ended = change.ended.as_ref().filter(of_row);
-    ended.or_else(|| change.sandbox.as_ref().filter(of_row)).map(Arc::as_ref)
-}
-
-fn encode(
-    sandbox: &str,
-    from: Option<Phase>,
-    to: Option<Phase>,
-    reason: &str,
-    cause: &str,
-) -> String {
+fn encode(sandbox: &str, row: &TimelineEntry, instruction: Option<InstructionExcerpt>) -> String {
     format!(
-        r#"{{"sandbox":{sandbox},"from":{},"to":{},"reason":{},"cause":{}}}"#,
-        wire::to_json(&from.map(Phase::as_str)),
-        wire::to_json(&to.map(Phase::as_str)),
-        wire::to_json(&reason),
-        wire::to_json(&cause),
+        r#"{{"sandbox":{sandbox},"from":{},"to":{},"reason":{},"cause":{},"instruction":{}}}"#,
+        wire::to_json(&row.from.map(Phase::as_str)),
+        wire::to_json(&row.to.map(Phase::as_str)),
+        wire::to_json(&row.reason),
+        wire::to_json(&row.cause),
+        wire::to_json(&instruction.map(InstructionBody::from)),
     )
 }
 
@@ -188,7 +185,7 @@ fn encode(
 mod tests {
     use super::super::wire::tests::sample;
     use super::*;
-    use crate::types::{Generation, HomeId, Timestamp};
+    use crate::types::{Generation, HomeId, Sandbox, Timestamp};
 
     fn row(generation: u32, from: Option<Phase>, to: Option<Phase>) -> TimelineEntry {
         TimelineEntry {
@@ -213,6 +210,7 @@ mod tests {
             sandbox: Some(Arc::new(sandbox)),
             ended: ended.map(Arc::new),
             entry_command: Vec::new(),
+            instruction: None,
             timeline,
         };
         ring.push(&Arc::new(change), || true);
@@ -266,6 +264,7 @@ mod tests {
             sandbox: Some(Arc::new(sandbox)),
             ended: None,
             entry_command: Vec::new(),
+            instruction: None,
             timeline: Vec::new(),
         };
         ring.push(&Arc::new(change), || false);

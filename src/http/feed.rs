@@ -86,6 +86,7 @@ mod tests {
             sandbox: Some(Arc::new(Sandbox { phase: Some(phase), phase_since: since, ..sandbox })),
             ended: None,
             entry_command: Vec::new(),
+            instruction: None,
             timeline: Vec::new(),
         }));
     }

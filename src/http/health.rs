@@ -29,7 +29,7 @@ pub struct ReadyBody {
     pub status: &'static str,
     /// Providers that cannot work, and kinds of drift that need a decision as `provider: kind`.
     pub degraded: Vec<String>,
-    /// The reason of each.
+    /// The reasons, each once, with the number of equal ones.
     pub reasons: Vec<String>,
 }
 

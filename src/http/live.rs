@@ -333,6 +333,7 @@ mod tests {
             sandbox: sandbox.map(Arc::new),
             ended: None,
             entry_command: Vec::new(),
+            instruction: None,
             timeline: Vec::new(),
         }
     }

@@ -3,6 +3,7 @@
 //! Issues, repositories and accounts are never labels: routes, phases and configured providers
 //! bound the number of series.
 
+mod deliveries;
 mod effects;
 
 use std::fmt;
@@ -21,6 +22,9 @@ use crate::engine::{BreakerState, DriftKind, Figures, ProviderSweeps};
 use crate::sandbox::{Egress, EgressResult};
 use crate::types::{Mode, ProviderName};
 
+pub use deliveries::DeliveryCounts;
+
+use deliveries::DeliveryCounters;
 use effects::EffectMetrics;
 
 use super::live::LiveMap;
@@ -34,6 +38,7 @@ pub struct Metrics {
     registry: Registry,
     creates: Family<CreateLabels, Histogram, fn() -> Histogram>,
     deliveries: Family<DeliveryLabels, Counter>,
+    delivery_counts: DeliveryCounters,
     requests: Family<RequestLabels, Counter>,
     live: Family<PhaseLabels, Gauge>,
     body_bytes: Gauge,
@@ -159,6 +164,7 @@ impl Metrics {
             registry,
             creates,
             deliveries,
+            delivery_counts: DeliveryCounters::default(),
             requests,
             live,
             body_bytes,
@@ -182,6 +188,12 @@ impl Metrics {
     /// Counts a delivery; `result` is its status or the code of its error.
     pub fn delivered(&self, result: &'static str) {
         self.deliveries.get_or_create(&DeliveryLabels { result }).inc();
+        self.delivery_counts.count(result);
+    }
+
+    /// How many deliveries came since the start, in a few words.
+    pub fn delivery_counts(&self) -> DeliveryCounts {
+        self.delivery_counts.now()
     }
 
     /// Counts a request.

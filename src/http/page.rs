@@ -7,6 +7,7 @@
 //! and store as the API.
 
 mod ansi;
+mod asked;
 mod assets;
 mod attention;
 mod chart;

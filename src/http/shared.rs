@@ -12,7 +12,7 @@ use utoipa::openapi::OpenApi;
 use crate::engine::{EngineError, SandboxRef, WaitFor, Waited};
 use crate::sandbox::{Health, Provider};
 use crate::store::{Store, StoreError};
-use crate::types::{AccountName, IssueId, ProviderName, SandboxId, Timestamp};
+use crate::types::{AccountName, IssueId, ProviderName, SandboxId, Timestamp, tally};
 
 use super::Edge;
 use super::attempts::Attempts;
@@ -46,11 +46,23 @@ pub struct Shared {
 }
 
 /// A problem of the server. It is public, so it names no issue.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Degraded {
     /// Its subject: a provider, or a provider and a kind of drift.
     pub what: String,
     /// The reason.
     pub reason: String,
+}
+
+impl Degraded {
+    /// Equal problems as one, with their number.
+    fn each_once(all: impl IntoIterator<Item = Self>) -> Vec<Self> {
+        let counted = |(one, count): (Self, usize)| match count {
+            1 => one,
+            _ => Self { reason: format!("{} ({count} times)", one.reason), ..one },
+        };
+        tally(all).into_iter().map(counted).collect()
+    }
 }
 
 /// A cached result.
@@ -188,7 +200,7 @@ impl Shared {
             what: format!("{}: {}", item.provider, item.kind.as_str()),
             reason: format!("{}: {}", item.provider, item.reason),
         });
-        in_trouble.chain(alarms).collect()
+        Degraded::each_once(in_trouble.chain(alarms))
     }
 
     /// Waits for an issue, at most until the shutdown.
@@ -231,5 +243,20 @@ fn silent(provider: &Provider) -> Health {
         identity: None,
         trouble: Some("the health check timed out after 2.5 seconds".into()),
         limits: provider.descriptor.limits.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_of_many_items_is_one_sentence_with_their_number() {
+        let of = |what: &str, reason: &str| Degraded { what: what.into(), reason: reason.into() };
+        let mut all = vec![of("local", "no room"), of("local: duplicate", "a second object")];
+        all.extend((0..36).map(|_| of("local: duplicate", "a second object")));
+        let expected =
+            [of("local", "no room"), of("local: duplicate", "a second object (37 times)")];
+        assert_eq!(Degraded::each_once(all), expected);
     }
 }

@@ -133,6 +133,7 @@ mod tests {
                 sandbox: Some(Arc::new(sandbox)),
                 ended: None,
                 entry_command: Vec::new(),
+                instruction: None,
                 timeline: Vec::new(),
             });
         }

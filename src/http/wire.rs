@@ -10,7 +10,9 @@ use super::doc::words::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::types::{Failure, Phase, Sandbox, TimelineEntry};
+use super::instruction::InstructionBody;
+use crate::store::TimelineListRow;
+use crate::types::{Failure, Phase, Sandbox};
 
 /// A successful call.
 #[derive(Debug, Serialize, ToSchema)]
@@ -264,11 +266,14 @@ pub struct TimelineBody {
     pub reason: String,
     /// Its cause: a delivery, a caller or a part of the service.
     pub cause: String,
+    /// What the delivery brought for the agent, or the beginning of it; null if it brought nothing.
+    pub instruction: Option<InstructionBody>,
 }
 
-impl From<TimelineEntry> for TimelineBody {
-    fn from(entry: TimelineEntry) -> Self {
+impl From<TimelineListRow> for TimelineBody {
+    fn from(TimelineListRow { entry, instruction }: TimelineListRow) -> Self {
         Self {
+            instruction: instruction.map(Into::into),
             at: entry.at.to_string(),
             generation: entry.generation.0,
             from: entry.from.map(Phase::as_str),
@@ -315,7 +320,7 @@ pub fn to_json<T: Serialize>(value: &T) -> String {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::types::*;
 

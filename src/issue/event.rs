@@ -2,6 +2,7 @@
 
 mod meta;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -71,6 +72,8 @@ pub struct Rules {
     pub delete_after_close: Duration,
     /// How long after it was recorded a sandbox is deleted; `None` never.
     pub ttl: Option<Duration>,
+    /// The label that triggers, for reasons.
+    pub trigger_label: String,
     /// What triggers and callers that name no template get.
     pub default_template: Template,
     /// The providers that are configured.
@@ -379,6 +382,10 @@ pub enum TriggerKind {
     Label,
     /// A comment gave the command.
     Command,
+    /// An edit brought the command into a comment.
+    EditedComment,
+    /// An edit brought the command into the issue's text.
+    EditedIssue,
     /// The bot was assigned.
     Assigned,
     /// The issue was reopened; counts only if it had a sandbox or carries the label.
@@ -388,16 +395,18 @@ pub enum TriggerKind {
 }
 
 impl TriggerKind {
-    /// For reasons: "asked for by …".
-    pub const fn describe(self) -> &'static str {
-        match self {
+    /// What happened, for reasons.
+    pub fn describe(self, rules: &Rules) -> Cow<'static, str> {
+        Cow::Borrowed(match self {
             Self::Opened => "the issue was opened",
-            Self::Label => "the trigger label was put on",
+            Self::Label => return Cow::Owned(format!("label {} added", rules.trigger_label)),
             Self::Command => "a comment gave the command",
+            Self::EditedComment => "an edited comment gave the command",
+            Self::EditedIssue => "an edit of the issue gave the command",
             Self::Assigned => "the bot was assigned",
             Self::Reopened => "the issue was reopened",
             Self::OtherName => "a sandbox was asked for under the issue's other name",
-        }
+        })
     }
 }
 

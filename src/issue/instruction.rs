@@ -27,6 +27,35 @@ pub struct Instruction {
     pub text: String,
 }
 
+/// Longest beginning of a text that a timeline shows, in characters.
+pub const EXCERPT_LEN_MAX: usize = 500;
+
+/// An [`Instruction`] with as much of its text as a timeline shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstructionExcerpt {
+    /// The instruction; its text has at most [`EXCERPT_LEN_MAX`] characters.
+    pub instruction: Instruction,
+    /// Whether the text goes on.
+    pub is_cut: bool,
+}
+
+impl InstructionExcerpt {
+    /// The beginning of an instruction.
+    pub fn of(instruction: &Instruction) -> Self {
+        let Instruction { source, author, sender, as_of, title, text } = instruction;
+        let end = text.char_indices().nth(EXCERPT_LEN_MAX).map(|(end, _)| end);
+        let instruction = Instruction {
+            source: *source,
+            author: author.clone(),
+            sender: sender.clone(),
+            as_of: *as_of,
+            title: title.clone(),
+            text: text[..end.unwrap_or(text.len())].to_owned(),
+        };
+        Self { instruction, is_cut: end.is_some() }
+    }
+}
+
 /// Where the text of an [`Instruction`] was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InstructionSource {
@@ -58,6 +87,27 @@ pub fn bounded(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_excerpt_is_the_beginning_and_says_whether_there_is_more() {
+        let of = |text: &str| {
+            InstructionExcerpt::of(&Instruction {
+                source: InstructionSource::Issue,
+                author: None,
+                sender: None,
+                as_of: Timestamp::from_unix_ms(0),
+                title: None,
+                text: text.into(),
+            })
+        };
+        for character in ["a", "ä", "\u{1F600}"] {
+            let fits = character.repeat(EXCERPT_LEN_MAX);
+            let whole = of(&fits);
+            assert_eq!((whole.instruction.text.as_str(), whole.is_cut), (fits.as_str(), false));
+            let cut = of(&character.repeat(EXCERPT_LEN_MAX + 1));
+            assert_eq!((cut.instruction.text.as_str(), cut.is_cut), (fits.as_str(), true));
+        }
+    }
 
     #[test]
     fn a_text_is_cut_between_characters_and_says_so() {

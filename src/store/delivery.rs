@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::issue::{FanOut, Instruction};
-use crate::types::{DeliveryId, HomeId, IssueId, Timestamp};
+use crate::issue::{FanOut, Instruction, InstructionExcerpt};
+use crate::types::{DeliveryId, HomeId, IssueId, TimelineEntry, Timestamp};
 
 /// How often a pending delivery may fail before it is set aside.
 pub const PENDING_TRIES_MAX: u32 = 3;
@@ -66,6 +66,8 @@ pub struct DeliveryFilter {
     pub event: Option<String>,
     /// In this state.
     pub state: Option<DeliveryState>,
+    /// That this server sent to itself as a sample, or did not.
+    pub sample: Option<bool>,
 }
 
 /// A delivery as a list shows it.
@@ -81,6 +83,15 @@ pub struct DeliveryListRow {
     pub instruction: Option<Instruction>,
     /// The cursor of a page that begins behind this row.
     pub cursor: String,
+}
+
+/// An entry of a timeline as a list shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TimelineListRow {
+    /// The entry.
+    pub entry: TimelineEntry,
+    /// What its delivery brought for the agent. It is read where the delivery stored it.
+    pub instruction: Option<InstructionExcerpt>,
 }
 
 /// What a person asked for in words. It is kept until the issue is deleted on GitHub, and belongs to

@@ -53,12 +53,12 @@ use writer::StoreWriter;
 use super::{
     CommitError, DELIVERIES_KEPT_MIN, DeliveryFilter, DeliveryListRow, DeliveryRow, EffectDelay,
     EffectId, EffectRow, InstructionRow, Look, LookAsk, Orphan, Page, PageAsk, PendingRow,
-    PendingStartRow, PruneAsk, SandboxFilter, Store, StoreError, Write,
+    PendingStartRow, PruneAsk, SandboxFilter, Store, StoreError, TimelineListRow, Write,
 };
 use crate::issue::{EffectKind, FanOut, Issue, Scope};
 use crate::types::{
     AccountName, Alias, DeliveryId, Epoch, ExternalId, Hold, HoldScope, HomeId, InstanceId, Phase,
-    ProviderName, Sandbox, SandboxId, TimelineEntry, Timestamp,
+    ProviderName, Sandbox, SandboxId, Timestamp,
 };
 
 /// [`Store`] on SQLite. Dropping it makes durable what is queued, waits for that, and gives the
@@ -214,7 +214,7 @@ impl Store for SqliteStore {
         &self,
         home: HomeId,
         page: &PageAsk,
-    ) -> Result<Page<TimelineEntry>, StoreError> {
+    ) -> Result<Page<TimelineListRow>, StoreError> {
         self.readers.read(|conn| pages::timeline(conn, home, page))
     }
 

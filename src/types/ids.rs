@@ -196,6 +196,9 @@ impl Repository {
 }
 
 impl DeliveryId {
+    /// How the ids of sample deliveries begin, which the server sends to itself. GitHub's are GUIDs.
+    pub const SAMPLE_PREFIX: &str = "issuebox-sample-";
+
     /// Parses the value of `X-GitHub-Delivery`: 1 to 64 characters of `[A-Za-z0-9-]`.
     ///
     /// # Errors

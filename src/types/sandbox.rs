@@ -318,3 +318,10 @@ pub struct TimelineEntry {
     /// The cause, as [`Cause`] prints.
     pub cause: String,
 }
+
+impl TimelineEntry {
+    /// The delivery that led to it, if one did.
+    pub fn delivery(&self) -> Option<super::DeliveryId> {
+        self.cause.strip_prefix("delivery ").map(super::DeliveryId::trusted)
+    }
+}

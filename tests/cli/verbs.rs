@@ -366,7 +366,10 @@ fn events_join_the_timeline_to_the_stream_without_a_gap_or_a_double() {
                 {"at": "2026-03-02T09:00:02.000Z", "from": "creating", "to": "running",
                  "reason": "why", "cause": "startup", "generation": 1},
                 {"at": "2026-03-02T09:00:01.000Z", "from": null, "to": "creating",
-                 "reason": "asked", "cause": "caller admin (r1)", "generation": 1},
+                 "reason": "asked", "cause": "delivery 0190", "generation": 1,
+                 "instruction": {"source": "issue", "author": "ada", "sender": "bo\u{202e}b",
+                    "title": "A\u{1b}[2J title", "text": format!("fix\n this {}", "x".repeat(500)),
+                    "isExcerpt": true}},
             ]}),
         ),
         "GET /v1/events" if asked.resume_from == "c-1" => events(&format!(
@@ -388,9 +391,13 @@ fn events_join_the_timeline_to_the_stream_without_a_gap_or_a_double() {
         ended,
         ran(
             1,
-            "2026-03-02T09:00:01.000Z nothing → creating  asked (caller admin (r1))\n\
+            &format!(
+                "2026-03-02T09:00:01.000Z nothing → creating  asked (delivery 0190)\n    \
+             bo\\u{{202e}}b: A\\u{{1b}}[2J title fix this {}…\n\
              2026-03-02T09:00:02.000Z creating → running  why (startup)\n\
              2026-03-02T09:00:04.000Z running → stopping  why (startup)\n",
+                "x".repeat(139)
+            ),
             "note: some events are missing; the server no longer has them\n\
              error: the token is gone\n  hint: give another\n"
         )

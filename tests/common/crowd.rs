@@ -141,7 +141,7 @@ fn first_write(issue: Issue) -> Write {
 }
 
 /// Why each of them has a sandbox.
-const WHY: &str = "the trigger label was put on: there was none";
+const WHY: &str = "label agent added; the sandbox is being created";
 
 fn entry(issue: &Issue, from: Option<Phase>, to: Option<Phase>) -> TimelineEntry {
     TimelineEntry {

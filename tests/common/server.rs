@@ -367,6 +367,7 @@ fn rules(provider: &ProviderName) -> Rules {
         idle_stop: None,
         delete_after_close: Duration::from_secs(86_400),
         ttl: None,
+        trigger_label: "agent".into(),
         default_template: Template {
             name: TemplateName::trusted("default"),
             provider: provider.clone(),

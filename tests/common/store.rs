@@ -157,7 +157,7 @@ impl Store for MoodyStore {
         &self,
         home: HomeId,
         page: &PageAsk,
-    ) -> Result<Page<TimelineEntry>, StoreError> {
+    ) -> Result<Page<TimelineListRow>, StoreError> {
         self.read()?.timeline(home, page).await
     }
 

@@ -203,7 +203,7 @@ async fn store_each_kind(store: &dyn Store) -> (Vec<Listed>, HomeId) {
 }
 
 /// Each filter, and the positions of what it picks out of [`store_each_kind`].
-fn filters(gone: HomeId) -> [(DeliveryFilter, &'static [usize]); 10] {
+fn filters(gone: HomeId) -> [(DeliveryFilter, &'static [usize]); 12] {
     let all = DeliveryFilter::default;
     [
         (all(), &[0, 1, 2, 3, 4, 5]),
@@ -215,6 +215,8 @@ fn filters(gone: HomeId) -> [(DeliveryFilter, &'static [usize]); 10] {
         (DeliveryFilter { state: Some(DeliveryState::Done), ..all() }, &[0, 3, 4, 5]),
         (DeliveryFilter { state: Some(DeliveryState::Pending), ..all() }, &[2]),
         (DeliveryFilter { state: Some(DeliveryState::SetAside), ..all() }, &[1]),
+        (DeliveryFilter { sample: Some(false), ..all() }, &[0, 1, 2, 3, 4, 5]),
+        (DeliveryFilter { sample: Some(true), ..all() }, &[]),
         (
             DeliveryFilter {
                 state: Some(DeliveryState::Done),
@@ -340,7 +342,8 @@ pub async fn old_rows_of_timelines_are_pruned(world: &dyn World) {
     };
     assert_eq!(store.prune(ask_to(90)).await, Ok(3), "the first step's row too");
     let left = store.timeline(issue.home, &ask(10, None)).await.expect("reads");
-    let left: Vec<_> = left.items.iter().map(|row| now.since(row.at).as_secs() / 86_400).collect();
+    let left: Vec<_> =
+        left.items.iter().map(|row| now.since(row.entry.at).as_secs() / 86_400).collect();
     assert_eq!(left, [89, 10]);
     assert_eq!(store.prune(ask_to(1)).await, Ok(2), "no three days here");
     assert_eq!(store.load(issue.home).await, Ok(Some(issue)), "the state stays");

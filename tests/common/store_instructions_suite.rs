@@ -2,12 +2,14 @@
 //!
 //! As in `store_suite`, each function gets a fresh world.
 
-use issuebox::issue::instruction::{GithubUser, InstructionSource};
-use issuebox::issue::{Instruction, Issue};
+use issuebox::issue::instruction::{
+    EXCERPT_LEN_MAX, GithubUser, InstructionSource, TEXT_BYTES_MAX,
+};
+use issuebox::issue::{Instruction, InstructionExcerpt, Issue};
 use issuebox::store::{CommitError, DeliveryFilter, InstructionRow, PruneAsk, Store, Write};
-use issuebox::types::HomeId;
+use issuebox::types::{Cause, HomeId, TimelineEntry};
 
-use crate::store_issues::{at, delivery, guid, next, only, running};
+use crate::store_issues::{at, delivery, entry, guid, next, only, running};
 use crate::store_suite::{World, ask, store_first};
 
 /// Text of any kind: quotes, newlines, escapes, other scripts.
@@ -33,7 +35,9 @@ fn instruction(n: i64) -> Instruction {
 
 /// The issue's next step, which the delivery of this number with its instruction led to.
 fn asked(issue: &Issue, n: i64) -> Write {
+    let cause = Cause::Delivery(guid(n)).to_string();
     Write {
+        timeline: vec![TimelineEntry { cause, ..entry(issue, None) }],
         delivery: Some(delivery(n, Some(issue.home))),
         instruction: Some(instruction(n)),
         ..only(next(issue, issue.state.clone()))
@@ -77,6 +81,31 @@ pub async fn instructions_come_back_as_they_were_in_order(world: &dyn World) {
     assert_eq!(store.instructions(one.home, 0, 2).await, Ok(rows[..2].to_vec()));
     assert_eq!(store.instructions(one.home, rows[0].number, 9).await, Ok(rows[1..].to_vec()));
     assert_eq!(store.instructions(one.home, rows[2].number, 9).await, Ok(vec![]));
+}
+
+pub async fn a_timeline_shows_the_beginning_of_what_each_delivery_brought(world: &dyn World) {
+    let store = world.open();
+    let (one, other) = (store_first(&*store).await, store_first(&*store).await);
+    let one = store_asked(&*store, &one, 100).await;
+    store_asked(&*store, &other, 101).await;
+    let silent = next(&one, one.state.clone());
+    let plain = Write { timeline: vec![entry(&silent, None)], ..only(silent.clone()) };
+    assert_eq!(store.commit(plain).await, Ok(()));
+    let long = Instruction { text: "ä".repeat(TEXT_BYTES_MAX / 2), ..instruction(102) };
+    let write = Write { instruction: Some(long.clone()), ..asked(&silent, 102) };
+    assert_eq!(store.commit(write).await, Ok(()));
+
+    let page = store.timeline(one.home, &ask(9, None)).await.expect("reads");
+    let shown: Vec<_> = page.items.iter().map(|row| row.instruction.clone()).collect();
+    let excerpt = |of: &Instruction| Some(InstructionExcerpt::of(of));
+    assert_eq!(shown, [excerpt(&long), None, excerpt(&instruction(100)), None]);
+    let cut = shown[0].as_ref().expect("one");
+    assert_eq!((cut.instruction.text.chars().count(), cut.is_cut), (EXCERPT_LEN_MAX, true));
+    let second = store.timeline(one.home, &ask(1, page.next.as_deref())).await.expect("reads");
+    assert_eq!(second.items.len(), 1, "a page by itself");
+    // It is shown as long as it is kept, also without the delivery.
+    let other = store.timeline(other.home, &ask(1, None)).await.expect("reads");
+    assert_eq!(other.items[0].instruction, excerpt(&instruction(101)));
 }
 
 pub async fn an_instruction_is_stored_with_its_delivery_or_not_at_all(world: &dyn World) {
@@ -135,7 +164,10 @@ pub async fn a_home_that_gives_way_leaves_its_instructions_to_the_other(world: &
     assert_are(&kept(&*store, from.home).await, &[]);
     assert_are(&kept(&*store, to.home).await, &[101, 100]);
 
-    // The list of deliveries still shows each one's own.
+    // So does the timeline of the home that gave way, and the list of deliveries.
+    let timeline = store.timeline(from.home, &ask(9, None)).await.expect("reads");
+    let shown = |n| Some(InstructionExcerpt::of(&instruction(n)));
+    assert_eq!(timeline.items[0].instruction, shown(100));
     let page = store.deliveries(&DeliveryFilter::default(), &ask(9, None)).await.expect("lists");
     for listed in page.items {
         let n = [100, 101].into_iter().find(|n| guid(*n) == listed.row.id);

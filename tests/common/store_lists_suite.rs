@@ -229,7 +229,7 @@ pub async fn a_timeline_comes_newest_first_in_pages(world: &dyn World) {
     loop {
         let page = store.timeline(issue.home, &ask(3, cursor.as_deref())).await.expect("reads");
         assert_eq!(page.total, 7);
-        seen.extend(page.items);
+        seen.extend(page.items.into_iter().map(|row| row.entry));
         match page.next {
             Some(next) => cursor = Some(next),
             None => break,

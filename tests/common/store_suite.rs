@@ -9,7 +9,8 @@ use futures_util::future::join_all;
 use issuebox::issue::state::Goal;
 use issuebox::issue::{Issue, IssueState, Step, StoppedBy, Verb};
 use issuebox::store::{
-    CommitError, Look, LookAsk, NumberedHome, Page, PageAsk, PruneAsk, SandboxFilter, Store, Write,
+    CommitError, Look, LookAsk, NumberedHome, Page, PageAsk, PruneAsk, SandboxFilter, Store,
+    TimelineListRow, Write,
 };
 use issuebox::types::{
     AccountName, Alias, DeliveryId, ExternalId, Failure, FailureCode, Generation, Hold, HoldScope,
@@ -78,7 +79,7 @@ pub async fn what_was_stored_is_found_in_every_way(world: &dyn World) {
     assert_eq!(store.sandbox(&account(), id).await, Ok(sandbox.clone()));
     assert_eq!(store.newest_sandbox(home).await, Ok(sandbox));
     let timeline = store.timeline(home, &ask(10, None)).await;
-    let items = vec![entry(&issue, None)];
+    let items = vec![TimelineListRow { entry: entry(&issue, None), instruction: None }];
     assert_eq!(timeline, Ok(Page { items, next: None, total: 1 }));
 }
 
@@ -265,7 +266,7 @@ pub async fn writes_of_one_home_are_applied_in_call_order(world: &dyn World) {
     }
     assert_eq!(store.load(home).await, Ok(Some(issue)));
     let timeline = store.timeline(home, &ask(400, None)).await.expect("reads");
-    let reasons: Vec<_> = timeline.items.into_iter().map(|entry| entry.reason).collect();
+    let reasons: Vec<_> = timeline.items.into_iter().map(|row| row.entry.reason).collect();
     let expected: Vec<_> = (1..=301).rev().map(|version| format!("step {version}")).collect();
     assert_eq!(reasons, expected);
 }

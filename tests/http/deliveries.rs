@@ -67,7 +67,7 @@ fn guids(list: &Value) -> Vec<&str> {
 /// What the delivery of [`opened`] brings for the agent.
 fn opened_words() -> Value {
     json!({"source": "issue", "commentId": null, "author": "octocat", "sender": "octocat",
-        "asOf": "2026-01-31T12:00:00.000Z", "title": "A title", "text": ""})
+        "asOf": "2026-01-31T12:00:00.000Z", "title": "A title", "text": "", "isExcerpt": false})
 }
 
 #[tokio::test]
@@ -143,8 +143,21 @@ async fn a_command_is_listed_with_the_words_behind_it() {
     let listed = list(&server, "?event=issue_comment").await;
     let expected = json!({"source": "comment", "commentId": 70, "author": "octocat",
         "sender": "octocat", "asOf": "2026-03-02T10:00:00.000Z", "title": null,
-        "text": "fix this"});
+        "text": "fix this", "isExcerpt": false});
     assert_eq!(listed["data"][0]["instruction"], expected);
+    // So does the timeline, where it stands although the sandbox was there already.
+    let timeline = server.get("/v1/issues/5/events").await.json();
+    let of_command = |row: &&Value| row["cause"] == "delivery d-command";
+    let rows = timeline["data"].as_array().expect("a list").iter();
+    let row = rows.clone().find(of_command).unwrap_or_else(|| panic!("no row: {timeline:#}"));
+    assert_eq!(row["instruction"], expected);
+    assert!(rows.clone().any(|row| row["instruction"]["title"] == "A title"), "{timeline:#}");
+    let cookie = server.log_in().await;
+    for page in ["/sandboxes/claude-issue-5", "/deliveries"] {
+        let page = server.client.get(server.url(page)).header("cookie", &cookie);
+        let page = send(page).await.text;
+        assert!(page.contains("<bdi>octocat</bdi> wrote") && page.contains("fix this"), "{page}");
+    }
 }
 
 #[tokio::test]

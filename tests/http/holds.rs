@@ -79,7 +79,7 @@ async fn held_issues_are_refused_with_the_reason_until_released() {
     let timeline = server.get("/v1/repos/Octo/Hello/issues/1/events").await.json();
     assert_eq!((&timeline["issueId"], &timeline["total"]), (&json!("5"), &json!(1)));
     let reason = timeline["data"][0]["reason"].as_str().expect("a reason");
-    assert!(reason.starts_with("it waits: "), "{reason}");
+    assert!(reason.starts_with("the start waits: "), "{reason}");
     assert_eq!(timeline, server.get("/v1/issues/5/events").await.json());
     let unknown = server.get("/v1/repos/octo/hello/issues/99/events").await.json();
     assert_eq!((&unknown["issueId"], &unknown["data"]), (&Value::Null, &json!([])));

@@ -277,6 +277,24 @@ async fn the_first_run_ticks_itself_off() {
 }
 
 #[tokio::test]
+async fn our_own_sample_does_not_show_that_github_reaches_the_server() {
+    let server = TestServer::start().await;
+    let person = Person::at(&server).await;
+    assert_eq!(person.submit("/connect/sample", &[]).await.status, 303);
+    server.get("/v1/sandboxes/claude-issue-9000000000000001?until=running&wait=10").await;
+    let page = person.see("/connect").await.text;
+    let step = |title: &str| {
+        let before = page.split_once(title).unwrap_or_else(|| panic!("no {title}: {page}")).0;
+        before.rsplit_once("<li class=\"").expect("a step").1.split('"').next() == Some("done")
+    };
+    assert!(!step("GitHub reaches the server") && !step("An issue triggers"), "{page}");
+    assert!(step("The first sandbox") && step("Without GitHub"), "{page}");
+    server.deliver("ping", "d-1", "{\"zen\":\"z\"}").await;
+    let page = person.see("/connect").await.text;
+    assert_eq!(page.matches("<li class=\"done\"").count(), 4, "{page}");
+}
+
+#[tokio::test]
 async fn any_delivery_shows_that_github_reaches_the_server() {
     let server = TestServer::start().await;
     let person = Person::at(&server).await;

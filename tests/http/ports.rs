@@ -109,6 +109,39 @@ async fn a_head_is_asked_for_as_one_and_the_connection_goes_on() {
 }
 
 #[tokio::test]
+async fn every_method_reaches_the_server_on_the_port() {
+    let server = TestServer::start().await;
+    let id = server.running("1").await;
+    let methods =
+        ["GET", "POST", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND", "M-SEARCH", "X"];
+    for method in methods {
+        let as_method = Method::from_bytes(method.as_bytes()).expect("a method");
+        let answer = send(server.request(as_method, &at(&id, "/c"))).await;
+        assert_eq!(answer.status, 200, "{method}: {answer:?}");
+        assert!(answer.text.starts_with(&format!("{method} /c ")), "{method}: {answer:?}");
+    }
+    let mut stream = connection(&server);
+    let token = format!("authorization: Bearer {TOKEN}");
+    let refused = ask(&mut stream, "CONNECT", &at(&id, "/c"), &token);
+    assert!(!refused.starts_with("HTTP/1.1 2"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_path_without_its_final_slash_is_redirected_to_the_one_with_it() {
+    let server = TestServer::start().await;
+    let id = server.running("1").await;
+    let token = format!("authorization: Bearer {TOKEN}");
+    for method in ["GET", "HEAD", "PUT", "PROPFIND"] {
+        let head = ask(&mut connection(&server), method, &at(&id, "?a=%20b"), &token);
+        assert!(head.starts_with("HTTP/1.1 307"), "{method}: {head}");
+        assert!(head.contains("location: ./3000/?a=%20b\r\n"), "{method}: {head}");
+    }
+    // The client follows it.
+    let answer = send(server.request(Method::PUT, &at(&id, "?a=b")).body("kept")).await;
+    assert!(answer.text.starts_with("PUT /?a=b ") && answer.text.contains("kept"), "{answer:?}");
+}
+
+#[tokio::test]
 async fn an_upgrade_without_a_request_for_it_is_an_error() {
     let server = TestServer::start().await;
     let id = server.running("1").await;

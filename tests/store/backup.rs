@@ -78,7 +78,10 @@ async fn nothing_is_under_way_after_a_restore_and_all_else_is_as_it_was() {
         assert!(!would_go_on(&after.state), "{after:?}");
         let id = |issue: &Issue| issue.state.record().map(|record| record.id.clone());
         assert_eq!((id(&after), after.version), (id(&issue), issue.version + 1));
-        assert_eq!((entries[0].from, entries[0].to), (issue.state.phase(), after.state.phase()));
-        assert_eq!(entries[0].cause, "restore");
+        assert_eq!(
+            (entries[0].entry.from, entries[0].entry.to),
+            (issue.state.phase(), after.state.phase())
+        );
+        assert_eq!(entries[0].entry.cause, "restore");
     }
 }

@@ -124,6 +124,7 @@ keeps_the_contract! {
     an_instruction_is_stored_with_its_delivery_or_not_at_all,
     instructions_outlive_their_deliveries_until_the_issue_is_deleted,
     a_home_that_gives_way_leaves_its_instructions_to_the_other,
+    a_timeline_shows_the_beginning_of_what_each_delivery_brought,
 }
 
 keeps_the_contract! {

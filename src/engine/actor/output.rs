@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tracing::Span;
 
 use crate::issue::event::EventMeta;
-use crate::issue::{Commit, Issue, ProviderCall, Reply};
+use crate::issue::{Commit, InstructionExcerpt, Issue, ProviderCall, Reply};
 use crate::store::{CommitError, DeliveryRow, DeliveryState};
 use crate::types::{
     AccountName, Alias, DeliveryId, HomeId, Phase, Repository, Sandbox, TimelineEntry, Timestamp,
@@ -111,7 +111,7 @@ pub(super) fn with_result(row: DeliveryRow, reply: &Reply) -> DeliveryRow {
 
 /// What a commit changes, as it is published.
 pub(super) fn change(commit: &Commit, sandbox: Option<Arc<Sandbox>>) -> Change {
-    let Commit { issue, aliases, ended, timeline, .. } = commit;
+    let Commit { issue, aliases, ended, timeline, instruction, .. } = commit;
     let new_ids = aliases.iter().filter_map(|alias| match alias {
         Alias::Issue(id) => Some(id.clone()),
         Alias::Numbered(..) => None,
@@ -127,6 +127,7 @@ pub(super) fn change(commit: &Commit, sandbox: Option<Arc<Sandbox>>) -> Change {
         ended: ended.clone().map(Arc::new),
         entry_command: entry_command(issue, timeline),
         timeline: timeline.clone(),
+        instruction: instruction.as_ref().map(InstructionExcerpt::of),
     }
 }
 

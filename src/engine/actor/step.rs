@@ -207,15 +207,15 @@ impl IssueActor {
     fn repeated(&self, id: &DeliveryId) -> Option<StepOutput> {
         let issue = self.issue.as_ref()?;
         let waiting = self.outbox.iter().find(|output| output.delivery.as_ref() == Some(id));
-        let (reply, duplicate) = match waiting {
-            Some(output) => (output.answered.reply.clone(), false),
+        let reply = match waiting {
+            Some(output) => output.answered.reply.clone(),
             None => {
                 let (_, result) = self.recent.iter().find(|(recent, _)| recent == id)?;
-                (Reply::Delivered(result.clone()), true)
+                Reply::Delivered(result.clone())
             }
         };
         let empty = StepOutput::of_no_step(issue, None);
-        let answered = Answered { reply, duplicate, ..empty.answered };
+        let answered = Answered { reply, duplicate: true, ..empty.answered };
         Some(StepOutput { answered, ..empty })
     }
 }

@@ -15,7 +15,7 @@ use super::compare::{Finding, KnownHome, Ours, compare};
 use super::second_look::{LOOK_TIME_MAX, find};
 use super::sides::SweepParts;
 use crate::issue::IssueEvent;
-use crate::issue::event::SweptObject;
+use crate::issue::event::ListedObject;
 use crate::types::{HomeId, ProviderName};
 
 /// How many hinted looks may be under way; a hint beyond that asks for a sweep.
@@ -76,7 +76,7 @@ async fn look(parts: &SweepParts, name: &ProviderName, home: HomeId) -> Result<b
         [Finding::Down(_)] => {
             let first_seen_at = parts.env.now();
             let swept =
-                |own: &Ours| SweptObject { seen: own.seen(), known_deleted: false, first_seen_at };
+                |own: &Ours| ListedObject { seen: own.seen(), known_deleted: false, first_seen_at };
             let observation = known.observation(name, objects.iter().map(swept).collect());
             let applied =
                 parts.actors.apply(home, None, || IssueEvent::Observed(observation.clone())).await;

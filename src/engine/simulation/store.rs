@@ -19,11 +19,11 @@ use crate::issue::{EffectKind, FanOut, Issue, Scope};
 use crate::store::{
     CommitError, DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState, EffectDelay,
     EffectId, EffectRow, InstructionRow, Look, LookAsk, Orphan, Page, PageAsk, PendingRow,
-    PendingStartRow, PruneAsk, SandboxFilter, Store, StoreError, Write,
+    PendingStartRow, PruneAsk, SandboxFilter, Store, StoreError, TimelineListRow, Write,
 };
 use crate::types::{
     AccountName, Alias, DeliveryId, Epoch, ExternalId, Hold, HoldScope, HomeId, InstanceId, Phase,
-    ProviderName, Sandbox, SandboxId, TimelineEntry, Timestamp,
+    ProviderName, Sandbox, SandboxId, Timestamp,
 };
 
 /// Which installation the world's objects belong to.
@@ -442,7 +442,7 @@ impl Store for SimStore {
         Err(StoreError::Failed("the engine never lists".into()))
     }
 
-    async fn timeline(&self, _: HomeId, _: &PageAsk) -> Result<Page<TimelineEntry>, StoreError> {
+    async fn timeline(&self, _: HomeId, _: &PageAsk) -> Result<Page<TimelineListRow>, StoreError> {
         Err(StoreError::Failed("the engine never reads a timeline".into()))
     }
 

@@ -209,6 +209,7 @@ impl Weather {
             idle_stop: self.idle_stop,
             delete_after_close: self.delete_after_close,
             ttl: self.ttl,
+            trigger_label: "agent".into(),
             default_template: templates[0].clone(),
             providers: self.providers.iter().map(of_provider).collect::<HashMap<_, _>>(),
         }

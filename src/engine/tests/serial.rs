@@ -130,16 +130,16 @@ async fn a_delivery_counts_once_in_flight_and_afterwards() {
     let bench = EngineBench::new().await;
     bench.store.hold();
     let account = account();
-    let twice = join_all((0..2).map(|_| bench.engine.deliver(&account, issue_delivery("same", 7))));
+    let deliver = || bench.engine.deliver(&account, issue_delivery("same", 7));
+    let twice = async { <[_; 2]>::from(tokio::join!(deliver(), deliver())) };
     let release = async {
         eventually("it is handed in", async || bench.store.deliveries() == 1).await;
         bench.store.release();
     };
     let (twice, ()) = tokio::join!(twice, release);
     assert_eq!(bench.store.deliveries(), 1);
-    for delivery in twice {
-        delivery.expect("pending is accepted");
-    }
+    let twice = twice.map(|delivery| delivery.expect("it is answered").status);
+    assert_eq!(twice, [DeliveredStatus::Accepted, DeliveredStatus::Duplicate]);
     let done =
         bench.engine.deliver(&account, issue_delivery("same", 7)).await.expect("it is answered");
     assert_eq!(done.status, DeliveredStatus::Duplicate);

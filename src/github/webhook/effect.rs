@@ -216,7 +216,7 @@ pub(super) fn decide(policy: &TriggerPolicy, act: IssueAction, payload: &Payload
         IssueAction::Deleted => apply(DeliveryEffect::Delete),
         IssueAction::Edited => edited(policy, payload, issue),
         IssueAction::Transferred => apply(DeliveryEffect::Update),
-        IssueAction::Commented => commented(policy, payload),
+        IssueAction::Commented => commented(policy, payload, TriggerKind::Command),
         IssueAction::CommentEdited => comment_edited(policy, payload),
     }
 }
@@ -245,16 +245,16 @@ fn edited(policy: &TriggerPolicy, payload: &Payload, issue: &IssuePart) -> Decis
     let newly =
         before.is_some_and(|before| asks(issue.body.as_deref()) && !asks(before.from.as_deref()));
     if newly && sender::check(policy, payload.sender.as_ref(), Right::Triage(issue)).is_ok() {
-        return apply(DeliveryEffect::Trigger(TriggerKind::Command));
+        return apply(DeliveryEffect::Trigger(TriggerKind::EditedIssue));
     }
     apply(DeliveryEffect::Update)
 }
 
-fn commented(policy: &TriggerPolicy, payload: &Payload) -> Decision {
+fn commented(policy: &TriggerPolicy, payload: &Payload, kind: TriggerKind) -> Decision {
     let Some(comment) = payload.comment.as_ref() else { return ignore("there is no comment") };
     let text = comment.body.as_deref().unwrap_or_default();
     let (effect, counted) = match comment::find(&policy.command, text) {
-        Some(said) => (effect_of(said), comment.id),
+        Some(said) => (effect_of(said, kind), comment.id),
         None => (DeliveryEffect::Activity, None),
     };
     match permitted(policy, payload, Right::of_commenter(comment), effect) {
@@ -271,15 +271,15 @@ fn comment_edited(policy: &TriggerPolicy, payload: &Payload) -> Decision {
     let before = payload.changes.as_ref().and_then(|changes| changes.body.as_ref());
     let now = payload.comment.as_ref().and_then(|comment| comment.body.as_deref());
     if before.is_some_and(|before| says(now) && !says(before.from.as_deref())) {
-        commented(policy, payload)
+        commented(policy, payload, TriggerKind::EditedComment)
     } else {
         ignore("the edit adds no command to the comment")
     }
 }
 
-const fn effect_of(said: Said) -> DeliveryEffect {
+const fn effect_of(said: Said, kind: TriggerKind) -> DeliveryEffect {
     match said {
-        Said::Work => DeliveryEffect::Trigger(TriggerKind::Command),
+        Said::Work => DeliveryEffect::Trigger(kind),
         Said::Manage(Management::Stop) => DeliveryEffect::Command(Command::Stop),
         Said::Manage(Management::Start) => DeliveryEffect::Command(Command::Start),
         Said::Manage(Management::Retry) => DeliveryEffect::Command(Command::Retry),

@@ -134,7 +134,7 @@ fn each_fixture_means_what_its_story_says() {
     issue_comment.created.quoted: Activity pear-garden/orchard#13 2874100013 open plain
     issue_comment.created.stop: Command(Stop) pear-garden/orchard#13 2874100013 open plain by comment 3100000104
     issue_comment.created.stranger: - the sender may not trigger
-    issue_comment.edited: Trigger(Command) pear-garden/orchard#13 2874100013 open plain by comment 3100000102
+    issue_comment.edited: Trigger(EditedComment) pear-garden/orchard#13 2874100013 open plain by comment 3100000102
     issues.assigned: Trigger(Assigned) pear-garden/press#6 2874100106 open plain
     issues.closed.map: Stop("the issue was closed") pear-garden/orchard#15 2874100015 closed labelled
     issues.deleted.reports: Delete pear-garden/press#4 2874100104 open labelled

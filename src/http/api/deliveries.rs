@@ -18,11 +18,10 @@ use crate::http::auth::Caller;
 use crate::http::doc::params;
 use crate::http::doc::words::DeliveryWord;
 use crate::http::error::ApiError;
+use crate::http::instruction::InstructionBody;
 use crate::http::query::Query;
 use crate::http::refused::Refused;
 use crate::http::wire::ListAnswer;
-use crate::issue::Instruction;
-use crate::issue::instruction::InstructionSource;
 use crate::store::{
     DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState, Page, PageAsk, Store, StoreError,
 };
@@ -53,58 +52,6 @@ pub struct DeliveryBody {
     pub received_at: String,
     /// The words for the agent that it brought; null when it was no trigger or was ignored.
     pub instruction: Option<InstructionBody>,
-}
-
-/// What a person asked for in words.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = Instruction)]
-pub struct InstructionBody {
-    /// Where the text was written.
-    pub source: InstructionSourceBody,
-    /// The comment's id; null for an issue.
-    pub comment_id: Option<u64>,
-    /// The login of the text's author; null when GitHub named none.
-    pub author: Option<String>,
-    /// The login of the person who caused the trigger; null when GitHub named none.
-    pub sender: Option<String>,
-    /// When the comment or issue was last updated.
-    #[schema(format = DateTime)]
-    pub as_of: String,
-    /// The issue's title; null for a comment.
-    pub title: Option<String>,
-    /// The text, at most 128 KiB. A longer one is cut and says so at its end.
-    pub text: String,
-}
-
-/// `issue`: the issue's title and body. `comment`: what follows the command in a comment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-#[schema(as = InstructionSource)]
-pub enum InstructionSourceBody {
-    /// The issue's title and body.
-    Issue,
-    /// What follows the command in a comment.
-    Comment,
-}
-
-impl From<Instruction> for InstructionBody {
-    fn from(instruction: Instruction) -> Self {
-        let Instruction { source, author, sender, as_of, title, text } = instruction;
-        let (source, comment_id) = match source {
-            InstructionSource::Issue => (InstructionSourceBody::Issue, None),
-            InstructionSource::Comment(id) => (InstructionSourceBody::Comment, Some(id)),
-        };
-        Self {
-            source,
-            comment_id,
-            author: author.map(|user| user.login),
-            sender: sender.map(|user| user.login),
-            as_of: as_of.to_string(),
-            title,
-            text,
-        }
-    }
 }
 
 /// The status of a delivery.
@@ -269,7 +216,8 @@ pub async fn find(
         Some(None) => Page { items: Vec::new(), next: None, total: 0 },
         None | Some(Some(_)) => {
             let (state, applied) = status.and_then(Status::stored).unzip();
-            let filter = DeliveryFilter { home, applied: applied.flatten(), event, state };
+            let applied = applied.flatten();
+            let filter = DeliveryFilter { home, applied, event, state, sample: None };
             let ask = PageAsk { limit, cursor: place.stored.clone() };
             read(shared, filter, ask).await?
         }

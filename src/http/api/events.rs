@@ -28,7 +28,7 @@ const BATCH_LEN: usize = 64;
 
 /// Streams server-sent events, one for each change of a sandbox, in commit order.
 ///
-/// `event: sandbox.changed` has `data: {"sandbox","from","to","reason","cause"}`; `id:` is the
+/// `event: sandbox.changed` has `data: {"sandbox","from","to","reason","cause","instruction"}`; `id:` is the
 /// cursor to resume from. `event: gap` means that the cursor cannot be resumed: list again.
 #[utoipa::path(
     operation_id = "streamEvents", tag = "events",
@@ -170,6 +170,7 @@ mod tests {
             sandbox: Some(Arc::new(sample("5"))),
             ended: None,
             entry_command: Vec::new(),
+            instruction: None,
             timeline: vec![TimelineEntry {
                 at: Timestamp::from_unix_ms(0),
                 generation: Generation(1),

@@ -2,7 +2,8 @@
 //!
 //! A request there is forwarded to the server on that port of the sandbox's loopback, if the
 //! sandbox's template lists the port: all methods, streaming bodies, and WebSockets. Without the
-//! final slash the path is a tunnel for raw bytes.
+//! final slash the path is a tunnel for raw bytes, if a WebSocket is opened there; any other request
+//! is redirected to the path with the slash.
 //!
 //! # Hostile answers
 //! An answer comes from our address, so a browser must not treat it as ours. Every answer has our
@@ -19,8 +20,8 @@ mod tunnel;
 
 use std::time::Duration;
 
-use actix_web::http::Method;
-use actix_web::{HttpRequest, HttpResponse, get, web};
+use actix_web::http::header;
+use actix_web::{HttpRequest, HttpResponse, get, guard, web};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -179,6 +180,7 @@ pub async fn any(
     params(params::OnePort),
     responses(
         (status = 101, description = "the connection becomes a WebSocket"),
+        (status = 307, description = "the request opens no WebSocket: the path with a final slash"),
         answers::PortErrors, only::UpgradeRequired,
     )
 )]
@@ -190,6 +192,9 @@ pub async fn open(
     place: web::Path<(String, String)>,
     body: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
+    if !headers::opens_websocket(request.headers()) {
+        return Ok(with_slash(&request));
+    }
     Query::parse(request.query_string()).finish()?;
     check_origin(&shared, &caller, &request)?;
     let (id, port) = place.into_inner();
@@ -232,13 +237,23 @@ fn check_origin(shared: &Shared, caller: &Caller, request: &HttpRequest) -> Resu
     }
 }
 
-/// Registers the methods that the description leaves out.
+/// Redirects to the path with a final slash, in which the relative addresses of a document on the port
+/// begin. The method and the body stay (RFC 9110, section 15.4.8).
+fn with_slash(request: &HttpRequest) -> HttpResponse {
+    // Relative, since a proxy may have the server below a path of its own.
+    let port = request.uri().path().rsplit('/').next().unwrap_or_default();
+    let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
+    let place = format!("./{port}/{query}");
+    HttpResponse::TemporaryRedirect().insert_header((header::LOCATION, place)).finish()
+}
+
+/// Registers the methods that the description leaves out: all but CONNECT, which asks for a tunnel to
+/// another host (RFC 9110, section 9.3.6).
 pub fn other_methods(app: &mut web::ServiceConfig) {
-    let mut resource = web::resource("/v1/sandboxes/{id}/ports/{port}/{tail:.*}");
-    for method in
-        [Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS]
-    {
-        resource = resource.route(web::method(method).to(any));
-    }
-    app.service(resource);
+    let any_method = || guard::Not(guard::Connect());
+    let below = web::resource("/v1/sandboxes/{id}/ports/{port}/{tail:.*}");
+    app.service(below.route(web::route().guard(any_method()).to(any)));
+    let tunnel = web::resource("/v1/sandboxes/{id}/ports/{port}");
+    let redirect = async |request: HttpRequest| with_slash(&request);
+    app.service(tunnel.route(web::route().guard(any_method()).to(redirect)));
 }

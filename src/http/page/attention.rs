@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use crate::engine::DriftItem;
 use crate::http::Shared;
 use crate::http::survey::{SandboxGroup, Survey};
-use crate::types::{Hold, Phase, ProviderName, Sandbox};
+use crate::types::{Hold, Phase, ProviderName, Sandbox, tally};
 
 use super::text::shown;
 use super::time::ago;
@@ -71,6 +71,7 @@ pub fn hint(attention: &Attention) -> Markup {
 /// The strip at the top of the list; empty if there are no problems.
 pub fn strip(attention: &Attention) -> Markup {
     let Attention { survey, providers, alarms, drift_count, holds, now } = attention;
+    let kinds = tally(alarms.iter().map(|alarm| (&alarm.provider, &alarm.reason)));
     html! {
         section #attention .attention data-live aria-label="Needs attention" {
             @for (name, sentence) in providers.iter().take(LINES_MAX) {
@@ -78,10 +79,14 @@ pub fn strip(attention: &Attention) -> Markup {
                     bdi { (shown(sentence)) }
                 }))
             }
-            @for alarm in alarms.iter().take(LINES_MAX) {
-                (line("drift-", &alarm.id, "bad", "/drift", html! {
-                    (shown(alarm.provider.as_str())) ": " bdi { (shown(&alarm.reason)) }
+            @for ((provider, reason), count) in kinds.iter().take(LINES_MAX) {
+                (line("drift-", &format!("{provider} {reason}"), "bad", "/drift", html! {
+                    (shown(provider.as_str())) ": " bdi { (shown(reason)) }
+                    @if *count > 1 { " (" (count) " times)" }
                 }))
+            }
+            @if let Some(more) = kinds.len().checked_sub(LINES_MAX).filter(|more| *more > 0) {
+                (line("drift-more", "", "bad", "/drift", html! { (more) " more kinds of drift" }))
             }
             @if alarms.is_empty() && *drift_count > 0 {
                 (line("drift", "", "mild", "/drift", html! {

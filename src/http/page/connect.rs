@@ -14,7 +14,7 @@ use crate::http::api::deliveries::{DeliveryAsk, DeliveryBody, Status, find};
 use crate::http::auth::base_url;
 use crate::http::error::{ApiError, Code};
 use crate::http::query::Query;
-use crate::store::{PageAsk, SandboxFilter, Store};
+use crate::store::{DeliveryFilter, PageAsk, SandboxFilter, Store};
 use crate::types::{AccountName, Timestamp, inert};
 
 use super::deliveries;
@@ -34,10 +34,12 @@ pub struct Progress {
     base_url: String,
     /// Whether there is a webhook secret.
     has_secret: bool,
-    /// A ping with a valid signature arrived.
-    pinged: bool,
-    /// A delivery had an effect.
+    /// A delivery with a valid signature arrived that this server did not send itself.
+    reached: bool,
+    /// Such a delivery had an effect.
     triggered: bool,
+    /// The sample delivery had an effect.
+    sampled: bool,
     /// There is or was a sandbox.
     has_sandbox: bool,
     /// Why the newest delivery was refused, if it was.
@@ -58,33 +60,34 @@ impl Progress {
         request: &HttpRequest,
         account: &AccountName,
     ) -> Result<Self, ApiError> {
-        let ask = |event: Option<&str>, status: Option<Status>, limit: usize| DeliveryAsk {
-            event: event.map(ToOwned::to_owned),
-            status,
+        let latest = DeliveryAsk {
+            event: None,
+            status: None,
             issue: None,
-            page: PageAsk { limit, cursor: None },
+            page: PageAsk { limit: LATEST_MAX, cursor: None },
         };
-        let any = async |event, status| -> Result<bool, ApiError> {
-            Ok(find(shared, account, ask(event, status, 1)).await?.total > 0)
+        let any = async |sample: bool, applied: Option<bool>| -> Result<bool, ApiError> {
+            let filter = DeliveryFilter { sample: Some(sample), applied, ..Default::default() };
+            let one = PageAsk { limit: 1, cursor: None };
+            let list = async move |store: Arc<dyn Store>| store.deliveries(&filter, &one).await;
+            Ok(shared.read_list(list).await?.total > 0)
         };
         let everything = SandboxFilter { include_deleted: true, ..SandboxFilter::default() };
         let one = PageAsk { limit: 1, cursor: None };
         let of = account.clone();
         let any_sandbox =
             async move |store: Arc<dyn Store>| store.sandboxes(&of, &everything, &one).await;
-        let latest = find(shared, account, ask(None, None, LATEST_MAX)).await?.data;
+        let latest = find(shared, account, latest).await?.data;
         let newest = latest.first();
         let is_refused = |one: &&DeliveryBody| {
             [Status::BadlySigned, Status::Refused].iter().any(|bad| bad.as_str() == one.status)
         };
-        let triggered = any(None, Some(Status::Accepted)).await?;
-        // A ping has no effect, so it is stored as ignored.
-        let pinged = triggered || any(Some("ping"), Some(Status::Ignored)).await?;
         Ok(Self {
             base_url: base_url(shared, request),
             has_secret: !shared.edge.webhook_secrets.in_force().is_empty(),
-            pinged,
-            triggered,
+            reached: any(false, None).await?,
+            triggered: any(false, Some(true)).await?,
+            sampled: any(true, Some(true)).await?,
             has_sandbox: shared.read_list(any_sandbox).await?.total > 0,
             refused: newest.filter(is_refused).map(|one| one.reason.clone()),
             trigger: trigger(&shared.edge.triggers),
@@ -166,8 +169,10 @@ async fn page(
 
 /// The checklist: completed steps are ticked, the next one is marked.
 pub fn checklist(progress: &Progress, token: &Markup, secret: Option<&str>) -> Markup {
-    let done = [progress.has_secret, progress.pinged, progress.triggered, progress.has_sandbox];
-    let next = done.iter().position(|done| !done);
+    let Progress { has_secret, reached, triggered, has_sandbox, sampled, .. } = *progress;
+    let done = [has_secret, reached, triggered, has_sandbox, sampled];
+    // The sample is optional.
+    let next = done[..4].iter().position(|done| !done);
     let class = |at: usize| match (done[at], next == Some(at)) {
         (true, _) => "done",
         (false, true) => "next",
@@ -181,7 +186,10 @@ pub fn checklist(progress: &Progress, token: &Markup, secret: Option<&str>) -> M
     };
     html! {
         div .card .empty data-key="checklist" {
-            @if progress.is_over() {
+            @if has_sandbox && !reached {
+                h2 { "Not connected to GitHub" }
+                p { "There is a sandbox, but no delivery of GitHub has arrived yet." }
+            } @else if has_sandbox {
                 h2 { "Connected" }
                 p { "Every issue with a trigger gets exactly one sandbox. " a href="/" { "See the sandboxes" } "." }
             } @else {
@@ -200,7 +208,7 @@ pub fn checklist(progress: &Progress, token: &Markup, secret: Option<&str>) -> M
                     h3 { "GitHub reaches the server" }
                     p { "In the repository: Settings, Webhooks, Add webhook. Paste:" }
                     (values(progress, token, secret))
-                    @if let Some(why) = progress.refused.as_ref().filter(|_| !progress.pinged) {
+                    @if let Some(why) = progress.refused.as_ref().filter(|_| !reached) {
                         p .notice .bad { "A delivery was refused: " bdi { (inert(why)) } "." }
                     }
                 }
@@ -218,12 +226,16 @@ pub fn checklist(progress: &Progress, token: &Markup, secret: Option<&str>) -> M
                         "  " (inert(&progress.base_url)) "/v1/issues/test-123/sandbox"
                     } }
                 }
-            }
-            form method="post" action="/connect/sample" {
-                (token)
-                p { button type="submit" { "Send a sample delivery" }
-                    " It sends a signed ping and a signed trigger for the sample issue " code { (sample::REPOSITORY) "#" (sample::NUMBER) }
-                    " to this server, as GitHub would." }
+                li .(class(4)) {
+                    (tick(4))
+                    h3 { "Without GitHub: a sample delivery" }
+                    form method="post" action="/connect/sample" {
+                        (token)
+                        p { button type="submit" { "Send a sample delivery" }
+                            " The server sends itself a signed ping and a signed trigger for the sample issue "
+                            code { (sample::REPOSITORY) "#" (sample::NUMBER) } ", as GitHub would." }
+                    }
+                }
             }
         }
         @if !progress.latest.is_empty() {
@@ -296,12 +308,13 @@ fn trigger(policy: &TriggerPolicy) -> String {
 mod tests {
     use super::*;
 
-    fn progress(pinged: bool, triggered: bool, has_sandbox: bool) -> Progress {
+    fn progress(reached: bool, triggered: bool, has_sandbox: bool) -> Progress {
         Progress {
             base_url: "https://box.example".into(),
             has_secret: true,
-            pinged,
+            reached,
             triggered,
+            sampled: false,
             has_sandbox,
             refused: Some("the signature does not match".into()),
             trigger: "To trigger, open an issue.".into(),
@@ -319,6 +332,9 @@ mod tests {
         assert_eq!(ticks(&progress(false, false, false)), (1, 1));
         assert_eq!(ticks(&progress(true, false, false)), (2, 1));
         assert_eq!(ticks(&progress(true, true, true)), (4, 0));
+        let by_sample = Progress { sampled: true, ..progress(false, false, true) };
+        assert_eq!(ticks(&by_sample), (3, 1), "secret, sandbox and the sample itself");
+        assert!(checklist(&by_sample, &html! {}, None).0.contains("Not connected to GitHub"));
     }
 
     #[test]

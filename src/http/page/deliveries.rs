@@ -11,6 +11,7 @@ use crate::http::wire::ListAnswer;
 use crate::store::PageAsk;
 use crate::types::Timestamp;
 
+use super::asked::asked;
 use super::error::PageError;
 use super::shell::{Frame, PageSection};
 use super::text::shown;
@@ -129,6 +130,7 @@ pub fn row(one: &DeliveryBody, now: Timestamp) -> Markup {
                     (shown(event)) @if let Some(action) = &one.action { "." (shown(action)) }
                 }
                 p .why { bdi { (shown(&one.reason)) } }
+                @if let Some(instruction) = &one.instruction { (asked(instruction)) }
                 p .of {
                     @if let Some(issue) = &one.issue_id {
                         span {

@@ -15,8 +15,8 @@ use crate::http::error::{ApiError, Code};
 use crate::http::limits::SandboxLimits;
 use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
-use crate::store::{Page, PageAsk};
-use crate::types::{FailureCode, Hold, HoldScope, Phase, Sandbox, TimelineEntry, Timestamp};
+use crate::store::{Page, PageAsk, TimelineListRow};
+use crate::types::{FailureCode, Hold, HoldScope, Phase, Sandbox, Timestamp};
 
 use super::error::PageError;
 use super::exec;
@@ -116,7 +116,7 @@ struct View {
     limits: SandboxLimits,
     /// The action that the visitor just carried out.
     done: Option<Action>,
-    timeline: Page<TimelineEntry>,
+    timeline: Page<TimelineListRow>,
     is_first_page: bool,
 }
 

@@ -42,7 +42,11 @@ impl Transition<'_> {
                 self.delete("the issue was deleted on GitHub");
                 applied("the issue is deleted; its sandbox goes with it")
             }
-            DeliveryEffect::Update if learned => applied("the issue's data was updated"),
+            DeliveryEffect::Update if learned => {
+                let title = |facts: &Facts| facts.title.as_ref().map(|known| known.value.clone());
+                let is_renamed = title(&facts_before) != title(&self.issue.facts);
+                applied(updated(&issue_delivery.action, is_renamed))
+            }
             DeliveryEffect::Update => ignored("it has no newer data about the issue"),
             DeliveryEffect::Activity if self.issue.state.record().is_some() => {
                 applied("counts as activity")
@@ -56,6 +60,7 @@ impl Transition<'_> {
         if result.applied {
             self.touch();
             self.instruction = issue_delivery.instruction;
+            self.record_words(&result.reason);
         }
         if place_elsewhere {
             result.reason.push_str("; its repository and number belong to another issue here");
@@ -181,14 +186,14 @@ impl Transition<'_> {
         let failed_before = self.issue.state.record().is_some_and(|record| {
             record.phase_since.unix_ms() / 1000 <= as_of.unix_ms() / 1000 + 1
         });
-        self.grant_or_wait(kind.describe(), failed_before)
+        self.grant_or_wait(&kind.describe(self.context.rules), failed_before)
     }
 
     /// Wants a running sandbox. If a hold or a quota forbids it now, the start is pending.
     /// `retry` says whether a failed sandbox is to be retried by that.
     fn grant_or_wait(&mut self, why: &str, retry: bool) -> DeliveryResult {
         if let Some(denial) = self.denial_to_begin(retry) {
-            let reason = format!("{why}; it waits: {}", denial.reason);
+            let reason = format!("{why}; the start waits: {}", denial.reason);
             self.pending_start(why, None);
             return applied(reason);
         }
@@ -196,7 +201,7 @@ impl Transition<'_> {
             true => self.want_running_again(None, None, why),
             false => self.want_running(None, None, why),
         };
-        applied(format!("{why}: {reason}"))
+        applied(format!("{why}; {reason}"))
     }
 
     /// Counts a comment's command; false if it was counted before.
@@ -304,6 +309,16 @@ fn newer<T: Clone>(known: &mut Option<Dated<T>>, other: &Option<Dated<T>>) {
     let is_newer = |other: &Dated<T>| known.as_ref().is_none_or(|known| known.as_of < other.as_of);
     if other.as_ref().is_some_and(is_newer) {
         known.clone_from(other);
+    }
+}
+
+/// What an update came to, by what was done on GitHub.
+fn updated(action: &str, is_renamed: bool) -> &'static str {
+    match action {
+        "edited" if is_renamed => "the issue's title was edited",
+        "edited" => "the issue's text was edited",
+        "transferred" => "the issue was transferred",
+        _ => "the issue's data was updated",
     }
 }
 

@@ -78,7 +78,7 @@ impl Transition<'_> {
     pub fn pending_start(&mut self, why: &str, template: Option<Template>) {
         let Some(denial) = &self.context.denial else { return };
         if self.issue.pending_start.is_none() {
-            let reason = format!("it waits: {}", denial.reason);
+            let reason = format!("the start waits: {}", denial.reason);
             let (since, why) = (self.now(), why.to_owned());
             self.issue.pending_start = Some(PendingStart { since, why, template });
             self.record_entry(reason);
@@ -144,36 +144,43 @@ impl Transition<'_> {
                 let template =
                     template.unwrap_or_else(|| self.context.rules.default_template.clone());
                 let mode = mode.unwrap_or(template.mode);
-                self.begin(template, mode, format!("recorded: {why}"));
-                return (Outcome::Created, format!("there was none: {why}"));
+                let reason = "the sandbox is being created".to_owned();
+                self.begin(template, mode, format!("{why}; {reason}"));
+                return (Outcome::Created, reason);
             }
             IssueState::Stopped { record, external_id, .. } => {
-                let reason = format!("started again: {why}");
-                self.start(Some(Phase::Stopped), record, external_id, goal, reason);
-                return (Outcome::Resumed, "it was stopped; it is being started".to_owned());
+                let reason = "the sandbox is being started again".to_owned();
+                let entry = format!("{why}; {reason}");
+                self.start(Some(Phase::Stopped), record, external_id, goal, entry);
+                return (Outcome::Resumed, reason);
             }
             IssueState::Creating { record, step, giving_up, .. } => {
                 let reason = match &giving_up {
-                    None => "it is being created".to_owned(),
-                    Some(failure) => format!("its creation has failed: {}", failure.message),
+                    None => "the sandbox is being created".to_owned(),
+                    Some(failure) => {
+                        format!("the sandbox could not be created: {}", failure.message)
+                    }
                 };
                 self.keep(IssueState::Creating { record, goal, step, giving_up });
                 (Outcome::Existing, reason)
             }
             IssueState::Starting { record, external_id, step, .. } => {
                 self.keep(IssueState::Starting { record, external_id, goal, step });
-                (Outcome::Existing, "it is being started".to_owned())
+                (Outcome::Existing, "the sandbox is being started".to_owned())
             }
             state @ IssueState::Running { .. } => {
                 self.keep(state);
-                (Outcome::Existing, "it is running".to_owned())
+                (Outcome::Existing, "the sandbox is running".to_owned())
             }
             IssueState::Stopping { record, external_id, by, step, .. } => {
                 self.keep(IssueState::Stopping { record, external_id, by, goal, step });
-                (Outcome::Queued, "it is being stopped; it is started again after that".to_owned())
+                (
+                    Outcome::Queued,
+                    "the sandbox is being stopped and starts again after that".to_owned(),
+                )
             }
             IssueState::Failed { record, external_id, failure, .. } => {
-                let reason = format!("{} failed: {}", failure.step, failure.message);
+                let reason = format!("the sandbox failed at {}: {}", failure.step, failure.message);
                 self.keep(IssueState::Failed { record, external_id, goal, failure });
                 (Outcome::Failed, reason)
             }
@@ -183,7 +190,10 @@ impl Transition<'_> {
                     .unwrap_or_else(|| self.context.rules.default_template.clone());
                 let next = Some(template);
                 self.keep(IssueState::Deleting { record, external_id, step, failure, next });
-                (Outcome::Queued, "it is being deleted; a new one is made after that".to_owned())
+                (
+                    Outcome::Queued,
+                    "the sandbox is being deleted; a new one is created after that".to_owned(),
+                )
             }
         };
         self.record_pending_start(wanted, why);

@@ -55,6 +55,7 @@ pub(super) fn rules(names_enforced: bool) -> Rules {
         idle_stop: None,
         delete_after_close: Duration::from_secs(86_400),
         ttl: None,
+        trigger_label: "agent".into(),
         default_template: template("default"),
         providers: HashMap::from([(ProviderName::trusted("p"), provider)]),
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::issue::commit::{Commit, ProviderCall, Reply};
 use crate::issue::event::{CallError, NotAsked, ProviderRules, StepContext, StepRules};
+use crate::issue::instruction::InstructionSource;
 use crate::issue::state::{Goal, Issue, IssueState, Record, Step, StoppedBy, Verb};
 use crate::issue::{Effect, Instruction};
 use crate::types::{
@@ -139,6 +140,17 @@ impl<'a> Transition<'a> {
         let generation = record.map_or(self.issue.generation, |record| record.generation);
         let (at, cause) = (self.context.now, self.cause.clone());
         self.timeline.push(TimelineEntry { at, generation, from: phase, to: phase, reason, cause });
+    }
+
+    /// Records that a comment brought words for the agent, if nothing else on the timeline does: who
+    /// asked what is to be found there, also of a sandbox that was running already.
+    pub fn record_words(&mut self, reason: &str) {
+        let source = self.instruction.as_ref().map(|instruction| instruction.source);
+        if let Some(InstructionSource::Comment(_)) = source
+            && self.timeline.is_empty()
+        {
+            self.record_entry(reason.to_owned());
+        }
     }
 
     /// The rules of the record's provider. One that is no longer configured is never called, so

@@ -3,11 +3,13 @@
 //! A row stays until its issue is deleted on GitHub. It moves to the other home when two homes turn
 //! out to be one issue.
 
+use std::collections::{HashMap, HashSet};
+
 use rusqlite::{Connection, params};
 
 use super::apply::{GuidKey, execute, failed};
-use super::read::{all, bound};
-use crate::issue::Instruction;
+use super::read::{all, bound, one};
+use crate::issue::{Instruction, InstructionExcerpt};
 use crate::store::{CommitError, InstructionRow, StoreError, rows};
 use crate::types::{DeliveryId, HomeId};
 
@@ -28,6 +30,32 @@ pub(super) fn insert(
         ],
     )
     .map(|_inserted| ())
+}
+
+/// What these deliveries brought, as far as a timeline shows it. Those of a home that gave way are
+/// kept by the other.
+pub(super) fn excerpts(
+    conn: &Connection,
+    home: HomeId,
+    deliveries: &HashSet<DeliveryId>,
+) -> Result<HashMap<DeliveryId, InstructionExcerpt>, StoreError> {
+    if deliveries.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let keeper = "SELECT coalesce(body ->> '$.merged_into', home) FROM issue WHERE home = ?1";
+    let keeper = one(conn, keeper, [home.0], |row| row.get::<_, i64>(0))?.unwrap_or(home.0);
+    // The keys alone first, since texts can be long.
+    let sql = "SELECT number, guid FROM instruction WHERE home = ?1";
+    let keys = all(conn, sql, [keeper], |row| Ok((row.get::<_, i64>(0)?, GuidKey::read(row, 1)?)))?;
+    let mut excerpts = HashMap::new();
+    for (number, delivery) in keys.into_iter().filter(|(_, guid)| deliveries.contains(guid)) {
+        let sql = "SELECT body FROM instruction WHERE home = ?1 AND number = ?2";
+        let excerpt = one(conn, sql, [keeper, number], |row| {
+            Ok(InstructionExcerpt::of(&rows::instruction(row.get_ref(0)?.as_str()?)?))
+        })?;
+        excerpts.extend(excerpt.map(|excerpt| (delivery, excerpt)));
+    }
+    Ok(excerpts)
 }
 
 /// Gives every instruction of a home to another.

@@ -10,11 +10,14 @@ use rusqlite::{Connection, params, params_from_iter};
 
 use super::apply::GuidKey;
 use super::read::{all, bound, failed, one};
-use super::{columns, read};
+use super::{columns, instructions, read};
 use crate::store::{
-    DeliveryFilter, DeliveryListRow, DeliveryState, Page, PageAsk, SandboxFilter, StoreError, rows,
+    DeliveryFilter, DeliveryListRow, DeliveryState, Page, PageAsk, SandboxFilter, StoreError,
+    TimelineListRow, rows,
 };
-use crate::types::{AccountName, Generation, HomeId, IssueId, Sandbox, TimelineEntry, Timestamp};
+use crate::types::{
+    AccountName, DeliveryId, Generation, HomeId, IssueId, Sandbox, TimelineEntry, Timestamp,
+};
 
 /// The place of a sandbox in the order of its list.
 struct SandboxPlace {
@@ -61,7 +64,7 @@ impl Conditions {
     /// Of deliveries.
     fn of_deliveries(filter: &DeliveryFilter) -> Self {
         let mut all = Self { sql: "TRUE".into(), values: Vec::new() };
-        let DeliveryFilter { home, applied, event, state } = filter;
+        let DeliveryFilter { home, applied, event, state, sample } = filter;
         if let Some(home) = home {
             all.and("d.home = ?", [Value::Integer(home.0)]);
         }
@@ -76,6 +79,12 @@ impl Conditions {
             Some(DeliveryState::Done) => all.and("d.state IS NULL", []),
             Some(DeliveryState::Pending) => all.and("d.state = 'pending'", []),
             Some(DeliveryState::SetAside) => all.and("d.state = 'set_aside'", []),
+        }
+        if let Some(sample) = sample {
+            let prefix = Value::Text(DeliveryId::SAMPLE_PREFIX.to_owned());
+            // Bytes, as a GUID is stored, do not begin with a text.
+            let is_sample = "iif(typeof(d.guid) = 'text', instr(d.guid, ?) = 1, FALSE) = ?";
+            all.and(is_sample, [prefix, Value::from(*sample)]);
         }
         all
     }
@@ -242,7 +251,7 @@ pub(super) fn timeline(
     conn: &Connection,
     home: HomeId,
     ask: &PageAsk,
-) -> Result<Page<TimelineEntry>, StoreError> {
+) -> Result<Page<TimelineListRow>, StoreError> {
     let behind = behind(ask.cursor.as_deref(), "t:")?;
     let moment = conn.unchecked_transaction().map_err(failed)?;
     let sql = "SELECT count(*) FROM timeline WHERE home = ?1";
@@ -264,7 +273,15 @@ pub(super) fn timeline(
             Ok((row.get::<_, i64>(0)?, entry))
         },
     )?;
-    Ok(page_of(entries, ask.limit, "t:", total))
+    let page = page_of(entries, ask.limit, "t:", total);
+    let deliveries = page.items.iter().filter_map(TimelineEntry::delivery).collect();
+    let excerpts = instructions::excerpts(&moment, home, &deliveries)?;
+    let row = |entry: TimelineEntry| {
+        let instruction = entry.delivery().and_then(|delivery| excerpts.get(&delivery).cloned());
+        TimelineListRow { entry, instruction }
+    };
+    let Page { items, next, total } = page;
+    Ok(Page { items: items.into_iter().map(row).collect(), next, total })
 }
 
 /// Of deliveries only the state has an index: one more by home, event or effect would be written

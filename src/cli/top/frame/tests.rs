@@ -40,7 +40,7 @@ pub(in crate::cli::top) fn sandbox(issue: &str, phase: &str, since: usize) -> Ap
 pub(in crate::cli::top) fn changed(sandbox: ApiSandbox) -> ViewUpdate {
     let (from, to) = (None, sandbox.phase.clone());
     let (reason, cause) = ("it is so".to_owned(), "caller".to_owned());
-    ViewUpdate::Changed(Box::new(Changed { sandbox, from, to, reason, cause }))
+    ViewUpdate::Changed(Box::new(Changed { sandbox, from, to, reason, cause, instruction: None }))
 }
 
 fn screen(colours: bool) -> Screen {

@@ -4,6 +4,8 @@ use super::*;
 use crate::issue::Command;
 
 const WORK: DeliveryEffect = DeliveryEffect::Trigger(TriggerKind::Command);
+const EDITED_COMMENT: DeliveryEffect = DeliveryEffect::Trigger(TriggerKind::EditedComment);
+const EDITED_ISSUE: DeliveryEffect = DeliveryEffect::Trigger(TriggerKind::EditedIssue);
 const NO_COMMAND: &str = "the edit adds no command to the comment";
 
 /// A comment with this text, by the collaborator who wrote the fixture's.
@@ -76,8 +78,8 @@ fn only_who_may_trigger_commands() {
 #[test]
 fn an_edit_that_brings_a_command_counts_as_writing_it() {
     let edit = |from: Value, to: &str| effect(comment_edit(from, to, |_payload| ()));
-    assert_eq!(edit(json!("Please"), "/issuebox go"), Ok(WORK));
-    assert_eq!(edit(Value::Null, "/issuebox go"), Ok(WORK));
+    assert_eq!(edit(json!("Please"), "/issuebox go"), Ok(EDITED_COMMENT));
+    assert_eq!(edit(Value::Null, "/issuebox go"), Ok(EDITED_COMMENT));
     assert_eq!(
         edit(json!("> /issuebox stop"), "/issuebox stop"),
         Ok(DeliveryEffect::Command(Command::Stop))
@@ -111,9 +113,9 @@ fn an_issues_text_that_now_asks_for_work_triggers() {
         assert_eq!(issue_delivery.comment, None);
         issue_delivery.effect
     };
-    assert_eq!(edit(json!("It loops."), "It loops.\n/issuebox fix it"), WORK);
-    assert_eq!(edit(Value::Null, "/issuebox"), WORK);
-    assert_eq!(edit(json!("/issuebox stop"), "/issuebox fix it"), WORK);
+    assert_eq!(edit(json!("It loops."), "It loops.\n/issuebox fix it"), EDITED_ISSUE);
+    assert_eq!(edit(Value::Null, "/issuebox"), EDITED_ISSUE);
+    assert_eq!(edit(json!("/issuebox stop"), "/issuebox fix it"), EDITED_ISSUE);
     assert_eq!(edit(json!("/issuebox fix it"), "/issuebox fix it soon"), DeliveryEffect::Update);
     assert_eq!(
         edit(json!("It loops."), "/issuebox stop"),
@@ -134,7 +136,10 @@ fn who_edits_an_issue_must_be_allowed_to_trigger() {
         payload["sender"] = payload["issue"]["user"].clone();
         payload["issue"]["author_association"] = json!(association);
     };
-    assert_eq!(edited_by(|payload| payload["sender"] = json!({"id": 5, "type": "User"})), Ok(WORK));
+    assert_eq!(
+        edited_by(|payload| payload["sender"] = json!({"id": 5, "type": "User"})),
+        Ok(EDITED_ISSUE)
+    );
     let unwelcome: [fn(&mut Value); 3] = [
         |payload| payload["sender"] = json!({"id": 5, "type": "Bot"}),
         |payload| payload["sender"] = json!({"id": BOX, "type": "User"}),
@@ -147,7 +152,7 @@ fn who_edits_an_issue_must_be_allowed_to_trigger() {
             "what it says is a fact all the same"
         );
     }
-    for (association, meant) in [("MEMBER", WORK), ("NONE", DeliveryEffect::Update)] {
+    for (association, meant) in [("MEMBER", EDITED_ISSUE), ("NONE", DeliveryEffect::Update)] {
         let edited = changed(&policy(), "issues.edited.title", |payload| {
             payload["issue"]["body"] = json!("/issuebox fix it");
             payload["changes"] = json!({"body": {"from": ""}});

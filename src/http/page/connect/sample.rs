@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::github::webhook::sign;
 use crate::http::Shared;
+use crate::types::DeliveryId;
 
 /// The sample repository.
 pub const REPOSITORY: &str = "issuebox/sample";
@@ -39,7 +40,10 @@ pub async fn send(shared: &Shared, address: SocketAddr) -> Result<(), String> {
             .post(&url)
             .header("content-type", "application/json")
             .header("x-github-event", event)
-            .header("x-github-delivery", shared.edge.ids.sandbox_id().as_str())
+            .header(
+                "x-github-delivery",
+                format!("{}{}", DeliveryId::SAMPLE_PREFIX, shared.edge.ids.sandbox_id()),
+            )
             .header("x-hub-signature-256", sign(secret, body.as_bytes()))
             .body(body);
         // The list of deliveries shows the result.

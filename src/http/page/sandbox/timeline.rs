@@ -3,9 +3,11 @@
 use maud::{Markup, html};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
+use crate::http::page::asked::asked;
 use crate::http::page::text::shown;
 use crate::http::page::time::since;
-use crate::types::{IssueId, Phase, TimelineEntry, Timestamp};
+use crate::store::TimelineListRow;
+use crate::types::{IssueId, Phase, Timestamp};
 
 use super::View;
 
@@ -20,8 +22,8 @@ pub(super) fn card(view: &View) -> Markup {
                 p .soft { "The timeline was pruned." }
             }
             ol .timeline role="list" {
-                @for entry in &view.timeline.items {
-                    (step(entry, &view.sandbox.issue_id, view.now))
+                @for row in &view.timeline.items {
+                    (step(row, &view.sandbox.issue_id, view.now))
                 }
             }
             @if older.is_some() || !view.is_first_page {
@@ -36,7 +38,8 @@ pub(super) fn card(view: &View) -> Markup {
     }
 }
 
-fn step(entry: &TimelineEntry, issue: &IssueId, now: Timestamp) -> Markup {
+fn step(row: &TimelineListRow, issue: &IssueId, now: Timestamp) -> Markup {
+    let TimelineListRow { entry, instruction } = row;
     let phase = entry.to.map_or("deleted", Phase::as_str);
     let moved = entry.from != entry.to;
     html! {
@@ -47,6 +50,7 @@ fn step(entry: &TimelineEntry, issue: &IssueId, now: Timestamp) -> Markup {
                     @if moved { strong .phase { (phase) } " " }
                     bdi { (shown(&entry.reason)) }
                 }
+                @if let Some(excerpt) = instruction { (asked(&excerpt.clone().into())) }
                 p .by {
                     (cause(&entry.cause, issue))
                     @if entry.generation.0 > 1 { span { "generation " (entry.generation) } }

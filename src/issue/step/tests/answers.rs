@@ -251,17 +251,20 @@ fn names_that_an_event_claims_are_given_by_it() {
 #[test]
 fn triggers_and_times_are_what_the_documentation_says() {
     assert_eq!(QUARANTINE, Duration::from_secs(86_400));
+    let bench = StepBench::new(true);
     let described: std::collections::BTreeSet<_> = [
         TriggerKind::Opened,
         TriggerKind::Label,
         TriggerKind::Command,
+        TriggerKind::EditedComment,
+        TriggerKind::EditedIssue,
         TriggerKind::Assigned,
         TriggerKind::Reopened,
     ]
-    .map(TriggerKind::describe)
+    .map(|kind| kind.describe(&bench.rules))
     .into();
-    assert_eq!(described.len(), 5, "each in words of its own");
-    assert!(described.contains("the trigger label was put on"));
+    assert_eq!(described.len(), 7, "each in words of its own");
+    assert!(described.contains("label agent added"));
 }
 
 #[test]

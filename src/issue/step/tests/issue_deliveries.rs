@@ -270,3 +270,78 @@ fn a_label_taken_off_before_it_was_put_on_stops_nothing() {
     assert!(!applied(&bench.apply(late)));
     assert_eq!(bench.issue.state.phase(), Some(Phase::Running));
 }
+
+fn reason(commit: &crate::issue::Commit) -> &str {
+    match &commit.reply {
+        Reply::Delivered(result) => &result.reason,
+        other => panic!("a delivery is answered, got {other:?}"),
+    }
+}
+
+#[test]
+fn a_trigger_says_once_what_happened_and_what_came_of_it() {
+    let mut bench = StepBench::new(true);
+    let commit = bench.apply(labelled(3));
+    insta::assert_snapshot!(reason(&commit), @"label agent added; the sandbox is being created");
+    assert_eq!(commit.timeline[0].reason, reason(&commit), "the timeline says the same");
+    bench.up();
+    let commit = bench.apply(labelled(4));
+    insta::assert_snapshot!(reason(&commit), @"label agent added; the sandbox is running");
+    for phase in [None, Some(Phase::Running), Some(Phase::Stopped), Some(Phase::Deleting)] {
+        for kind in [TriggerKind::Label, TriggerKind::Command, TriggerKind::EditedIssue] {
+            let mut bench = bench_in(phase);
+            let why = kind.describe(&bench.rules).into_owned();
+            let trigger = DeliveryEffect::Trigger(kind);
+            let commit = bench.apply(issue_delivery("labeled", trigger, 90_000, true, true));
+            let said = reason(&commit);
+            assert_eq!(said.matches(&why).count(), 1, "{phase:?}: {said}");
+        }
+    }
+}
+
+#[test]
+fn an_edit_is_named_by_what_it_edited() {
+    let mut bench = StepBench::new(true);
+    let edit = |second| issue_delivery("edited", DeliveryEffect::Update, second, true, true);
+    assert_eq!(reason(&bench.apply(edit(3))), "the issue's title was edited");
+    let IssueEvent::Delivery { mut issue_delivery, .. } = edit(4) else { panic!("a delivery") };
+    issue_delivery.news.title = "as of 3".into();
+    let same_title = IssueEvent::Delivery {
+        issue_delivery,
+        claims: vec![],
+        takes: vec![],
+        place_elsewhere: false,
+    };
+    assert_eq!(reason(&bench.apply(same_title)), "the issue's text was edited");
+}
+
+#[test]
+fn words_in_a_comment_stand_on_the_timeline_whatever_else_happens() {
+    let asked = |source, second| {
+        let trigger = DeliveryEffect::Trigger(TriggerKind::Command);
+        match issue_delivery("created", trigger, second, true, true) {
+            IssueEvent::Delivery { mut issue_delivery, claims, takes, place_elsewhere } => {
+                issue_delivery.instruction = Some(Instruction {
+                    source,
+                    author: None,
+                    sender: None,
+                    as_of: Timestamp::from_unix_ms(0),
+                    title: None,
+                    text: "fix this".into(),
+                });
+                IssueEvent::Delivery { issue_delivery, claims, takes, place_elsewhere }
+            }
+            other => other,
+        }
+    };
+    let mut bench = bench_in(Some(Phase::Running));
+    let commit = bench.apply(asked(InstructionSource::Comment(7), 90_000));
+    let entries: Vec<_> = commit.timeline.iter().map(|entry| entry.reason.as_str()).collect();
+    assert_eq!(entries, ["a comment gave the command; the sandbox is running"]);
+    assert!(commit.changed, "it is stored");
+    let commit = bench.apply(asked(InstructionSource::Issue, 90_001));
+    assert_eq!(commit.timeline, [], "the issue's own text is not said again");
+    let mut bench = StepBench::new(true);
+    let commit = bench.apply(asked(InstructionSource::Comment(7), 90_000));
+    assert_eq!(commit.timeline.len(), 1, "the create says it");
+}
