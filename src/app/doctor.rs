@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::fs::{Access, access, statvfs};
 
 use crate::clock::{Clock, SystemClock};
-use crate::config::{Config, Secrets};
+use crate::config::{Config, Secrets, ServerAddress};
 use crate::store::sqlite::SqliteStore;
 use crate::types::{NetworkKind, Template, Timestamp};
 
@@ -161,9 +161,11 @@ fn sized(bytes: u64) -> String {
 fn port(config: &Config, is_running: bool) -> Check {
     let what = "port";
     if is_running {
-        return match config.server.running_at() {
-            Some(address) => Check::right(what, format!("the server listens on {address}")),
-            None => Check::noted(
+        return match config.server.address() {
+            Ok(ServerAddress::Current(address)) => {
+                Check::right(what, format!("the server listens on {address}"))
+            }
+            Ok(ServerAddress::Last(_) | ServerAddress::Never) | Err(_) => Check::noted(
                 what,
                 "a server holds the data directory but does not listen (starting or stopping)",
                 "try again in a moment, and check its log",

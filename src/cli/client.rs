@@ -1,25 +1,27 @@
 //! Calls to a server's API.
 //!
 //! Answers have a size limit. This module never retries: only the verb knows whether a repeat is
-//! safe. It follows no redirects, so the token reaches no other server.
+//! safe. It follows no redirects, and over http it uses no proxy, so the token reaches no other
+//! machine.
 
 mod socket;
 
 use std::collections::VecDeque;
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use bytes::BytesMut;
 use futures_util::stream;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode, utf8_percent_encode};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, DATE};
-use reqwest::{Method, RequestBuilder, Response, Url, redirect};
+use reqwest::{Method, RequestBuilder, Response, redirect};
 use serde_json::Value;
 use tokio::io::AsyncReadExt;
 
 use crate::types::Secret;
 
-use super::connect::is_loopback;
+use super::connect::{Chosen, is_loopback};
 use super::failure::CliFailure;
 use super::sse::{Decoder, SseEvent};
 pub(super) use socket::WebSocket;
@@ -48,6 +50,8 @@ pub(super) struct ApiClient {
     http: reqwest::Client,
     server: String,
     token: Secret,
+    /// Where the token was found.
+    token_from: String,
 }
 
 /// A successful answer.
@@ -144,17 +148,25 @@ impl ApiRequest {
 }
 
 impl ApiClient {
-    pub fn new(server: &Url, token: Secret) -> anyhow::Result<Self> {
+    pub fn new(chosen: Chosen) -> anyhow::Result<Self> {
+        let url = chosen.server();
         let mut http = reqwest::Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)
             .redirect(redirect::Policy::none())
             .user_agent(concat!("issuebox/", env!("CARGO_PKG_VERSION")));
-        if is_loopback(server) {
-            // A proxy's loopback address is another machine.
+        if url.scheme() == "http" || is_loopback(url) {
+            // A proxy would read the token, and its loopback address is another machine.
             http = http.no_proxy();
         }
-        let server = server.as_str().trim_end_matches('/').to_owned();
-        Ok(Self { http: http.build()?, server, token })
+        if url.domain() == Some("localhost") {
+            // This machine (RFC 6761, section 6.3), whatever a name server says. The port is the URL's.
+            let here = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+            http =
+                http.resolve_to_addrs("localhost", &here.map(|ip: IpAddr| SocketAddr::new(ip, 0)));
+        }
+        let server = url.as_str().trim_end_matches('/').to_owned();
+        let (token, token_from) = chosen.into_token();
+        Ok(Self { http: http.build()?, server, token, token_from })
     }
 
     /// The server's URL, without a trailing slash.

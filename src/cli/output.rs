@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use owo_colors::{OwoColorize, Style};
 use serde_json::Value;
 
-use super::connect::EnvVars;
+use super::env::EnvVars;
 
 /// How to show results.
 #[derive(Clone, Copy, Debug, Default, Args)]

@@ -14,15 +14,15 @@ use super::reader::{ConfigReader, list_of, text_of};
 use super::source::{Sources, Value};
 use super::workload::{self, TemplateContext};
 use super::{
-    Auth, Config, GitHub, LISTEN_DEFAULT, LifecycleConfig, Loaded, Quota, RepositoryPattern,
+    Auth, Config, GitHub, LISTEN_DEFAULT, LifecycleConfig, Quota, RepositoryPattern,
     RetentionConfig, SandboxLogs, Server, StepBounds, Triggers,
 };
 
-/// Reads all sections.
+/// Reads all sections; also a sentence for each key that has no effect yet.
 pub(super) fn read(
     sources: Sources,
     schemas: &[&dyn ProviderSchema],
-) -> Result<Loaded, ConfigError> {
+) -> Result<(Config, Vec<String>), ConfigError> {
     let data_default = default_data(sources.state_home.as_deref(), sources.home.as_deref());
     let mut reader = ConfigReader::new(sources);
     let r = &mut reader;
@@ -43,7 +43,7 @@ pub(super) fn read(
         secrets: context.secrets,
     };
     let warnings = reader.finish().map_err(ConfigError::Wrong)?;
-    Ok(Loaded { config, warnings })
+    Ok((config, warnings))
 }
 
 /// The XDG base directory specification: a relative `$XDG_STATE_HOME` counts as unset.
