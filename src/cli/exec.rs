@@ -107,7 +107,7 @@ async fn follow(events: &mut EventStream) -> anyhow::Result<ExecExit> {
 }
 
 fn write(mut to: impl Write, event: &SseEvent) -> anyhow::Result<()> {
-    let output: OutputChunk = wire::read_event(&event.data)?;
+    let output: OutputChunk = wire::read_event_exact(&event.data)?;
     let bytes = match output.encoding.as_str() {
         "base64" => BASE64
             .decode(&output.data)

@@ -82,7 +82,7 @@ async fn follow(
                 match events.next().await {
                     Ok(Some(event)) if event.name == "log" => {
                         rejoins.joined();
-                        let line: Value = wire::read_event(&event.data)?;
+                        let line: Value = wire::read_event_exact(&event.data)?;
                         show(&mut session.screen, args, &line)?;
                         last = event.id;
                     }

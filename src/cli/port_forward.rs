@@ -17,6 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::http::SESSION_COOKIE;
+use crate::types::inert;
 
 use super::CliSession;
 use super::client::{ApiClient, ApiRequest, WebSocket};
@@ -132,7 +133,7 @@ async fn carry(client: &ApiClient, sandbox: &str, port: u16, mut stream: TcpStre
                 },
             }
         }
-        Err(failure) => eprintln!("port {port}: {failure}"),
+        Err(failure) => eprintln!("port {port}: {}", inert(&failure.to_string())),
     }
 }
 

@@ -8,6 +8,7 @@ mod doctor;
 mod drift;
 mod exec;
 mod files;
+mod hostile;
 mod local;
 mod operator;
 mod piped;
