@@ -65,6 +65,8 @@ pub struct Config {
     pub logs: SandboxLogs,
     /// `[secrets]`: values for environment variables of sandboxes.
     pub secrets: BTreeMap<SecretName, Secret>,
+    /// The files that secrets were read from.
+    pub secret_files: Vec<PathBuf>,
     /// Templates of sandboxes; `default` always exists.
     pub templates: BTreeMap<TemplateName, Template>,
     /// What each provider read of its section.

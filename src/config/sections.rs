@@ -41,6 +41,8 @@ pub(super) fn read(
         templates: templates(r, &context),
         providers: providers(r, schemas),
         secrets: context.secrets,
+        // The last one: the sections above have read them.
+        secret_files: r.take_secret_files(),
     };
     let warnings = reader.finish().map_err(ConfigError::Wrong)?;
     Ok((config, warnings))
@@ -162,8 +164,7 @@ fn secret<T>(
     let (key, given) = match (inline, path) {
         (Some(entry), _) if inline_rank > file_rank => (key, Ok(Given::Inline(entry.value))),
         (_, Some(path)) => {
-            let content = std::fs::read_to_string(&path)
-                .map_err(|e| format!("cannot be read from {}: {e}", path.display()));
+            let content = r.secret_file(path);
             (file_key.as_str(), content.map(Given::File))
         }
         (_, None) => return None,
