@@ -28,6 +28,7 @@ mod exec;
 mod failure;
 mod files;
 mod get;
+mod hints;
 mod hold;
 mod login;
 mod logs;

@@ -9,6 +9,7 @@ mod socket;
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -19,10 +20,12 @@ use reqwest::{Method, RequestBuilder, Response, redirect};
 use serde_json::Value;
 use tokio::io::AsyncReadExt;
 
+use crate::http::error::Code;
 use crate::types::Secret;
 
 use super::connect::{Chosen, is_loopback};
 use super::failure::CliFailure;
+use super::hints::{self, Subject};
 use super::sse::{Decoder, SseEvent};
 pub(super) use socket::WebSocket;
 
@@ -44,6 +47,10 @@ const PIECE_LEN: usize = 64 * 1024;
 const PATH_SEGMENT: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
+/// What to do about a token that a server does not accept.
+const TOKEN_HINT: &str = "the right one is auth.admin_token of the server's configuration, or in the \
+                          file admin-token beside its database";
+
 /// A server and the token for it.
 #[derive(Debug)]
 pub(super) struct ApiClient {
@@ -52,6 +59,8 @@ pub(super) struct ApiClient {
     token: Secret,
     /// Where the token was found.
     token_from: String,
+    /// What the verb is about, for hints.
+    subject: Mutex<Subject>,
 }
 
 /// A successful answer.
@@ -166,7 +175,12 @@ impl ApiClient {
         }
         let server = url.as_str().trim_end_matches('/').to_owned();
         let (token, token_from) = chosen.into_token();
-        Ok(Self { http: http.build()?, server, token, token_from })
+        Ok(Self { http: http.build()?, server, token, token_from, subject: Mutex::default() })
+    }
+
+    /// Says what the next calls are about, so that hints can name it.
+    pub fn about(&self, subject: Subject) {
+        *self.subject.lock().unwrap_or_else(PoisonError::into_inner) = subject;
     }
 
     /// The server's URL, without a trailing slash.
@@ -325,8 +339,16 @@ impl ApiClient {
         let error = body.map(|body| &body["error"]);
         let text = |name: &str| error.and_then(|error| error[name].as_str()).map(str::to_owned);
         match (text("code"), text("message")) {
+            (Some(code), Some(_)) if code == Code::Unauthorized.as_str() => CliFailure::Api {
+                message: format!("the token in {} is not that of {}", self.token_from, self.server),
+                hint: Some(TOKEN_HINT.to_owned()),
+                status,
+                code,
+            },
             (Some(code), Some(message)) => {
-                CliFailure::Api { status, code, message, hint: text("hint") }
+                let subject = self.subject.lock().unwrap_or_else(PoisonError::into_inner);
+                let hint = hints::hint(&code, text("hint"), &subject);
+                CliFailure::Api { status, code, message, hint }
             }
             (None, _) | (_, None) => CliFailure::Failed {
                 message: format!("{} answered {status} without an issuebox error", self.server),

@@ -8,6 +8,7 @@ mod doctor;
 mod drift;
 mod exec;
 mod files;
+mod hints;
 mod hostile;
 mod local;
 mod operator;
