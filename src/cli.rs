@@ -48,6 +48,7 @@ mod stop;
 mod table;
 mod target;
 mod top;
+mod unresolved;
 mod version;
 mod wait;
 mod wire;
