@@ -9,7 +9,8 @@
 #
 # The security options are for local sandboxes: without them Docker keeps the server from making any,
 # and `issuebox doctor` says so. The server needs up to 15 seconds to stop, and Docker waits only 10
-# by itself. Mount a configuration as /etc/issuebox/issuebox.toml.
+# by itself. Mount a configuration as /etc/issuebox/issuebox.toml; it belongs to root or user 1000. If
+# it has the admin token, `docker exec issuebox issuebox --config /etc/issuebox/issuebox.toml ls`.
 
 FROM rust:1.95-slim-bookworm AS build
 WORKDIR /src

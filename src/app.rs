@@ -13,6 +13,7 @@ mod backup;
 mod build;
 pub mod doctor;
 mod entry;
+mod exposure;
 mod life_log;
 mod notices;
 pub mod providers;
@@ -94,7 +95,11 @@ impl RunningServer {
 pub fn start(config: Config) -> anyhow::Result<RunningServer> {
     let listener = listen(config.server.listen)?;
     let address = listener.local_addr()?;
+    let exposed = exposure::check(&config)?;
     let secrets = Secrets::ensure(&config)?;
+    for warning in exposed.into_iter().chain(exposure::short(&secrets)) {
+        tracing::warn!("{warning}");
+    }
     let (end, ended) = watch::channel(false);
     let (reload, reloads) = mpsc::channel();
     let (ready, is_ready) = mpsc::sync_channel(1);

@@ -7,7 +7,8 @@
 //!   appear on terminals only; `NO_COLOR` is respected.
 //! - Text from the server (titles, reasons, names) is made inert before it is printed. Only `exec`
 //!   writes a command's bytes unchanged.
-//! - A token is never an argument, because every process of the machine can read arguments.
+//! - A token is never an argument, because every process of the machine can read arguments. It goes
+//!   only to the server that it was given for, see `connect`.
 
 mod act;
 mod backup;
@@ -21,11 +22,13 @@ mod demo;
 mod doctor;
 mod drift;
 mod ensure;
+mod env;
 mod events;
 mod exec;
 mod failure;
 mod files;
 mod get;
+mod hints;
 mod hold;
 mod login;
 mod logs;
@@ -45,6 +48,7 @@ mod stop;
 mod table;
 mod target;
 mod top;
+mod unresolved;
 mod version;
 mod wait;
 mod wire;
@@ -56,13 +60,22 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 
 use client::ApiClient;
-use connect::EnvVars;
+use env::EnvVars;
 use output::Screen;
 
 /// Exactly one sandbox for every GitHub issue.
 #[derive(Debug, Parser)]
 #[command(name = "issuebox", version, arg_required_else_help = true, max_term_width = 100)]
 #[command(after_help = "\
+Address and token come from the first source that is given:
+  --server URL, ISSUEBOX_SERVER     the token is ISSUEBOX_TOKEN; for the address at which the server
+                                    on this machine listens also that server's own
+  --config FILE                     the server of this configuration, and its token
+  --data DIR, ISSUEBOX_DATA, or     the server that runs on this data directory, and the token there
+  the default data directory
+With --token-file the token of that file is sent instead. A token goes over https or to this machine
+only, unless --insecure-http is given.
+
 ISSUE is an issue id, owner/repo#number, an issue's URL, a sandbox's id or its name.
 Exit code: 0 done, 1 failed, 2 wrong usage, 3 not found; exec returns the command's own.")]
 struct Cli {
@@ -76,20 +89,23 @@ struct Cli {
 #[derive(Clone, Debug, Default, Args)]
 struct ServerArgs {
     /// The server [env: ISSUEBOX_SERVER] [default: the one on this machine]
-    // `--server` without a URL is empty; only `hold` and `release` accept that.
-    #[arg(long, global = true, help_heading = "Which server", value_name = "URL",
-          num_args = 0..=1, default_missing_value = "")]
+    #[arg(long, global = true, help_heading = "Which server", value_name = "URL")]
     server: Option<String>,
-    /// Read the token from FILE [env: ISSUEBOX_TOKEN is the token itself] [default: the file
-    /// `admin-token` in the data directory of the server on this machine]
+    /// Read the token from FILE [env: with --server or ISSUEBOX_SERVER, ISSUEBOX_TOKEN is the token
+    /// itself] [default: that of the server on this machine]
     #[arg(long, global = true, help_heading = "Which server", value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// The configuration [default: issuebox.toml, if it exists]
+    /// The configuration of the server on this machine [default: for serve, config check and doctor
+    /// issuebox.toml, if it exists; for all others none]
     #[arg(long, global = true, help_heading = "Which server", value_name = "FILE")]
     config: Option<PathBuf>,
     /// The data directory of the server on this machine [env: ISSUEBOX_DATA]
     #[arg(long, global = true, help_heading = "Which server", value_name = "DIR")]
     data: Option<PathBuf>,
+    /// Send the token over http to another machine too, where everybody on the way can read it [env:
+    /// ISSUEBOX_INSECURE_HTTP=1]
+    #[arg(long, global = true, help_heading = "Which server")]
+    insecure_http: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -200,14 +216,8 @@ fn dispatch(cli: Cli, env: &EnvVars) -> anyhow::Result<ExitCode> {
         }
         CliVerb::Logs(args) => remote(&server_args, env, async |s| logs::run(s, args).await),
         CliVerb::Events(args) => remote(&server_args, env, async |s| events::run(s, args).await),
-        CliVerb::Hold(mut args) => {
-            let server_args = args.what.take_bare_server(server_args);
-            remote(&server_args, env, async |s| hold::hold(s, args).await)
-        }
-        CliVerb::Release(mut args) => {
-            let server_args = args.what.take_bare_server(server_args);
-            remote(&server_args, env, async |s| hold::release(s, args).await)
-        }
+        CliVerb::Hold(args) => remote(&server_args, env, async |s| hold::hold(s, args).await),
+        CliVerb::Release(args) => remote(&server_args, env, async |s| hold::release(s, args).await),
         CliVerb::Holds(args) => remote(&server_args, env, async |s| hold::list(s, args).await),
         CliVerb::Drift(args) => remote(&server_args, env, async |s| drift::run(s, args).await),
         CliVerb::Deliveries(args) => {

@@ -15,6 +15,7 @@
 //!
 //! Relative paths are relative to the working directory, also those in the file.
 
+mod address;
 mod error;
 mod network;
 mod pattern;
@@ -25,12 +26,13 @@ mod sections;
 mod source;
 mod workload;
 
+pub use address::{Announced, ServerAddress};
 pub use error::{ConfigError, Problem};
 pub use pattern::RepositoryPattern;
 pub use provider::{ProviderSchema, ProviderSection, ProviderSettings};
 pub use secrets::{Made, Secrets, SecretsError};
 pub use sections::SECONDS_MAX;
-pub use source::{Overrides, ValueOrigin};
+pub use source::{ConfigFile, Overrides, ValueOrigin};
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -63,6 +65,8 @@ pub struct Config {
     pub logs: SandboxLogs,
     /// `[secrets]`: values for environment variables of sandboxes.
     pub secrets: BTreeMap<SecretName, Secret>,
+    /// The files that secrets were read from.
+    pub secret_files: Vec<PathBuf>,
     /// Templates of sandboxes; `default` always exists.
     pub templates: BTreeMap<TemplateName, Template>,
     /// What each provider read of its section.
@@ -80,17 +84,6 @@ pub struct Server {
     pub public_url: Option<String>,
     /// `trusted_proxies`: proxies whose `X-Forwarded-For` counts.
     pub trusted_proxies: Vec<IpAddr>,
-}
-
-impl Server {
-    /// The file in the data directory that holds the server's address.
-    pub const ADDRESS_FILE: &'static str = "address";
-
-    /// The address of the server on this data directory; also after a server was killed.
-    pub fn running_at(&self) -> Option<SocketAddr> {
-        let text = std::fs::read_to_string(self.data.join(Self::ADDRESS_FILE)).ok()?;
-        text.trim().parse().ok()
-    }
 }
 
 /// `[auth]`
@@ -204,6 +197,8 @@ pub struct Loaded {
     pub config: Config,
     /// A sentence for each key that has no effect yet.
     pub warnings: Vec<String>,
+    /// The file that was read.
+    pub file: Option<ConfigFile>,
 }
 
 impl Config {
@@ -221,12 +216,11 @@ impl Config {
         schemas: &[&dyn ProviderSchema],
     ) -> Result<Loaded, ConfigError> {
         let mut sources = source::Sources::default();
-        if let Some(path) = file {
-            sources.add_file(path)?;
-        }
+        let file = file.map(|path| sources.add_file(path)).transpose()?;
         sources.add_environment(env);
         sources.add_flags(overrides);
-        sections::read(sources, schemas)
+        let (config, warnings) = sections::read(sources, schemas)?;
+        Ok(Loaded { config, warnings, file })
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::sync::{mpsc as mpsc_async, watch};
 use tokio::time::Instant;
 
 use crate::clock::{Clock, IdSource, SystemClock, SystemIds};
-use crate::config::{Config, Secrets, Server, StepBounds};
+use crate::config::{Config, Secrets, StepBounds};
 use crate::engine::{Engine, EngineParts, Quotas, Retention, Threads};
 use crate::github::policy::TriggerPolicy;
 use crate::http::{Edge, Feed, Limits, LiveToken, LoginLinks, TokenHash};
@@ -82,16 +82,14 @@ pub(super) async fn serve(
     let server = crate::http::build(shared.edge(&config, adapters), listener)?;
     let handle = server.handle();
     let serving = actix::spawn(server);
-    let address_file = config.server.data.join(Server::ADDRESS_FILE);
-    std::fs::write(&address_file, format!("{address}\n")).context("the data directory is full")?;
+    let announced =
+        config.server.announce(address).context("cannot write to the data directory")?;
     ready.send(()).context("the server was given up while it started")?;
     // An error means that the owner is gone, so the server stops too.
     drop(ended.wait_for(|ended| *ended).await);
     end_requests(&handle).await;
     drop(serving.await);
-    if let Err(error) = std::fs::remove_file(&address_file) {
-        tracing::debug!(%error, "the address file was already gone");
-    }
+    drop(announced);
     running.end().await;
     Ok(closed)
 }

@@ -1,20 +1,23 @@
 //! The doctor's checks on the server's machine: whether a server could start here and work. A check
 //! changes nothing, and removes what it creates.
 
-use std::fs::OpenOptions;
+mod descriptors;
+
+use std::fs::{Metadata, OpenOptions};
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
 use rustix::fs::{Access, access, statvfs};
 
 use crate::clock::{Clock, SystemClock};
-use crate::config::{Config, Secrets};
+use crate::config::{Config, Secrets, ServerAddress};
 use crate::store::sqlite::SqliteStore;
 use crate::types::{NetworkKind, Template, Timestamp};
 
+use super::exposure::{self, SECRET_LEN_LOW};
 use super::providers;
 
 pub use crate::types::{Check, CheckState};
@@ -23,8 +26,6 @@ pub use crate::types::{Check, CheckState};
 const ROOM_LOW: u64 = 1 << 30;
 /// With less free space than this a server cannot work: its log alone grows to half of that.
 const ROOM_NONE: u64 = 64 << 20;
-/// Shorter secrets are noted, in characters: half the length of a generated one.
-const SECRET_LEN_LOW: usize = 32;
 /// Largest accepted difference between two clocks.
 pub const CLOCK_SLACK: Duration = Duration::from_secs(60);
 /// A clock that shows an earlier time is wrong: 2026 in UTC.
@@ -40,7 +41,11 @@ pub fn is_running(config: &Config) -> bool {
 pub fn look(config: &Config) -> Vec<Check> {
     let data = &config.server.data;
     let is_running = is_running(config);
-    let mut checks = vec![data_directory(data), port(config, is_running)];
+    let mut checks = vec![data_directory(data), port(config, is_running), descriptors::check()];
+    checks.extend(
+        exposure::plain_http(config)
+            .map(|found| Check::noted("network", found, "docs/proxy.md shows how")),
+    );
     let (store, newest_at) = store(data);
     checks.push(store);
     checks.push(secret(
@@ -99,15 +104,12 @@ fn data_directory(dir: &Path) -> Check {
         }
     };
     let found = format!("{shown}, writable, {} free", sized(room));
-    let mode = metadata.permissions().mode() & 0o777;
+    if let Some(check) = exposed(what, dir, &metadata) {
+        return check;
+    }
     match room {
         0..ROOM_NONE => Check::broken(what, found, "free disk space, or use another directory"),
         ROOM_NONE..ROOM_LOW => Check::noted(what, found, "free disk space soon"),
-        _ if mode & 0o077 != 0 => Check::noted(
-            what,
-            format!("{shown} is accessible to other users (mode {mode:04o})"),
-            format!("chmod 0700 {shown}"),
-        ),
         _ if rustix::process::geteuid().is_root() && metadata.uid() != 0 => Check::noted(
             what,
             format!("{found}; it belongs to user {} but this runs as root", metadata.uid()),
@@ -117,13 +119,25 @@ fn data_directory(dir: &Path) -> Check {
     }
 }
 
+/// What a start refuses or warns of.
+fn exposed(what: &str, path: &Path, metadata: &Metadata) -> Option<Check> {
+    let found = exposure::of_path(path, metadata)?;
+    Some(match found.is_decided_by_others {
+        true => Check::broken(what, found.found, found.remedy),
+        false => Check::noted(what, found.found, found.remedy),
+    })
+}
+
 fn missing(what: &str, dir: &Path) -> Check {
     let found = format!("{} does not exist", dir.display());
     let parent = dir.ancestors().skip(1).find(|parent| parent.exists()).unwrap_or(Path::new("/"));
     let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
     let other = "to use another one, set --data, ISSUEBOX_DATA or `data`";
     let remedy = match access(parent, Access::WRITE_OK | Access::EXEC_OK) {
-        Ok(()) => format!("the first `issuebox serve` creates it; {other}"),
+        Ok(()) => {
+            let found = format!("{} will be created by the first `issuebox serve`", dir.display());
+            return Check::right(what, found);
+        }
         Err(rustix::io::Errno::ROFS) => {
             format!("{} is mounted read-only: mount it writable; {other}", parent.display())
         }
@@ -161,9 +175,11 @@ fn sized(bytes: u64) -> String {
 fn port(config: &Config, is_running: bool) -> Check {
     let what = "port";
     if is_running {
-        return match config.server.running_at() {
-            Some(address) => Check::right(what, format!("the server listens on {address}")),
-            None => Check::noted(
+        return match config.server.address() {
+            Ok(ServerAddress::Current(address)) => {
+                Check::right(what, format!("the server listens on {address}"))
+            }
+            Ok(ServerAddress::Last(_) | ServerAddress::Never) | Err(_) => Check::noted(
                 what,
                 "a server holds the data directory but does not listen (starting or stopping)",
                 "try again in a moment, and check its log",
@@ -203,11 +219,14 @@ fn port_remedy(listen: SocketAddr, error: &io::Error) -> String {
 fn store(data: &Path) -> (Check, Option<Timestamp>) {
     let what = "store";
     match SqliteStore::inspect(data) {
+        Ok(None) if !data.exists() => {
+            (Check::right(what, "will be created by the first `issuebox serve`"), None)
+        }
         Ok(None) => {
             let found = "there is no database yet";
             let remedy = "the next `issuebox serve` creates one; if there was one, restore it \
                           with issuebox restore FILE";
-            (Check::broken(what, found, remedy), None)
+            (Check::noted(what, found, remedy), None)
         }
         Ok(Some(seen)) => {
             let found = format!("intact, {}, layout {}", sized(seen.size), seen.layout);
@@ -256,24 +275,20 @@ fn secret(what: &str, is_configured: bool, kept: &Path) -> Check {
     let text = match std::fs::read_to_string(kept) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let found = format!("not configured, and {shown} does not exist");
-            return Check::broken(what, found, "the next `issuebox serve` generates one there");
+            let found = format!("will be generated by the next `issuebox serve` in {shown}");
+            return Check::right(what, found);
         }
         Err(error) => {
             let found = format!("cannot read {shown}: {error}");
             return Check::broken(what, found, "run this as the server's user");
         }
     };
-    let mode = kept.metadata().map_or(0, |metadata| metadata.permissions().mode() & 0o777);
     if text.trim().is_empty() {
         let remedy = "write a secret into it, or remove it to have one generated";
         return Check::broken(what, format!("{shown} is empty"), remedy);
     }
-    if mode & 0o077 != 0 {
-        let found = format!("other users can read {shown} (mode {mode:04o})");
-        return Check::noted(what, found, format!("chmod 0600 {shown}"));
-    }
-    Check::right(what, format!("kept in {shown}"))
+    let exposed = kept.metadata().ok().and_then(|metadata| exposed(what, kept, &metadata));
+    exposed.unwrap_or_else(|| Check::right(what, format!("kept in {shown}")))
 }
 
 /// Templates whose sandboxes use this machine's network.

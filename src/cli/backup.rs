@@ -13,7 +13,7 @@ use crate::types::inert;
 use super::ServerArgs;
 use super::config;
 use super::confirm::{Question, confirm};
-use super::connect::EnvVars;
+use super::env::EnvVars;
 use super::output::{OutputMode, Screen, Shape};
 
 #[derive(Debug, Args)]
@@ -38,7 +38,7 @@ pub(super) fn backup(
     args: BackupArgs,
     env: &EnvVars,
 ) -> anyhow::Result<ExitCode> {
-    let data = config::load(server_args, env, None)?.config.server.data;
+    let data = config::load_named(server_args, env)?.config.server.data;
     let size = app::backup(&data, &args.file)?;
     let mut screen = Screen::new(env);
     let file = args.file.to_string_lossy();
@@ -58,7 +58,7 @@ pub(super) fn restore(
     args: RestoreArgs,
     env: &EnvVars,
 ) -> anyhow::Result<ExitCode> {
-    let data = config::load(server_args, env, None)?.config.server.data;
+    let data = config::load_named(server_args, env)?.config.server.data;
     let (dir, file) = (data.display(), args.file.display());
     if app::has_records(&data) && !args.yes {
         confirm(&Question {

@@ -1,26 +1,31 @@
 //! Calls to a server's API.
 //!
 //! Answers have a size limit. This module never retries: only the verb knows whether a repeat is
-//! safe. It follows no redirects, so the token reaches no other server.
+//! safe. It follows no redirects, and over http it uses no proxy, so the token reaches no other
+//! machine.
 
 mod socket;
 
 use std::collections::VecDeque;
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::BytesMut;
 use futures_util::stream;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode, utf8_percent_encode};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, DATE};
-use reqwest::{Method, RequestBuilder, Response, Url, redirect};
+use reqwest::{Method, RequestBuilder, Response, redirect};
 use serde_json::Value;
 use tokio::io::AsyncReadExt;
 
+use crate::http::error::Code;
 use crate::types::Secret;
 
-use super::connect::is_loopback;
+use super::connect::{Chosen, is_loopback};
 use super::failure::CliFailure;
+use super::hints::{self, Subject};
 use super::sse::{Decoder, SseEvent};
 pub(super) use socket::WebSocket;
 
@@ -42,12 +47,20 @@ const PIECE_LEN: usize = 64 * 1024;
 const PATH_SEGMENT: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
+/// What to do about a token that a server does not accept.
+const TOKEN_HINT: &str = "the right one is auth.admin_token of the server's configuration, or in the \
+                          file admin-token beside its database";
+
 /// A server and the token for it.
 #[derive(Debug)]
 pub(super) struct ApiClient {
     http: reqwest::Client,
     server: String,
     token: Secret,
+    /// Where the token was found.
+    token_from: String,
+    /// What the verb is about, for hints.
+    subject: Mutex<Subject>,
 }
 
 /// A successful answer.
@@ -144,17 +157,30 @@ impl ApiRequest {
 }
 
 impl ApiClient {
-    pub fn new(server: &Url, token: Secret) -> anyhow::Result<Self> {
+    pub fn new(chosen: Chosen) -> anyhow::Result<Self> {
+        let url = chosen.server();
         let mut http = reqwest::Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)
             .redirect(redirect::Policy::none())
             .user_agent(concat!("issuebox/", env!("CARGO_PKG_VERSION")));
-        if is_loopback(server) {
-            // A proxy's loopback address is another machine.
+        if url.scheme() == "http" || is_loopback(url) {
+            // A proxy would read the token, and its loopback address is another machine.
             http = http.no_proxy();
         }
-        let server = server.as_str().trim_end_matches('/').to_owned();
-        Ok(Self { http: http.build()?, server, token })
+        if url.domain() == Some("localhost") {
+            // This machine (RFC 6761, section 6.3), whatever a name server says. The port is the URL's.
+            let here = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+            http =
+                http.resolve_to_addrs("localhost", &here.map(|ip: IpAddr| SocketAddr::new(ip, 0)));
+        }
+        let server = url.as_str().trim_end_matches('/').to_owned();
+        let (token, token_from) = chosen.into_token();
+        Ok(Self { http: http.build()?, server, token, token_from, subject: Mutex::default() })
+    }
+
+    /// Says what the next calls are about, so that hints can name it.
+    pub fn about(&self, subject: Subject) {
+        *self.subject.lock().unwrap_or_else(PoisonError::into_inner) = subject;
     }
 
     /// The server's URL, without a trailing slash.
@@ -313,8 +339,16 @@ impl ApiClient {
         let error = body.map(|body| &body["error"]);
         let text = |name: &str| error.and_then(|error| error[name].as_str()).map(str::to_owned);
         match (text("code"), text("message")) {
+            (Some(code), Some(_)) if code == Code::Unauthorized.as_str() => CliFailure::Api {
+                message: format!("the token in {} is not that of {}", self.token_from, self.server),
+                hint: Some(TOKEN_HINT.to_owned()),
+                status,
+                code,
+            },
             (Some(code), Some(message)) => {
-                CliFailure::Api { status, code, message, hint: text("hint") }
+                let subject = self.subject.lock().unwrap_or_else(PoisonError::into_inner);
+                let hint = hints::hint(&code, text("hint"), &subject);
+                CliFailure::Api { status, code, message, hint }
             }
             (None, _) | (_, None) => CliFailure::Failed {
                 message: format!("{} answered {status} without an issuebox error", self.server),

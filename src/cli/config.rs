@@ -10,7 +10,7 @@ use crate::app::providers::load_config;
 use crate::config::{Config, Loaded, Overrides};
 
 use super::ServerArgs;
-use super::connect::EnvVars;
+use super::env::EnvVars;
 
 /// The configuration file if none is named.
 const FILE_DEFAULT: &str = "issuebox.toml";
@@ -32,13 +32,16 @@ pub(super) fn run(
 }
 
 fn check(server_args: &ServerArgs, env: &EnvVars) -> anyhow::Result<ExitCode> {
-    let loaded = load(server_args, env, None)?;
+    let loaded = load_here(server_args, env, None)?;
     for warning in &loaded.warnings {
         eprintln!("warning: {warning}");
     }
     let Config { server, templates, .. } = &loaded.config;
     let mut out = std::io::stdout().lock();
     writeln!(out, "the configuration is valid")?;
+    let file =
+        loaded.file.map_or_else(|| "none".to_owned(), |file| file.path.display().to_string());
+    writeln!(out, "  file       {file}")?;
     writeln!(out, "  listen     {}", server.listen)?;
     writeln!(out, "  data       {}", server.data.display())?;
     for template in templates.values() {
@@ -48,13 +51,28 @@ fn check(server_args: &ServerArgs, env: &EnvVars) -> anyhow::Result<ExitCode> {
 }
 
 /// Loads the named configuration file, else `issuebox.toml` in the working directory if it exists.
-pub(super) fn load(
+/// For the verbs of the server's operator alone: what they read there is sent to no server.
+pub(super) fn load_here(
     server_args: &ServerArgs,
     env: &EnvVars,
     listen: Option<String>,
 ) -> anyhow::Result<Loaded> {
     let default = Path::new(FILE_DEFAULT);
     let file = server_args.config.as_deref().or_else(|| default.exists().then_some(default));
+    load(file, server_args, env, listen)
+}
+
+/// Loads the named configuration file and no other.
+pub(super) fn load_named(server_args: &ServerArgs, env: &EnvVars) -> anyhow::Result<Loaded> {
+    load(server_args.config.as_deref(), server_args, env, None)
+}
+
+fn load(
+    file: Option<&Path>,
+    server_args: &ServerArgs,
+    env: &EnvVars,
+    listen: Option<String>,
+) -> anyhow::Result<Loaded> {
     let overrides = Overrides { listen, data: server_args.data.clone() };
     Ok(load_config(file, env.vars(), overrides)?)
 }

@@ -1,91 +1,158 @@
-//! Chooses the server to call, and the token.
+//! Chooses the server to call, and the token for it.
 //!
-//! The command line comes first, then the environment, then the configuration of the server on this
-//! machine and the token file in its data directory. That token is used for that server only, so a
-//! program that listens at another address never gets it.
+//! # Guarantees
+//! - Address and token come from one source, so control of one of them is not enough to get the
+//!   other: an address that the caller names takes the token that the caller names; the server of a
+//!   named configuration or of a data directory takes the token from there. `--token-file` names a
+//!   token for this one call, whatever its server is.
+//! - No file of the working directory has a say unless it is named: it is often the work of others.
+//! - A token leaves this machine over https only, unless `--insecure-http` is given.
+//! - A token of this machine's server goes to an address only while that server listens there.
 
-use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+mod local;
 
+use std::net::IpAddr;
+
+use anyhow::Context;
 use reqwest::Url;
 
-use crate::config::{Config, Secrets};
 use crate::types::Secret;
 
 use super::ServerArgs;
 use super::client::ApiClient;
+use super::env::EnvVars;
 use super::failure::CliFailure;
+use local::LocalServer;
 
-/// A copy of the environment.
-#[derive(Clone, Debug, Default)]
-pub(super) struct EnvVars(BTreeMap<String, String>);
+/// A server and the token that may be sent to it.
+#[derive(Debug)]
+pub(super) struct Chosen {
+    server: Url,
+    token: Secret,
+    token_from: String,
+}
 
-impl EnvVars {
-    /// The environment of this process, without variables that are not UTF-8.
-    pub fn of_process() -> Self {
-        let text = |(name, word): (std::ffi::OsString, std::ffi::OsString)| {
-            Some((name.into_string().ok()?, word.into_string().ok()?))
-        };
-        Self(std::env::vars_os().filter_map(text).collect())
+impl Chosen {
+    /// A server on this machine whose token is known.
+    pub fn local(server: Url, token: Secret) -> Self {
+        Self { server, token, token_from: "the server's own token".to_owned() }
     }
 
-    /// An environment for a test.
-    #[cfg(test)]
-    pub fn from_pairs(pairs: &[(&str, &str)]) -> Self {
-        Self(pairs.iter().map(|(n, w)| ((*n).to_owned(), (*w).to_owned())).collect())
+    /// The address.
+    pub fn server(&self) -> &Url {
+        &self.server
     }
 
-    /// A variable; `None` if it is unset or empty.
-    pub fn get(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str).filter(|word| !word.is_empty())
-    }
-
-    /// All variables, for the configuration.
-    pub fn vars(&self) -> impl Iterator<Item = (String, String)> {
-        self.0.clone().into_iter()
+    /// The token, and where it was found.
+    pub fn into_token(self) -> (Secret, String) {
+        (self.token, self.token_from)
     }
 }
 
 /// Connects to the chosen server.
 pub(super) fn connect(server_args: &ServerArgs, env: &EnvVars) -> anyhow::Result<ApiClient> {
-    let (server, token) = choose(server_args, env)?;
-    ApiClient::new(&server, token)
+    ApiClient::new(choose(server_args, env)?)
 }
 
-fn choose(server_args: &ServerArgs, env: &EnvVars) -> anyhow::Result<(Url, Secret)> {
-    let given = server_args.server.as_deref().or_else(|| env.get("ISSUEBOX_SERVER"));
-    let given = given.map(server_address).transpose()?;
-    let token = given_token(server_args, env)?;
-    match (given, token) {
-        (Some(server), Some(token)) => Ok((server, token)),
-        (Some(server), None) if !is_loopback(&server) => Err(CliFailure::Usage {
-            message: format!("there is no token for {server}"),
-            hint: "set ISSUEBOX_TOKEN, or name a file with --token-file".to_owned(),
+fn choose(server_args: &ServerArgs, env: &EnvVars) -> anyhow::Result<Chosen> {
+    let named = server_args.server.as_deref().or_else(|| env.get("ISSUEBOX_SERVER"));
+    match named.map(server_address).transpose()? {
+        Some(server) => {
+            let (token, token_from) = token_for(&server, server_args, env)?;
+            let is_safe = server.scheme() == "https" || is_loopback(&server);
+            sendable(Chosen { server, token, token_from }, is_safe, server_args, env)
         }
-        .into()),
-        (given, token) => {
-            let mut config = super::config::load(server_args, env, None)?.config;
-            // The running server may have been started with another address.
-            if let Some(address) = config.server.running_at() {
-                config.server.listen = address;
-            }
-            let local = local_address(config.server.listen);
-            let ours = given.as_ref().is_none_or(|server| is_at(server, config.server.listen));
-            let token = match token {
-                Some(token) => token,
-                None => local_token(&config, ours)?,
+        None => {
+            let local = LocalServer::find(server_args, env)?;
+            let listen = local.address()?;
+            let (token, token_from) = match token_of_file(server_args)? {
+                Some(named) => named,
+                None => local.token(env)?,
             };
-            Ok((given.unwrap_or(local), token))
+            let is_safe = local::is_of_this_machine(listen.ip());
+            let server = local::url_of(listen);
+            sendable(Chosen { server, token, token_from }, is_safe, server_args, env)
         }
     }
 }
 
+/// The token for a server that the caller named.
+fn token_for(
+    server: &Url,
+    server_args: &ServerArgs,
+    env: &EnvVars,
+) -> anyhow::Result<(Secret, String)> {
+    if let Some(named) = token_of_file(server_args)? {
+        return Ok(named);
+    }
+    // The variable's token is for the variable's server.
+    let env_server = env.get("ISSUEBOX_SERVER");
+    let is_for_it = env_server.is_none_or(|text| server_address(text).is_ok_and(|u| u == *server));
+    if let Some(text) = env.get("ISSUEBOX_TOKEN").filter(|_| is_for_it) {
+        return Ok((token_of(text)?, "ISSUEBOX_TOKEN".to_owned()));
+    }
+    let local = LocalServer::find(server_args, env).ok().filter(|_| is_loopback(server));
+    if let Some(local) = &local
+        && local.address().is_ok_and(|listen| local::is_at(server, listen))
+    {
+        return local.token(env);
+    }
+    let message = match (env.get("ISSUEBOX_TOKEN"), local.map(|local| local.address())) {
+        (Some(_), _) => format!(
+            "there is no token for {server}: ISSUEBOX_TOKEN belongs to ISSUEBOX_SERVER, which is \
+             another server"
+        ),
+        (None, Some(Ok(listen))) => format!(
+            "there is no token for {server}: the server on this machine listens on {listen}"
+        ),
+        (None, Some(Err(_)) | None) => format!("there is no token for {server}"),
+    };
+    let hint = "name a file with --token-file, or set ISSUEBOX_SERVER and ISSUEBOX_TOKEN for it";
+    Err(CliFailure::Usage { message, hint: hint.to_owned() }.into())
+}
+
+/// Lets a token go to a server if it cannot be read on the way, or the caller accepts that it can.
+fn sendable(
+    chosen: Chosen,
+    is_safe: bool,
+    server_args: &ServerArgs,
+    env: &EnvVars,
+) -> anyhow::Result<Chosen> {
+    let is_accepted =
+        server_args.insecure_http || env.get("ISSUEBOX_INSECURE_HTTP").is_some_and(is_yes);
+    if is_safe || is_accepted {
+        return Ok(chosen);
+    }
+    Err(CliFailure::Usage {
+        message: format!(
+            "the token was not sent to {}: over http everybody on the way could read it",
+            chosen.server
+        ),
+        hint: "use its https address, or a tunnel (ssh -L 8787:127.0.0.1:8787 HOST) and \
+               http://127.0.0.1:8787; --insecure-http sends it all the same"
+            .to_owned(),
+    }
+    .into())
+}
+
+fn is_yes(word: &str) -> bool {
+    matches!(word, "1" | "true" | "yes")
+}
+
+/// Parses a server's address. Without a scheme it is http on this machine and https elsewhere.
 fn server_address(text: &str) -> Result<Url, CliFailure> {
     let wrong = || CliFailure::Usage {
         message: format!("{text:?} is not a server's address"),
         hint: "an address looks like http://127.0.0.1:8787 or https://box.example.org".to_owned(),
     };
-    let url = Url::parse(text).map_err(|_| wrong())?;
+    let parse = |text: &str| Url::parse(text).map_err(|_| wrong());
+    let url = match text.contains("://") {
+        true => parse(text)?,
+        false => match parse(&format!("http://{text}"))? {
+            here if is_loopback(&here) => here,
+            _ => parse(&format!("https://{text}"))?,
+        },
+    };
     let plain = url.username().is_empty() && url.password().is_none();
     let is_web = matches!(url.scheme(), "http" | "https") && url.has_host();
     if plain && is_web && url.query().is_none() && url.fragment().is_none() {
@@ -95,75 +162,30 @@ fn server_address(text: &str) -> Result<Url, CliFailure> {
     }
 }
 
-fn given_token(server_args: &ServerArgs, env: &EnvVars) -> anyhow::Result<Option<Secret>> {
-    let Some(path) = &server_args.token_file else {
-        return env.get("ISSUEBOX_TOKEN").map(token_of).transpose();
-    };
+/// The token that `--token-file` names.
+fn token_of_file(server_args: &ServerArgs) -> anyhow::Result<Option<(Secret, String)>> {
+    let Some(path) = &server_args.token_file else { return Ok(None) };
     let text = std::fs::read_to_string(path).map_err(|e| CliFailure::Usage {
         message: format!("the token file {} cannot be read: {e}", path.display()),
         hint: "name a file that holds the token and nothing else".to_owned(),
     })?;
-    token_of(&text).map(Some)
+    let from = path.display().to_string();
+    let token = token_of(&text).with_context(|| from.clone())?;
+    Ok(Some((token, from)))
 }
 
-fn token_of(text: &str) -> anyhow::Result<Secret> {
+fn token_of(text: &str) -> Result<Secret, CliFailure> {
     let token = text.trim();
     if token.is_empty() || !token.bytes().all(|b| b.is_ascii_graphic()) {
         return Err(CliFailure::Usage {
             message: "the token is empty or has invalid characters".to_owned(),
             hint: "a token is one word of visible ASCII characters".to_owned(),
-        }
-        .into());
+        });
     }
     Ok(Secret::new(token))
 }
 
-/// The token of the server on this machine.
-fn local_token(config: &Config, ours: bool) -> anyhow::Result<Secret> {
-    let hint = "run this as the server's user with --data or ISSUEBOX_DATA set to its data \
-                directory, or pass a token with ISSUEBOX_TOKEN or --token-file";
-    if !ours {
-        return Err(CliFailure::Usage {
-            message: format!(
-                "there is no token, and the server on this machine listens on {}",
-                config.server.listen
-            ),
-            hint: hint.to_owned(),
-        }
-        .into());
-    }
-    if let Some(token) = &config.auth.admin_token {
-        return Ok(token.clone());
-    }
-    let path = config.server.data.join(Secrets::ADMIN_TOKEN_FILE);
-    let text = std::fs::read_to_string(&path).map_err(|e| CliFailure::Usage {
-        message: format!("there is no token: {} cannot be read: {e}", path.display()),
-        hint: hint.to_owned(),
-    })?;
-    token_of(&text)
-}
-
-/// The URL of a server on this machine that listens on this address.
-fn local_address(listen: SocketAddr) -> Url {
-    let reached = SocketAddr::new(reached_ip(listen.ip()), listen.port());
-    Url::parse(&format!("http://{reached}")).expect("an address makes a URL")
-}
-
-fn reached_ip(listen: IpAddr) -> IpAddr {
-    match listen {
-        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-        IpAddr::V4(_) | IpAddr::V6(_) => listen,
-    }
-}
-
-/// Whether a loopback URL has the port on which the server on this machine listens.
-fn is_at(server: &Url, listen: SocketAddr) -> bool {
-    let same_port = server.port_or_known_default() == Some(listen.port());
-    let listens_here = listen.ip().is_unspecified() || listen.ip().is_loopback();
-    same_port && listens_here && is_loopback(server)
-}
-
+/// Whether an address leads to this machine alone.
 pub(super) fn is_loopback(server: &Url) -> bool {
     let Some(host) = server.host_str() else { return false };
     let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -171,90 +193,4 @@ pub(super) fn is_loopback(server: &Url) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn server_args(server: Option<&str>) -> ServerArgs {
-        // An empty file, so that the working directory does not matter.
-        ServerArgs {
-            server: server.map(str::to_owned),
-            config: Some("/dev/null".into()),
-            ..ServerArgs::default()
-        }
-    }
-
-    fn connected(
-        server_args: &ServerArgs,
-        vars: &[(&str, &str)],
-    ) -> Result<(String, String), String> {
-        let (server, token) =
-            choose(server_args, &EnvVars::from_pairs(vars)).map_err(|error| error.to_string())?;
-        Ok((server.to_string(), token.expose().to_owned()))
-    }
-
-    fn is(server: &str, token: &str) -> Result<(String, String), String> {
-        Ok((server.to_owned(), token.to_owned()))
-    }
-
-    #[test]
-    fn the_command_line_wins_over_the_environment() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let file = dir.path().join("token");
-        std::fs::write(&file, "from-file\n").expect("written");
-        let vars = [("ISSUEBOX_SERVER", "https://env.example.org"), ("ISSUEBOX_TOKEN", "from-env")];
-        assert_eq!(
-            connected(&server_args(None), &vars),
-            is("https://env.example.org/", "from-env")
-        );
-        let server_args = ServerArgs {
-            token_file: Some(file),
-            ..server_args(Some("http://flag.example.org:1/"))
-        };
-        assert_eq!(connected(&server_args, &vars), is("http://flag.example.org:1/", "from-file"));
-    }
-
-    #[test]
-    fn on_the_servers_machine_its_token_file_is_read() {
-        let dir = tempfile::tempdir().expect("a directory");
-        std::fs::write(dir.path().join("admin-token"), "kept\n").expect("written");
-        let data = dir.path().to_str().expect("UTF-8");
-        let vars = [("ISSUEBOX_DATA", data)];
-        assert_eq!(connected(&server_args(None), &vars), is("http://127.0.0.1:8787/", "kept"));
-        let listening = [("ISSUEBOX_DATA", data), ("ISSUEBOX_LISTEN", "0.0.0.0:9000")];
-        assert_eq!(connected(&server_args(None), &listening), is("http://127.0.0.1:9000/", "kept"));
-        let named = server_args(Some("http://localhost:9000"));
-        assert_eq!(connected(&named, &listening), is("http://localhost:9000/", "kept"));
-        let configured = [("ISSUEBOX_DATA", data), ("ISSUEBOX_ADMIN_TOKEN", "configured")];
-        assert_eq!(
-            connected(&server_args(None), &configured),
-            is("http://127.0.0.1:8787/", "configured")
-        );
-    }
-
-    #[test]
-    fn the_local_token_goes_to_the_local_server_only() {
-        let dir = tempfile::tempdir().expect("a directory");
-        std::fs::write(dir.path().join("admin-token"), "kept\n").expect("written");
-        let vars = [("ISSUEBOX_DATA", dir.path().to_str().expect("UTF-8"))];
-        for server in ["https://box.example.org", "http://127.0.0.1:9999", "http://10.0.0.1:8787"] {
-            let refused = connected(&server_args(Some(server)), &vars);
-            assert!(refused.is_err_and(|text| text.starts_with("there is no token")), "{server}");
-        }
-    }
-
-    #[test]
-    fn a_server_is_a_plain_web_address() {
-        for bad in ["box", "ftp://x", "http://", "http://u:p@x", "http://x/?q", "127.0.0.1:8787"] {
-            let refused = connected(&server_args(Some(bad)), &[("ISSUEBOX_TOKEN", "t")]);
-            assert!(refused.is_err_and(|text| text.ends_with("address")), "{bad}");
-        }
-    }
-
-    #[test]
-    fn a_token_is_one_word() {
-        for bad in [" ", "a b", "ä"] {
-            let refused = connected(&server_args(Some("http://x")), &[("ISSUEBOX_TOKEN", bad)]);
-            assert!(refused.is_err(), "{bad:?}");
-        }
-    }
-}
+mod tests;

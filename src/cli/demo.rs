@@ -26,7 +26,8 @@ use crate::telemetry;
 use crate::types::inert;
 
 use super::client::{ApiClient, ApiRequest};
-use super::connect::EnvVars;
+use super::connect::Chosen;
+use super::env::EnvVars;
 use super::output::Screen;
 use super::progress::Spinner;
 use super::wire::{self, ApiSandbox};
@@ -155,7 +156,7 @@ fn server(data: &Path, kind: &dyn ProviderKind) -> anyhow::Result<(RunningServer
     let running =
         app::start(load_config(None, env.into_iter().chain(settings), overrides)?.config)?;
     let url = Url::parse(&format!("http://{}", running.address))?;
-    let client = ApiClient::new(&url, running.secrets.admin_token.clone())?;
+    let client = ApiClient::new(Chosen::local(url, running.secrets.admin_token.clone()))?;
     Ok((running, client))
 }
 

@@ -9,11 +9,12 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crate::app::doctor::{self, Check, CheckState};
-use crate::config::Config;
+use crate::config::Loaded;
 
 use super::ServerArgs;
 use super::config;
-use super::connect::{self, EnvVars};
+use super::connect;
+use super::env::EnvVars;
 use super::failure::FAILED;
 use super::output::{Screen, Shape};
 
@@ -33,8 +34,8 @@ pub(super) fn run(
     let checks = if is_elsewhere {
         runtime.block_on(ask_server(server_args, env))
     } else {
-        match config::load(server_args, env, None) {
-            Ok(loaded) => look_here(server_args, env, &runtime, &loaded.config, &loaded.warnings),
+        match config::load_here(server_args, env, None) {
+            Ok(loaded) => look_here(server_args, env, &runtime, &loaded),
             Err(error) => vec![unread(&error)],
         }
     };
@@ -52,21 +53,48 @@ fn look_here(
     server_args: &ServerArgs,
     env: &EnvVars,
     runtime: &tokio::runtime::Runtime,
-    config: &Config,
-    warnings: &[String],
+    loaded: &Loaded,
 ) -> Vec<Check> {
-    let mut checks = vec![match warnings {
-        [] => Check::right("configuration", "valid"),
-        [..] => Check::noted("configuration", warnings.join("\n"), "remove these keys for now"),
+    let Loaded { config, warnings, file } = loaded;
+    let mut checks = vec![match (warnings.as_slice(), file) {
+        ([], Some(file)) => {
+            Check::right("configuration", format!("{} is valid", file.path.display()))
+        }
+        ([], None) => Check::right("configuration", "valid; there is no configuration file"),
+        ([..], _) => {
+            Check::noted("configuration", warnings.join("\n"), "remove these keys for now")
+        }
     }];
     checks.extend(doctor::look(config));
     runtime.block_on(async {
         checks.push(ask::clock_of("GitHub", &config.github.api_url).await);
         if doctor::is_running(config) {
-            checks.extend(ask_server(server_args, env).await);
+            checks.extend(ask_local(server_args, env, loaded).await);
         }
     });
     checks
+}
+
+/// Asks the server that runs here. A configuration that was not named is not trusted with a token.
+async fn ask_local(server_args: &ServerArgs, env: &EnvVars, loaded: &Loaded) -> Vec<Check> {
+    let Some(file) = loaded.file.as_ref().filter(|_| server_args.config.is_none()) else {
+        return ask_server(server_args, env).await;
+    };
+    let (data, token) = (&loaded.config.server.data, &loaded.config.auth.admin_token);
+    let is_found_without_it = config::load_named(server_args, env).is_ok_and(|without| {
+        without.config.server.data == *data && without.config.auth.admin_token == *token
+    });
+    if is_found_without_it {
+        return ask_server(server_args, env).await;
+    }
+    let path = file.path.display();
+    vec![Check::noted(
+        "server",
+        format!(
+            "it was not asked: its address or its token is configured in {path}, which was not named"
+        ),
+        format!("issuebox doctor --config {path} asks it, too"),
+    )]
 }
 
 async fn ask_server(server_args: &ServerArgs, env: &EnvVars) -> Vec<Check> {

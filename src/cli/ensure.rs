@@ -5,11 +5,13 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::{Map, Value, json};
 
-use crate::types::inert;
+use crate::types::{IssueId, inert};
 
 use super::CliSession;
 use super::act::{WaitArgs, reached};
 use super::client::ApiRequest;
+use super::failure::CliFailure;
+use super::hints::Subject;
 use super::output::{OutputMode, Shape};
 use super::progress::Spinner;
 use super::table;
@@ -21,6 +23,10 @@ pub(super) struct EnsureArgs {
     /// Which issue
     #[arg(value_parser = IssueRef::parse)]
     issue: IssueRef,
+    /// GitHub's id of the issue owner/repo#number, if the server has not seen it yet: the field `id`
+    /// of https://api.github.com/repos/OWNER/REPO/issues/NUMBER
+    #[arg(long, value_name = "ID", value_parser = parse_id)]
+    issue_id: Option<IssueId>,
     /// Template for a new sandbox
     #[arg(long, value_name = "NAME")]
     template: Option<String>,
@@ -39,10 +45,15 @@ pub(super) struct EnsureArgs {
     shape: Shape,
 }
 
+fn parse_id(text: &str) -> Result<IssueId, String> {
+    IssueId::parse(text).map_err(|wrong| wrong.to_string())
+}
+
 pub(super) async fn run(
     session: &mut CliSession<'_>,
     args: EnsureArgs,
 ) -> anyhow::Result<ExitCode> {
+    session.client.about(Subject::issue(&args.issue, None));
     let body = body_of(session, &args).await?;
     let wait = args.waiting.seconds();
     let answer = {
@@ -79,6 +90,17 @@ async fn body_of(session: &CliSession<'_>, args: &EnsureArgs) -> anyhow::Result<
         (IssueRef::Numbered(repository, number), _) => {
             body.insert("repository".into(), json!(repository.as_str()));
             body.insert("issueNumber".into(), json!(number.0));
+            if let Some(id) = &args.issue_id {
+                body.insert("issueId".into(), json!(id.as_str()));
+            }
+        }
+        (IssueRef::Word(_), _) if args.issue_id.is_some() => {
+            return Err(CliFailure::Usage {
+                message: format!("{} is not of the form owner/repo#number", args.issue),
+                hint: "--issue-id goes with a repository and a number; an issue id alone is ISSUE"
+                    .to_owned(),
+            }
+            .into());
         }
         (IssueRef::Word(word), Some(_)) if uuid::Uuid::parse_str(word).is_ok() => {
             let known = args.issue.find(&session.client).await?;

@@ -181,7 +181,7 @@ impl EventFollower {
         }
         let line = match self.mode {
             OutputMode::Data(notation) => {
-                return screen.record(notation, &wire::read_event(&event.data)?);
+                return screen.record(notation, &wire::read_event_exact(&event.data)?);
             }
             OutputMode::Ids => sandbox.id.clone(),
             OutputMode::Table(_) => {

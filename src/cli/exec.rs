@@ -18,6 +18,7 @@ use super::client::{ApiRequest, EventStream};
 use super::failure::CliFailure;
 use super::sse::SseEvent;
 use super::target::IssueRef;
+use super::unresolved::Unresolved;
 use super::wire::{self, BrokenOff, ExecExit, OutputChunk};
 
 #[derive(Debug, Args)]
@@ -57,14 +58,18 @@ pub(super) async fn run(session: &mut CliSession<'_>, args: ExecArgs) -> anyhow:
         return attach::run(session, args).await;
     }
     let sandbox = args.issue.sandbox(&session.client).await?;
+    let (issue, mut unresolved) = (args.issue.clone(), Unresolved::default());
     let exited = if args.stdin {
-        piped::run(&session.client, &sandbox.id, args).await?
+        piped::run(&session.client, &sandbox.id, args, &mut unresolved).await?
     } else {
         let mut body = command_of(args);
         body.insert("encoding".into(), json!("base64"));
         let call = ApiRequest::post(&["sandboxes", &sandbox.id, "exec"]).json(Value::Object(body));
-        follow(&mut session.client.stream(call, None).await?).await?
+        follow(&mut session.client.stream(call, None).await?, &mut unresolved).await?
     };
+    if let Some(hint) = unresolved.hint(&sandbox, &issue).filter(|_| exited.exit_code != 0) {
+        eprintln!("{hint}");
+    }
     if exited.timed_out {
         eprintln!("note: the command was killed because it reached its timeout");
     }
@@ -89,11 +94,11 @@ fn command_of(args: ExecArgs) -> Map<String, Value> {
 }
 
 /// Copies the command's output until it ends.
-async fn follow(events: &mut EventStream) -> anyhow::Result<ExecExit> {
+async fn follow(events: &mut EventStream, unresolved: &mut Unresolved) -> anyhow::Result<ExecExit> {
     while let Some(event) = events.next().await? {
         match event.name.as_str() {
-            "stdout" => write(io::stdout().lock(), &event)?,
-            "stderr" => write(io::stderr().lock(), &event)?,
+            "stdout" => unresolved.see(&write(io::stdout().lock(), &event)?),
+            "stderr" => unresolved.see(&write(io::stderr().lock(), &event)?),
             "exit" => return Ok(wire::read_event(&event.data)?),
             "error" => {
                 let broken: BrokenOff = wire::read_event(&event.data)?;
@@ -106,8 +111,9 @@ async fn follow(events: &mut EventStream) -> anyhow::Result<ExecExit> {
     Err(ended("the server ended the connection before the command ended").into())
 }
 
-fn write(mut to: impl Write, event: &SseEvent) -> anyhow::Result<()> {
-    let output: OutputChunk = wire::read_event(&event.data)?;
+/// Writes a piece of output and returns it.
+fn write(mut to: impl Write, event: &SseEvent) -> anyhow::Result<Vec<u8>> {
+    let output: OutputChunk = wire::read_event_exact(&event.data)?;
     let bytes = match output.encoding.as_str() {
         "base64" => BASE64
             .decode(&output.data)
@@ -116,7 +122,7 @@ fn write(mut to: impl Write, event: &SseEvent) -> anyhow::Result<()> {
     };
     to.write_all(&bytes)?;
     to.flush()?;
-    Ok(())
+    Ok(bytes)
 }
 
 fn ended(message: &str) -> CliFailure {

@@ -7,7 +7,7 @@ use owo_colors::OwoColorize;
 
 use crate::types::inert;
 
-use super::connect::EnvVars;
+use super::env::EnvVars;
 use super::output::stderr_has_colours;
 
 /// Exit code: the verb failed.

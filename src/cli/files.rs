@@ -208,7 +208,7 @@ async fn list(session: &mut CliSession<'_>, args: LsFilesArgs) -> anyhow::Result
         call = call.query_bytes("path", path.as_bytes());
     }
     let answer = session.client.call(call).await?;
-    let listed: FileRows = wire::read(answer.data())?;
+    let listed: FileRows = wire::read_exact(answer.data())?;
     match args.shape.mode() {
         OutputMode::Data(notation) => session.screen.data(notation, &answer.data()["entries"])?,
         OutputMode::Ids => {

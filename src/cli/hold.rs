@@ -14,7 +14,7 @@ use super::failure::CliFailure;
 use super::output::{OutputMode, Shape};
 use super::target::IssueRef;
 use super::wire::{self, HoldRow, Released};
-use super::{CliSession, ServerArgs, table};
+use super::{CliSession, table};
 
 /// What to hold or release; exactly one of these.
 #[derive(Debug, Args)]
@@ -29,7 +29,7 @@ pub(super) struct HoldScopeArgs {
     /// Every issue of this account
     #[arg(long, value_name = "NAME")]
     account: Option<String>,
-    /// Everything (the same as --server without a URL)
+    /// Everything
     #[arg(long)]
     all: bool,
 }
@@ -64,15 +64,6 @@ fn parse_repository(text: &str) -> Result<Repository, String> {
 }
 
 impl HoldScopeArgs {
-    /// `--server` with a URL names the server to call; without one it means a hold on everything.
-    pub fn take_bare_server(&mut self, mut server_args: ServerArgs) -> ServerArgs {
-        if server_args.server.as_deref() == Some("") {
-            server_args.server = None;
-            self.all = true;
-        }
-        server_args
-    }
-
     /// The path segments below `/v1/holds`.
     async fn path(&self, session: &CliSession<'_>) -> Result<Vec<String>, CliFailure> {
         let given = (&self.issue, &self.repository, &self.account, self.all);

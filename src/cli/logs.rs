@@ -14,6 +14,7 @@ use super::client::ApiRequest;
 use super::output::{OutputMode, Screen, Shape};
 use super::rejoin::{Rejoins, ended_by_server};
 use super::target::IssueRef;
+use super::unresolved::Unresolved;
 use super::wire;
 
 #[derive(Debug, Args)]
@@ -53,6 +54,11 @@ pub(super) async fn run(session: &mut CliSession<'_>, args: LogsArgs) -> anyhow:
     }
     let answer = session.client.call(call()).await?;
     let lines = answer.data().as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut unresolved = Unresolved::default();
+    lines
+        .iter()
+        .filter_map(|line| line["text"].as_str())
+        .for_each(|t| unresolved.see(t.as_bytes()));
     match args.shape.mode() {
         OutputMode::Data(notation) => session.screen.data(notation, answer.data())?,
         OutputMode::Ids | OutputMode::Table(_) => {
@@ -60,6 +66,9 @@ pub(super) async fn run(session: &mut CliSession<'_>, args: LogsArgs) -> anyhow:
                 show(&mut session.screen, &args, line)?;
             }
         }
+    }
+    if let Some(hint) = unresolved.hint(&sandbox, &args.issue) {
+        eprintln!("{hint}");
     }
     if lines.is_empty() && args.tail > 0 {
         // On standard error: a program that reads standard output gets no text.
@@ -82,7 +91,7 @@ async fn follow(
                 match events.next().await {
                     Ok(Some(event)) if event.name == "log" => {
                         rejoins.joined();
-                        let line: Value = wire::read_event(&event.data)?;
+                        let line: Value = wire::read_event_exact(&event.data)?;
                         show(&mut session.screen, args, &line)?;
                         last = event.id;
                     }

@@ -1,12 +1,15 @@
 //! Prints results: a table for people, JSON or YAML for programs, or ids alone.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 
 use clap::{Args, ValueEnum};
 use owo_colors::{OwoColorize, Style};
 use serde_json::Value;
 
-use super::connect::EnvVars;
+use crate::types::acts;
+
+use super::env::EnvVars;
 
 /// How to show results.
 #[derive(Clone, Copy, Debug, Default, Args)]
@@ -93,7 +96,7 @@ impl Screen {
     /// Prints a value as indented JSON, or as YAML.
     pub fn data(&mut self, notation: Notation, value: &Value) -> anyhow::Result<()> {
         match notation {
-            Notation::Json => writeln!(self.out, "{value:#}")?,
+            Notation::Json => writeln!(self.out, "{}", escaped(&format!("{value:#}")))?,
             Notation::Yaml => self.out.write_all(yaml(value)?.as_bytes())?,
         }
         Ok(())
@@ -102,7 +105,7 @@ impl Screen {
     /// Prints one of many values: a line of JSON, or a YAML document.
     pub fn record(&mut self, notation: Notation, value: &Value) -> anyhow::Result<()> {
         match notation {
-            Notation::Json => writeln!(self.out, "{value}")?,
+            Notation::Json => writeln!(self.out, "{}", escaped(&value.to_string()))?,
             Notation::Yaml => write!(self.out, "---\n{}", yaml(value)?)?,
         }
         Ok(())
@@ -142,13 +145,72 @@ impl Screen {
     }
 }
 
-/// YAML with a final line feed.
+/// JSON in which what a terminal would act upon is escaped. Beyond ASCII that can only be in texts, so
+/// it stays the same value; below the space JSON escapes it anyway.
+fn escaped(json: &str) -> Cow<'_, str> {
+    let is_raw = |c: char| acts(c) && c >= '\u{7f}';
+    if !json.contains(is_raw) {
+        return Cow::Borrowed(json);
+    }
+    let mut text = String::with_capacity(json.len() + 8);
+    for c in json.chars() {
+        match is_raw(c) {
+            // All of these are in the first plane, which takes one escape each.
+            true => text.push_str(&format!("\\u{:04x}", u32::from(c))),
+            false => text.push(c),
+        }
+    }
+    Cow::Owned(text)
+}
+
+/// YAML with a final line feed. The writer leaves marks for the direction of writing as they are, also
+/// in words without quotes; texts with such characters are written as JSON writes them, which is YAML
+/// (1.2, section 1.3).
 fn yaml(value: &Value) -> anyhow::Result<String> {
-    let mut text = serde_saphyr::to_string(value)?;
+    // Words that no text of a server can contain stand for them meanwhile.
+    let (_time, chance) = uuid::Uuid::now_v7().as_u64_pair();
+    let mut texts = StandIns { word: format!("text-{chance:x}"), texts: Vec::new() };
+    let mut text = serde_saphyr::to_string(&texts.put(value))?;
+    for (n, json) in texts.texts.iter().enumerate().rev() {
+        text = text.replace(&texts.word_for(n), json);
+    }
     if !text.ends_with('\n') {
         text.push('\n');
     }
     Ok(text)
+}
+
+/// Texts that wait to be put into YAML as JSON.
+struct StandIns {
+    word: String,
+    texts: Vec<String>,
+}
+
+impl StandIns {
+    fn word_for(&self, n: usize) -> String {
+        format!("{}-{n}-", self.word)
+    }
+
+    fn put(&mut self, value: &Value) -> Value {
+        match value {
+            Value::String(text) => Value::String(self.put_text(text)),
+            Value::Array(items) => Value::Array(items.iter().map(|item| self.put(item)).collect()),
+            Value::Object(fields) => {
+                let field =
+                    |(name, value): (&String, &Value)| (self.put_text(name), self.put(value));
+                Value::Object(fields.iter().map(field).collect())
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+        }
+    }
+
+    fn put_text(&mut self, text: &str) -> String {
+        if !text.contains(|c| acts(c) && !c.is_ascii_control()) {
+            return text.to_owned();
+        }
+        self.texts.push(escaped(&Value::from(text).to_string()).into_owned());
+        self.word_for(self.texts.len() - 1)
+    }
 }
 
 /// Whether standard error accepts colours.
@@ -184,5 +246,25 @@ mod tests {
         assert!(!takes_colours(false, &env("TERM", "xterm")));
         assert!(!takes_colours(true, &env("NO_COLOR", "1")));
         assert!(!takes_colours(true, &env("TERM", "dumb")));
+    }
+
+    #[test]
+    fn what_a_terminal_acts_upon_is_escaped_in_every_notation() {
+        let text = "a: \u{9b}31m\u{7f}\u{202e}\u{1b}]0;\u{7}\r\nä\u{2028}漢 \"q\"";
+        let value = serde_json::json!({ text: [text, {"plain": "\u{2066}word"}], "n": 7 });
+        let json =
+            [format!("{value:#}"), value.to_string()].map(|json| escaped(&json).into_owned());
+        for written in &json {
+            let read: Value = serde_json::from_str(written).expect("JSON");
+            assert_eq!(read, value, "the same value");
+        }
+        let word = escaped(&Value::from(text).to_string()).into_owned();
+        let in_yaml = yaml(&value).expect("YAML");
+        assert_eq!(in_yaml.matches(&word).count(), 2, "{in_yaml}");
+        assert!(in_yaml.contains("plain: \"\\u2066word\"\n"), "{in_yaml}");
+        assert!(!in_yaml.contains("text-"), "no stand-in is left: {in_yaml}");
+        for written in json.iter().chain([&in_yaml]) {
+            assert!(!written.contains(|c| acts(c) && c != '\n'), "{written:?}");
+        }
     }
 }

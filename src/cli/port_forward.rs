@@ -17,6 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::http::SESSION_COOKIE;
+use crate::types::inert;
 
 use super::CliSession;
 use super::client::{ApiClient, ApiRequest, WebSocket};
@@ -50,7 +51,7 @@ pub(super) struct PortForwardArgs {
     /// Which issue
     #[arg(value_parser = IssueRef::parse)]
     issue: IssueRef,
-    /// A port that the sandbox's template lists, or LOCAL:PORT for another local port (0 for any)
+    /// A port of the sandbox, or LOCAL:PORT for another local port (0 for any)
     #[arg(value_name = "PORT", required = true, value_parser = Ports::parse)]
     ports: Vec<Ports>,
 }
@@ -83,8 +84,6 @@ pub(super) async fn run(
     let sandbox = args.issue.sandbox(&session.client).await?;
     let mut listeners = Vec::new();
     for ports in args.ports {
-        // Report a wrong port now, not to the first client.
-        check(&session.client, &sandbox.id, ports.there).await?;
         let address = SocketAddr::from((args.address, ports.here));
         let listener = TcpListener::bind(address).await.map_err(|error| {
             anyhow::anyhow!("cannot listen on {address}: {error}; use another port, as in 0:3000")
@@ -132,31 +131,8 @@ async fn carry(client: &ApiClient, sandbox: &str, port: u16, mut stream: TcpStre
                 },
             }
         }
-        Err(failure) => eprintln!("port {port}: {failure}"),
+        Err(failure) => eprintln!("port {port}: {}", inert(&failure.to_string())),
     }
-}
-
-/// Checks that the template lists the port. The server in the sandbox may start later.
-async fn check(client: &ApiClient, sandbox: &str, port: u16) -> anyhow::Result<()> {
-    let answer = client.call(ApiRequest::get(&["sandboxes", sandbox, "ports"])).await?;
-    let listed: Vec<u64> = answer
-        .data()
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(|one| one["port"].as_u64())
-        .collect();
-    if listed.contains(&u64::from(port)) {
-        return Ok(());
-    }
-    let message = format!("the sandbox's template does not list port {port}");
-    let hint = match &listed[..] {
-        [] => "add it to `ports` of the template; it applies to new sandboxes".to_owned(),
-        listed => {
-            format!("it lists {}", listed.iter().map(u64::to_string).collect::<Vec<_>>().join(", "))
-        }
-    };
-    Err(CliFailure::Usage { message, hint }.into())
 }
 
 async fn open(client: &ApiClient, sandbox: &str, port: u16) -> Result<WebSocket, CliFailure> {

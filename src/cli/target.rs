@@ -8,6 +8,7 @@ use crate::types::{IssueId, IssueNumber, Repository};
 
 use super::client::{ApiClient, ApiRequest};
 use super::failure::CliFailure;
+use super::hints::Subject;
 use super::wire::{self, ApiSandbox};
 
 /// How a person names an issue or its sandbox.
@@ -74,6 +75,14 @@ impl IssueRef {
     /// The named sandbox; `None` if there is none. An issue id takes precedence over a sandbox's id
     /// of the same letters.
     pub async fn find(&self, client: &ApiClient) -> Result<Option<ApiSandbox>, CliFailure> {
+        client.about(Subject::issue(self, None));
+        let found = self.look_up(client).await?;
+        let phase = found.as_ref().and_then(|sandbox| sandbox.phase.as_deref());
+        client.about(Subject::issue(self, phase));
+        Ok(found)
+    }
+
+    async fn look_up(&self, client: &ApiClient) -> Result<Option<ApiSandbox>, CliFailure> {
         match self {
             Self::Numbered(repository, number) => {
                 let call = ApiRequest::get(&path_of(repository, *number, "sandbox"));
@@ -129,7 +138,8 @@ impl IssueRef {
         CliFailure::NotFound {
             message: format!("there is no record of {self}"),
             hint: format!(
-                "run issuebox ensure {self} to create a sandbox, or issuebox ls to list sandboxes"
+                "run {} to create a sandbox, or issuebox ls to list sandboxes",
+                self.ensure()
             ),
         }
     }
@@ -139,9 +149,19 @@ impl IssueRef {
         CliFailure::NotFound {
             message: format!("{self} has no sandbox"),
             hint: format!(
-                "run issuebox ensure {self} to create one, or issuebox events {self} to see whether \
-                 a start is pending"
+                "run {} to create one, or issuebox events {self} to see whether a start is pending",
+                self.ensure()
             ),
+        }
+    }
+
+    /// The call that ensures it. A server that has not seen the issue needs its id as well.
+    fn ensure(&self) -> String {
+        match self {
+            Self::Numbered(..) => {
+                format!("issuebox ensure {self} (with --issue-id for an issue new to this server)")
+            }
+            Self::Word(_) => format!("issuebox ensure {self}"),
         }
     }
 }

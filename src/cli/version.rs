@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::json;
 
-use super::connect::EnvVars;
+use super::env::EnvVars;
 use super::output::{OutputMode, Screen, Shape};
 
 #[derive(Debug, Args)]

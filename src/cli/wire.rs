@@ -1,12 +1,17 @@
 //! The API's answers, as far as the command line uses them. Unknown fields are ignored, so that an
 //! older command line works with a newer server.
+//!
+//! What is read here is printed, so every text is inert from the moment it is read: a server, or a
+//! person who wrote a title, must not command the terminal. [`read_exact`] is for what is not printed
+//! as text.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Map, Value};
+
+use crate::types::{acts, inert};
 
 use super::failure::CliFailure;
-use crate::types::inert;
 
 /// A sandbox.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -199,20 +204,63 @@ pub(super) struct BrokenOff {
     pub message: String,
 }
 
-/// Parses a part of an answer.
+/// Parses a part of an answer, with inert texts.
 ///
 /// # Errors
 /// [`CliFailure::Failed`] if the answer has an unexpected shape.
 pub(super) fn read<T: DeserializeOwned>(value: &Value) -> Result<T, CliFailure> {
+    match has_active(value) {
+        true => read_exact(&made_inert(value)),
+        false => read_exact(value),
+    }
+}
+
+/// Parses a part of an answer whose texts are not printed: names of files, values to pass on.
+///
+/// # Errors
+/// As for [`read`].
+pub(super) fn read_exact<T: DeserializeOwned>(value: &Value) -> Result<T, CliFailure> {
     T::deserialize(value).map_err(|error| unknown_shape(&error))
 }
 
-/// Parses an event's data.
+/// Parses an event's data, with inert texts.
 ///
 /// # Errors
 /// As for [`read`].
 pub(super) fn read_event<T: DeserializeOwned>(data: &str) -> Result<T, CliFailure> {
+    read(&read_event_exact(data)?)
+}
+
+/// Parses an event's data as it is: output of commands, values to pass on.
+///
+/// # Errors
+/// As for [`read`].
+pub(super) fn read_event_exact<T: DeserializeOwned>(data: &str) -> Result<T, CliFailure> {
     serde_json::from_str(data).map_err(|error| unknown_shape(&error))
+}
+
+fn has_active(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.contains(acts),
+        Value::Array(items) => items.iter().any(has_active),
+        Value::Object(fields) => {
+            fields.iter().any(|(name, value)| name.contains(acts) || has_active(value))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+fn made_inert(value: &Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(inert(text).into_owned()),
+        Value::Array(items) => Value::Array(items.iter().map(made_inert).collect()),
+        Value::Object(fields) => {
+            let field =
+                |(name, value): (&String, &Value)| (inert(name).into_owned(), made_inert(value));
+            Value::Object(fields.iter().map(field).collect::<Map<_, _>>())
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+    }
 }
 
 fn unknown_shape(error: &serde_json::Error) -> CliFailure {

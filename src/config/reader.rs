@@ -17,6 +17,7 @@ pub(super) struct ConfigReader {
     set: BTreeMap<String, ValueOrigin>,
     problems: Vec<Problem>,
     warnings: Vec<String>,
+    secret_files: Vec<PathBuf>,
 }
 
 impl ConfigReader {
@@ -28,6 +29,7 @@ impl ConfigReader {
             set: BTreeMap::new(),
             problems: Vec::new(),
             warnings: Vec::new(),
+            secret_files: Vec::new(),
         }
     }
 
@@ -74,6 +76,19 @@ impl ConfigReader {
     /// Whether a key that was read before came from the environment.
     pub fn is_variable(&self, key: &str) -> bool {
         matches!(self.set.get(key), Some(ValueOrigin::Variable(_)))
+    }
+
+    /// The content of a file with a secret.
+    pub fn secret_file(&mut self, path: PathBuf) -> Result<String, String> {
+        let content = std::fs::read_to_string(&path)
+            .map_err(|error| format!("cannot be read from {}: {error}", path.display()));
+        self.secret_files.push(path);
+        content
+    }
+
+    /// The files with secrets that were read.
+    pub fn take_secret_files(&mut self) -> Vec<PathBuf> {
+        std::mem::take(&mut self.secret_files)
     }
 
     /// How many problems there are so far.

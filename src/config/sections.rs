@@ -14,15 +14,15 @@ use super::reader::{ConfigReader, list_of, text_of};
 use super::source::{Sources, Value};
 use super::workload::{self, TemplateContext};
 use super::{
-    Auth, Config, GitHub, LISTEN_DEFAULT, LifecycleConfig, Loaded, Quota, RepositoryPattern,
+    Auth, Config, GitHub, LISTEN_DEFAULT, LifecycleConfig, Quota, RepositoryPattern,
     RetentionConfig, SandboxLogs, Server, StepBounds, Triggers,
 };
 
-/// Reads all sections.
+/// Reads all sections; also a sentence for each key that has no effect yet.
 pub(super) fn read(
     sources: Sources,
     schemas: &[&dyn ProviderSchema],
-) -> Result<Loaded, ConfigError> {
+) -> Result<(Config, Vec<String>), ConfigError> {
     let data_default = default_data(sources.state_home.as_deref(), sources.home.as_deref());
     let mut reader = ConfigReader::new(sources);
     let r = &mut reader;
@@ -41,9 +41,11 @@ pub(super) fn read(
         templates: templates(r, &context),
         providers: providers(r, schemas),
         secrets: context.secrets,
+        // The last one: the sections above have read them.
+        secret_files: r.take_secret_files(),
     };
     let warnings = reader.finish().map_err(ConfigError::Wrong)?;
-    Ok(Loaded { config, warnings })
+    Ok((config, warnings))
 }
 
 /// The XDG base directory specification: a relative `$XDG_STATE_HOME` counts as unset.
@@ -162,8 +164,7 @@ fn secret<T>(
     let (key, given) = match (inline, path) {
         (Some(entry), _) if inline_rank > file_rank => (key, Ok(Given::Inline(entry.value))),
         (_, Some(path)) => {
-            let content = std::fs::read_to_string(&path)
-                .map_err(|e| format!("cannot be read from {}: {e}", path.display()));
+            let content = r.secret_file(path);
             (file_key.as_str(), content.map(Given::File))
         }
         (_, None) => return None,

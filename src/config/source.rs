@@ -3,6 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use toml::de::{DeTable, DeValue};
@@ -16,6 +19,29 @@ pub struct Overrides {
     pub listen: Option<String>,
     /// `--data`
     pub data: Option<PathBuf>,
+}
+
+/// A file that was read, as it was then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigFile {
+    /// Which file.
+    pub path: PathBuf,
+    /// The user who owns it.
+    pub owner: u32,
+    /// Its type and permissions, see `inode(7)`.
+    pub mode: u32,
+}
+
+impl ConfigFile {
+    /// Whether it is a file with content of its own: not a device such as `/dev/null`, and no pipe.
+    pub const fn is_regular(&self) -> bool {
+        self.mode & 0o170_000 == 0o100_000
+    }
+
+    /// Whether every user of the machine can change it.
+    pub const fn is_writable_by_all(&self) -> bool {
+        self.mode & 0o002 != 0
+    }
 }
 
 /// Where a value was read.
@@ -109,8 +135,10 @@ impl Sources {
     ///
     /// # Errors
     /// If it cannot be read or is not TOML.
-    pub fn add_file(&mut self, path: &Path) -> Result<(), ConfigError> {
-        let text = std::fs::read_to_string(path)
+    pub fn add_file(&mut self, path: &Path) -> Result<ConfigFile, ConfigError> {
+        let mut text = String::new();
+        let metadata = File::open(path)
+            .and_then(|mut file| file.read_to_string(&mut text).and_then(|_len| file.metadata()))
             .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
         let table = DeTable::parse(&text).map_err(|error| ConfigError::Syntax {
             path: path.to_owned(),
@@ -118,7 +146,7 @@ impl Sources {
             message: error.message().to_owned(),
         })?;
         self.add_table(path, &text, "", table.get_ref());
-        Ok(())
+        Ok(ConfigFile { path: path.to_owned(), owner: metadata.uid(), mode: metadata.mode() })
     }
 
     fn add_table(&mut self, path: &Path, text: &str, prefix: &str, table: &DeTable<'_>) {

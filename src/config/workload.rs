@@ -25,10 +25,7 @@ pub(super) fn secrets(r: &mut ConfigReader) -> BTreeMap<SecretName, Secret> {
         let value = r.take(&format!("{key}.value"));
         let value =
             value.map(|given| text_of(&given.value).ok_or_else(|| "must be a text".to_owned()));
-        let file = r.path(&format!("{key}.file"), None).map(|path| {
-            std::fs::read_to_string(&path)
-                .map_err(|error| format!("cannot be read from {}: {error}", path.display()))
-        });
+        let file = r.path(&format!("{key}.file"), None).map(|path| r.secret_file(path));
         let variable = r.text_if_given(&format!("{key}.env")).map(|variable| {
             r.variable(&variable).ok_or(format!("names the variable {variable}, which is not set"))
         });

@@ -19,7 +19,8 @@ pub fn inert(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-fn acts(c: char) -> bool {
+/// Whether a terminal, or a reader of the line, takes this character for more than text.
+pub fn acts(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{061c}')
         || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

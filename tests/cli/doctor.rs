@@ -60,13 +60,17 @@ async fn before_the_first_start_it_lists_what_is_missing() {
     let address = taken.local_addr().expect("bound").to_string();
     let findings = Findings::by(&place, &address, &clock(LONG_AGO)).await;
     assert_eq!(findings.0, 1);
-    findings.is("data directory", "broken", "the first `issuebox serve` creates it");
-    findings.is("store", "broken", "the next `issuebox serve` creates one");
+    findings.is("data directory", "right", "created by the first `issuebox serve`");
+    findings.is("store", "right", "created by the first `issuebox serve`");
+    findings.is("open files", findings.of("open files").0, "local sandboxes at a time");
     findings.is("port", "broken", "another program uses it");
     findings.is("clock", "right", "");
     findings.is("clock of GitHub", "broken", "timedatectl");
     findings.is("provider simulated", "noted", "nothing runs in its sandboxes");
     assert!(!place.data().exists(), "looking makes nothing");
+    // What a first start makes is not missing.
+    let findings = Findings::by(&place, "127.0.0.1:0", "http://127.0.0.1:1").await;
+    assert_eq!(findings.0, 0, "{:#?}", findings.1);
 
     std::fs::write(place.config(), "lisen = 1\n").expect("written");
     let findings = Findings::by(&place, &address, "http://127.0.0.1:1").await;

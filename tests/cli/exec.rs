@@ -102,7 +102,7 @@ fn a_refusal_before_the_stream_is_printed() {
     }
     let ended = Stub::start(answer).run(&["exec", "a", "--", "x"]);
     assert_eq!(ended.code, 1);
-    assert_eq!(ended.err, "error: a person stopped it\n  hint: issuebox start a\n");
+    assert_eq!(ended.err, "error: a person stopped it\n  hint: run issuebox start a first\n");
 }
 
 #[test]
@@ -115,4 +115,31 @@ fn a_closed_standard_output_is_no_error() {
     let output = child.wait_with_output().expect("it ends");
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
+
+#[test]
+fn a_host_that_a_command_did_not_find_is_explained_where_there_is_no_network() {
+    let missed = |network: &'static str, code: i32| {
+        let output =
+            piece("stderr", b"fatal: unable to access: Could not resolve host: github.com\n");
+        let stream = output + &exit(code, false);
+        let stub = Stub::start(move |asked| {
+            let mut sandbox = sandbox("a", Some("running"));
+            sandbox["network"] = json!(network);
+            match asked.line.split('?').next().unwrap_or_default() {
+                "GET /v1/issues/a/sandbox" => success(&sandbox),
+                "GET /v1/sandboxes/id-of-a/logs" => success(&json!([
+                    {"at": "now", "stream": "stderr", "text": "npm error getaddrinfo EAI_AGAIN"},
+                ])),
+                _ => events(&stream),
+            }
+        });
+        let run = stub::Ran::of(&mut stub.command(&["exec", "a", "--", "git", "fetch"]));
+        let logs = stub::Ran::of(&mut stub.command(&["logs", "a"]));
+        assert_eq!((run.code, logs.code), (code, 0));
+        [run.err, logs.err].map(|err| err.contains("hint: this sandbox has no network"))
+    };
+    assert_eq!(missed("none", 128), [true, true]);
+    assert_eq!(missed("none", 0), [false, true], "a command that succeeded needed no host");
+    assert_eq!(missed("full", 128), [false, false]);
 }

@@ -1,5 +1,12 @@
 //! What the command line does without any server, and how it finds one.
 
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
+
 use crate::stub::{Ran, Stub, json_reply, program};
 use serde_json::json;
 
@@ -41,7 +48,7 @@ fn config_check_lists_errors_and_keys_without_an_effect() {
         ended.err = ended.err.replace(&format!("{}/", dir.path().display()), "");
         ended
     };
-    let right = "the configuration is valid\n  listen     127.0.0.1:8787\n  data       \
+    let right = "the configuration is valid\n  file       issuebox.toml\n  listen     127.0.0.1:8787\n  data       \
         /somewhere\n  template   default on local\n";
     assert_eq!(check("[triggers]\nopened = true\n"), ran(0, right, ""));
     let warning = "warning: issuebox.toml:2: github.api_url is accepted but has no effect yet\n";
@@ -60,23 +67,198 @@ fn config_check_lists_errors_and_keys_without_an_effect() {
     assert!(named.err.starts_with("error: cannot read /nowhere.toml: "), "{}", named.err);
 }
 
+/// A data directory whose server listens at an address, for as long as the file is held.
+fn running_at(dir: &Path, url: &str) -> File {
+    std::fs::write(dir.join("admin-token"), "kept-token\n").expect("written");
+    let mut address = File::create(dir.join("address")).expect("made");
+    address.lock().expect("locked");
+    writeln!(address, "{}", url.trim_start_matches("http://")).expect("written");
+    address
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
 #[test]
 fn on_the_servers_machine_neither_address_nor_token_is_needed() {
     let stub = Stub::start(|_| json_reply(200, &json!({"success": true, "data": []})));
-    let address = stub.url.trim_start_matches("http://");
     let dir = tempfile::tempdir().expect("a directory");
-    std::fs::write(dir.path().join("admin-token"), "kept-token\n").expect("written");
-    let data = dir.path().to_str().expect("UTF-8");
-    let mut command = program(&["ls", "-q", "--data", data]);
-    assert_eq!(Ran::of(command.env("ISSUEBOX_LISTEN", address)), ran(0, "", ""));
+    let ls = || Ran::of(&mut program(&["ls", "-q", "--data", text(dir.path())]));
+    let address = running_at(dir.path(), &stub.url);
+    assert_eq!(ls(), ran(0, "", ""));
     assert_eq!(stub.asked()[0].authorization, "Bearer kept-token");
+    // Since it ended any program may listen there.
+    drop(address);
+    let listened = stub.url.trim_start_matches("http://");
+    let ended = ls();
+    assert_eq!(ended.code, 1);
+    let expected = format!("is not running; it last listened on {listened}\n  hint: start it with");
+    assert!(ended.err.contains(&expected), "{}", ended.err);
+    assert_eq!(stub.asked().len(), 1);
+}
+
+/// A person's home in which a server runs, a directory that a stranger wrote, and the stranger's
+/// listener.
+struct Stranger {
+    dir: tempfile::TempDir,
+    listener: Stub,
+    _running: File,
+}
+
+impl Stranger {
+    fn with(file: &str) -> Self {
+        let listener = Stub::start(|_| json_reply(200, &json!({"success": true, "data": []})));
+        let dir = tempfile::tempdir().expect("a directory");
+        let state = dir.path().join("home/.local/state/issuebox");
+        std::fs::create_dir_all(&state).expect("made");
+        let own = Stub::start(|_| json_reply(200, &json!({"success": true, "data": []})));
+        let running = running_at(&state, &own.url);
+        let clone = dir.path().join("clone/theirs");
+        std::fs::create_dir_all(&clone).expect("made");
+        let listen = listener.url.trim_start_matches("http://");
+        let file = file.replace("LISTENER", listen);
+        std::fs::write(dir.path().join("clone/issuebox.toml"), file).expect("written");
+        Self { dir, listener, _running: running }
+    }
+
+    /// Runs a verb in the stranger's directory.
+    fn run(&self, args: &[&str], vars: &[(&str, &str)]) -> Ran {
+        let mut command = program(args);
+        command.current_dir(self.dir.path().join("clone"));
+        command.env("HOME", self.dir.path().join("home")).envs(vars.iter().copied());
+        Ran::of(&mut command)
+    }
+}
+
+#[test]
+fn a_file_of_the_working_directory_does_not_decide_who_gets_the_token() {
+    let stranger = Stranger::with(
+        "listen = \"LISTENER\"\ndata = \"./none\"\n[auth]\n\
+         admin_token_file = \"../home/.local/state/issuebox/admin-token\"\n",
+    );
+    for verb in [
+        &["ls", "-q"][..],
+        &["get", "a"],
+        &["ensure", "a"],
+        &["exec", "a", "--", "true"],
+        &["events"],
+        &["deliveries"],
+        &["login"],
+        &["hold", "--all"],
+        &["files", "ls", "a"],
+        &["doctor"],
+    ] {
+        for vars in [&[][..], &[("ISSUEBOX_TOKEN", "of-another-server")]] {
+            stranger.run(verb, vars);
+            assert_eq!(stranger.listener.asked(), [], "{verb:?} {vars:?}");
+        }
+    }
+    // The server at home is the one that was meant.
+    assert_eq!(stranger.run(&["ls", "-q"], &[]), ran(0, "", ""));
+    // A file that is named is meant; it is read, and its directory has no server.
+    let named = stranger.run(&["ls", "-q", "--config", "issuebox.toml"], &[]);
+    assert!(named.err.starts_with("error: no server has run on ./none yet"), "{named:?}");
+    assert_eq!(stranger.listener.asked(), []);
+}
+
+#[test]
+fn doctor_sends_no_token_where_a_file_that_was_not_named_leads() {
+    let stranger = Stranger::with(
+        "data = \"./theirs\"\n[auth]\n\
+         admin_token_file = \"../home/.local/state/issuebox/admin-token\"\n",
+    );
+    let theirs = stranger.dir.path().join("clone/theirs");
+    let _address = running_at(&theirs, &stranger.listener.url);
+    let lock = File::create(theirs.join("lock")).expect("made");
+    lock.lock().expect("locked");
+    let looked = stranger.run(&["doctor"], &[]);
+    assert!(looked.out.contains("it was not asked"), "{}", looked.out);
+    assert!(looked.out.contains("issuebox doctor --config issuebox.toml"), "{}", looked.out);
+    assert_eq!(stranger.listener.asked(), []);
+}
+
+#[test]
+fn no_proxy_reads_the_token() {
+    // Not the stub, which answers no CONNECT.
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let proxy = format!("http://{}", listener.local_addr().expect("bound"));
+    let (sender, heads) = mpsc::channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut head = [0; 4096];
+            // One head fits one read; hanging up is answer enough.
+            let len = stream.expect("connected").read(&mut head).expect("a request");
+            sender
+                .send(String::from_utf8_lossy(&head[..len]).into_owned())
+                .expect("the test reads");
+        }
+    });
+    let vars = ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
+    let ls = |server: &str| {
+        let mut command = program(&["ls", "-q", "--insecure-http", "--server", server]);
+        command.env("ISSUEBOX_TOKEN", "the-token").envs(vars.map(|name| (name, &proxy)));
+        Ran::of(&mut command).code
+    };
+    assert_eq!(ls("http://box.invalid"), 1);
+    assert!(heads.try_recv().is_err(), "over http it would read it");
+    assert_eq!(ls("https://box.invalid"), 1);
+    let head =
+        heads.recv_timeout(Duration::from_secs(10)).expect("over https a proxy only carries");
+    assert!(head.starts_with("CONNECT box.invalid:443 ") && !head.contains("token"), "{head}");
+}
+
+#[test]
+fn a_token_is_not_sent_in_clear_text_to_another_machine() {
+    let mut command = program(&["ls", "--server", "http://192.0.2.1:8787"]);
+    let refused = Ran::of(command.env("ISSUEBOX_TOKEN", "the-token"));
+    assert_eq!(refused.code, 2);
+    let expected = "error: the token was not sent to http://192.0.2.1:8787/: over http everybody on \
+                    the way could read it\n  hint: use its https address";
+    assert!(refused.err.starts_with(expected), "{}", refused.err);
+}
+
+#[test]
+fn serve_does_not_follow_a_configuration_of_another_user() {
+    if !rustix::process::geteuid().is_root() {
+        // Only root gives files away; the rule has a test of its own.
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("issuebox.toml");
+    std::fs::write(&file, "listen = \"127.0.0.1:0\"\n").expect("written");
+    std::os::unix::fs::chown(&file, Some(12_345), None).expect("root may");
+    let serve = |args: &[&str]| {
+        let data = dir.path().join("data");
+        let mut command = program(&[&["serve", "--data", text(&data)], args].concat());
+        Ran::of(command.current_dir(dir.path()))
+    };
+    for args in [&[][..], &["--config", text(&file)]] {
+        let refused = serve(args);
+        assert_eq!(refused.code, 1);
+        assert!(refused.err.contains("issuebox.toml belongs to user 12345"), "{}", refused.err);
+        assert!(
+            refused.err.contains("hint: if you trust what it says: chown 0 "),
+            "{}",
+            refused.err
+        );
+    }
+    assert!(!dir.path().join("data").exists(), "it did not start");
 }
 
 #[test]
 fn without_a_token_the_error_says_how_to_pass_one() {
     let dir = tempfile::tempdir().expect("a directory");
-    let data = dir.path().to_str().expect("UTF-8");
-    let ended = Ran::of(&mut program(&["ls", "--data", data]));
+    let data = text(dir.path());
+    let ls = || Ran::of(&mut program(&["ls", "--data", data]));
+    let none = format!(
+        "error: no server has run on {data} yet\n  hint: start one with issuebox serve, or name one \
+         with --server or ISSUEBOX_SERVER\n"
+    );
+    assert_eq!(ls(), ran(1, "", &none));
+    let _running = running_at(dir.path(), "http://127.0.0.1:1");
+    std::fs::remove_file(dir.path().join("admin-token")).expect("it is there");
+    let ended = ls();
     assert_eq!(ended.code, 2);
     let expected = format!("error: there is no token: {data}/admin-token cannot be read: ");
     assert!(ended.err.starts_with(&expected), "{}", ended.err);
@@ -87,7 +269,7 @@ fn without_a_token_the_error_says_how_to_pass_one() {
             2,
             "",
             "error: there is no token for https://box.example.org/\n  \
-             hint: set ISSUEBOX_TOKEN, or name a file with --token-file\n"
+             hint: name a file with --token-file, or set ISSUEBOX_SERVER and ISSUEBOX_TOKEN for it\n"
         )
     );
 }

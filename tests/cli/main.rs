@@ -8,6 +8,8 @@ mod doctor;
 mod drift;
 mod exec;
 mod files;
+mod hints;
+mod hostile;
 mod local;
 mod operator;
 mod piped;

@@ -107,7 +107,6 @@ fn everything_that_can_be_held_is_held_and_released_by_its_name() {
         (&["--repository", "Octo/Hello.rs"], "repositories/Octo/Hello.rs"),
         (&["--account", "default"], "accounts/default"),
         (&["--all"], "server"),
-        (&["--server"], "server"),
     ] {
         let stub = Stub::start(brakes);
         let ended = stub.run(&[&["hold"], args].concat());

@@ -1,9 +1,12 @@
 //! The whole program: `issuebox serve` on a free port, and the other verbs against it.
 
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Stdio};
 
+use crate::process::{Place, Server};
 use crate::stub::{Ran, program};
 use serde_json::Value;
 
@@ -148,4 +151,37 @@ fn the_demo_shows_one_sandbox_an_issue_and_leaves_nothing_behind() {
     assert_eq!(row("orchard#14 ")[..4], ["none", "pear-garden/orchard#14", "4", "0"]);
     let left = std::fs::read_dir(temporary.path()).expect("a directory").count();
     assert_eq!(left, 0, "the demo's data must be gone");
+}
+
+#[tokio::test]
+async fn a_start_warns_of_what_others_can_read_and_refuses_what_they_can_write() {
+    let place = Place::simulated("");
+    let chmod = |mode: u32| {
+        std::fs::set_permissions(place.data(), Permissions::from_mode(mode)).expect("it is ours");
+    };
+    std::fs::create_dir(place.data()).expect("made");
+    chmod(0o755);
+    let mut command = place.serve_command("0.0.0.0:0");
+    let server = Server::start(&mut command).await;
+    let log = server.log();
+    let data = place.data().display().to_string();
+    for warning in [
+        &format!("other users can read {data} (mode 0755): chmod 0700 {data}"),
+        "the webhook secret is shorter than 32 characters",
+        "the admin token is shorter than 32 characters",
+        "this server speaks plain HTTP on 0.0.0.0:0",
+    ] {
+        let is_there = log.lines().any(|line| line.contains("WARN") && line.contains(warning));
+        assert!(is_there, "{warning} in {log}");
+    }
+    let read = format!("read the configuration file={}", place.config().display());
+    assert!(log.contains(&read), "{log}");
+    server.kill().await;
+
+    chmod(0o777);
+    let refused = place.serve_command("127.0.0.1:0").output().await.expect("it runs");
+    let said = String::from_utf8(refused.stderr).expect("UTF-8");
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    let expected = format!("error: every user of this machine can write to {data} (mode 0777)");
+    assert!(said.contains(&expected), "{said}");
 }

@@ -93,8 +93,12 @@ fn json_is_what_the_api_says_with_what_is_new() {
 fn an_unknown_issue_or_sandbox_exits_with_three() {
     let stub = Stub::start(one_known);
     let hint = |issue: &str| {
+        let more = match issue.contains('#') {
+            true => " (with --issue-id for an issue new to this server)",
+            false => "",
+        };
         format!(
-            "error: {issue} has no sandbox\n  hint: run issuebox ensure {issue} to create one, \
+            "error: {issue} has no sandbox\n  hint: run issuebox ensure {issue}{more} to create one, \
              or issuebox events {issue} to see whether a start is pending\n"
         )
     };
@@ -178,7 +182,7 @@ fn an_ensure_that_ends_failed_or_does_not_settle_fails() {
 
 #[test]
 fn an_api_error_is_printed_with_its_hint() {
-    for (status, code, exit_code) in [(423, "held", 1), (429, "quota", 1), (400, "invalid", 2)] {
+    for (status, code, exit_code) in [(423, "later", 1), (429, "quota", 1), (400, "invalid", 2)] {
         let stub = Stub::start(move |_| refusal(status, code, "no \u{1b}[2J", "do\nthis"));
         let ended = stub.run(&["ensure", "a"]);
         let err = "error: no \\u{1b}[2J\n  hint: do\\nthis\n";
@@ -398,8 +402,13 @@ fn events_join_the_timeline_to_the_stream_without_a_gap_or_a_double() {
              2026-03-02T09:00:04.000Z running → stopping  why (startup)\n",
                 "x".repeat(139)
             ),
-            "note: some events are missing; the server no longer has them\n\
-             error: the token is gone\n  hint: give another\n"
+            &format!(
+                "note: some events are missing; the server no longer has them\n\
+                 error: the token in ISSUEBOX_TOKEN is not that of {}\n  hint: the right one is \
+                 auth.admin_token of the server's configuration, or in the file admin-token beside \
+                 its database\n",
+                stub.url
+            )
         )
     );
     assert_eq!(stub.run(&["events", "a"]).code, 0);

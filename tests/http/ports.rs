@@ -204,6 +204,24 @@ async fn tunnel(server: &TestServer, id: &str) -> WebSocketStream<reqwest::Upgra
     WebSocketStream::from_raw_socket(stream, Role::Client, None).await
 }
 
+#[tokio::test]
+async fn a_tunnel_reaches_a_port_that_the_template_does_not_list() {
+    let server = TestServer::start().await;
+    let id = server.running("1").await;
+    let path = |port: &str| format!("/v1/sandboxes/{id}/ports/{port}");
+    for port in ["3000", "5432", "65535"] {
+        let answer = opening(server.request(Method::GET, &path(port))).send().await;
+        assert_eq!(answer.expect("an answer").status(), 101, "{port}");
+    }
+    for port in ["0", "65536", "x"] {
+        let answer = send(opening(server.request(Method::GET, &path(port)))).await;
+        assert_eq!((answer.status, answer.code().as_str()), (404, "port_not_listed"), "{port}");
+    }
+    // What a browser could open stays what the template lists.
+    let answer = send(server.request(Method::GET, &(path("5432") + "/"))).await;
+    assert_eq!((answer.status, answer.code().as_str()), (404, "port_not_listed"));
+}
+
 /// The next message but pings.
 async fn next(socket: &mut WebSocketStream<reqwest::Upgraded>) -> Option<Message> {
     loop {

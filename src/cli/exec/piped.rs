@@ -17,6 +17,7 @@ use super::outlet::Outlet;
 use super::{ExecArgs, command_of, ended};
 use crate::cli::client::{ApiClient, ApiRequest};
 use crate::cli::raw::read_keys;
+use crate::cli::unresolved::Unresolved;
 use crate::cli::wire::{self, ExecExit};
 
 /// The WebSocket sub-protocol.
@@ -33,6 +34,7 @@ pub(super) async fn run(
     client: &ApiClient,
     sandbox: &str,
     args: ExecArgs,
+    unresolved: &mut Unresolved,
 ) -> anyhow::Result<ExecExit> {
     let call = ApiRequest::get(&["sandboxes", sandbox, "exec"]);
     let mut socket = client.web_socket(call, PROTOCOL).await?;
@@ -47,7 +49,7 @@ pub(super) async fn run(
     let is_full = [outputs.stdout.is_full(), outputs.stderr.is_full()];
     tokio::select! {
         biased;
-        end = show(stream, outputs) => end,
+        end = show(stream, outputs, unresolved) => end,
         error = send(sink, input, is_full) => Err(broken(&error).into()),
     }
 }
@@ -97,11 +99,14 @@ struct Outputs {
 async fn show(
     mut stream: impl Stream<Item = Result<Message, tungstenite::Error>> + Unpin,
     mut outputs: Outputs,
+    unresolved: &mut Unresolved,
 ) -> anyhow::Result<ExecExit> {
     let end = loop {
         match timeout(SILENCE_MAX, stream.next()).await {
             Ok(Some(Ok(Message::Binary(mut bytes)))) if !bytes.is_empty() => {
-                match bytes.split_to(1)[0] {
+                let output = bytes.split_to(1)[0];
+                unresolved.see(&bytes);
+                match output {
                     STDOUT => outputs.stdout.write(bytes).await?,
                     STDERR => outputs.stderr.write(bytes).await?,
                     // Outputs of later versions.

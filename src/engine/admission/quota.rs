@@ -64,15 +64,20 @@ impl QuotaSlots {
         if is_full(of_server, quotas.server) {
             let allowed = quotas.server;
             Some(format!(
-                "this server has {of_server} live sandboxes, quota.live_server is {allowed}"
+                "{of_server} of {allowed} sandboxes of this server are live; raise quota.live_server \
+                 in issuebox.toml, or delete one"
             ))
         } else if is_full(of_account, quotas.account) {
             let allowed = quotas.account;
-            Some(format!("{account} has {of_account} live sandboxes, quota.live is {allowed}"))
+            Some(format!(
+                "{of_account} of {allowed} sandboxes of the account {account} are live; raise \
+                 quota.live in issuebox.toml, or delete one"
+            ))
         } else if is_full(of_repository, quotas.repository) {
             let allowed = quotas.repository;
             Some(format!(
-                "{} has {of_repository} live sandboxes, quota.live_per_repository is {allowed}",
+                "{of_repository} of {allowed} sandboxes of {} are live; raise \
+                 quota.live_per_repository in issuebox.toml, or delete one",
                 repository.unwrap_or_default()
             ))
         } else {

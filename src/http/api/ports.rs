@@ -2,7 +2,7 @@
 //!
 //! A request there is forwarded to the server on that port of the sandbox's loopback, if the
 //! sandbox's template lists the port: all methods, streaming bodies, and WebSockets. Without the
-//! final slash the path is a tunnel for raw bytes, if a WebSocket is opened there; any other request
+//! final slash the path is a tunnel for raw bytes, to every port, if a WebSocket is opened there; any other request
 //! is redirected to the path with the slash.
 //!
 //! # Hostile answers
@@ -157,7 +157,9 @@ pub async fn any(
     if headers::opens_websocket(request.headers()) {
         check_origin(&shared, &caller, &request)?;
     }
-    let (access, port, work) = reach(&shared, &caller, &id, &port, Capability::Ports).await?;
+    let is_served = |sandbox: &Sandbox, port| sandbox.ports.contains(&port);
+    let needs = Capability::Ports;
+    let (access, port, work) = reach(&shared, &caller, &id, &port, needs, is_served).await?;
     let mut head = Head::of(&shared, &caller, &request, port);
     let stream = match access {
         PortAccess::Stream(stream) => stream,
@@ -172,7 +174,7 @@ pub async fn any(
 }
 
 /// Opens a tunnel to a port, as a WebSocket with the sub-protocol `issuebox.tunnel.v1`. It is used
-/// by `issuebox port-forward`. Binary messages of at most 64 KiB carry the bytes of both
+/// by `issuebox port-forward`. The template need not list the port. Binary messages of at most 64 KiB carry the bytes of both
 /// directions; an empty message ends its direction. The tunnel closes when both have ended. The
 /// server pings every 15 seconds and disconnects a client that is silent for 60.
 #[utoipa::path(
@@ -198,7 +200,10 @@ pub async fn open(
     Query::parse(request.query_string()).finish()?;
     check_origin(&shared, &caller, &request)?;
     let (id, port) = place.into_inner();
-    let (access, _, work) = reach(&shared, &caller, &id, &port, Capability::Tunnels).await?;
+    // Who may run commands in it can reach any port from inside.
+    let is_served = |_: &Sandbox, port| port > 0;
+    let needs = Capability::Tunnels;
+    let (access, _, work) = reach(&shared, &caller, &id, &port, needs, is_served).await?;
     let PortAccess::Stream(stream) = access else {
         // It declares tunnels and answers an HTTP address.
         return Err(WorkError::Unsupported(Capability::Tunnels).into());
@@ -210,19 +215,22 @@ pub async fn open(
     Ok(answer)
 }
 
-/// The access to a listed port. The sandbox is not started, since no server would listen in it yet.
+/// The access to a port that is served. The sandbox is not started, since no server would listen in it yet.
 async fn reach(
     shared: &Shared,
     caller: &Caller,
     id: &str,
     port: &str,
     needs: Capability,
+    is_served: impl Fn(&Sandbox, u16) -> bool,
 ) -> Result<(PortAccess, u16, OpenSandbox), ApiError> {
     let work = OpenSandbox::open(shared, caller, id, false, Duration::ZERO, Some(needs)).await?;
-    let port = port.parse().ok().filter(|port| work.sandbox.ports.contains(port));
+    let port = port.parse().ok().filter(|port| is_served(&work.sandbox, *port));
     let port = port.ok_or_else(|| {
-        ApiError::new(Code::PortNotListed, "the sandbox's template does not list that port")
-            .hint("add it to `ports` of the template; new sandboxes have it then")
+        ApiError::new(Code::PortNotListed, "the sandbox's template does not list that port").hint(
+            "add it to `ports` of the template, which new sandboxes have then; or use issuebox \
+                 port-forward, which reaches every port",
+        )
     })?;
     let access = work.provider.processes.port(work.target.clone(), port).await?;
     Ok((access, port, work))
