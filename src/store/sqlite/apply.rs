@@ -38,9 +38,11 @@ impl Accounts {
             .optional()?;
         let number = match number {
             Some(number) => number,
-            None => conn
-                .prepare_cached("INSERT INTO account (name) VALUES (?1) RETURNING id")?
-                .query_row([name.as_str()], |row| row.get(0))?,
+            None => {
+                conn.prepare_cached("INSERT INTO account (name) VALUES (?1)")?
+                    .execute([name.as_str()])?;
+                conn.last_insert_rowid()
+            }
         };
         self.known.insert(name.clone(), number);
         Ok(number)

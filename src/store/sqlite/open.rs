@@ -10,7 +10,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
 use super::schema;
 use crate::types::{Epoch, InstanceId};
@@ -90,6 +90,30 @@ pub enum OpenError {
         /// What went wrong.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// There is no room to write to the database.
+    #[error(
+        "the database {path} could not be opened: its disk or quota is full; free space there and \
+         start again",
+        path = path.display()
+    )]
+    Full {
+        /// The database.
+        path: PathBuf,
+        /// What SQLite said.
+        source: rusqlite::Error,
+    },
+    /// The file system does not let SQLite keep a write-ahead log.
+    #[error(
+        "the database {path} cannot keep a write-ahead log on its file system (SQLite took the \
+         journal mode {mode}); use a local file system, or name another directory with --data",
+        path = path.display()
+    )]
+    NoLog {
+        /// The database.
+        path: PathBuf,
+        /// The journal mode that SQLite took.
+        mode: String,
+    },
     /// SQLite failed in another way.
     #[error("the database {path} could not be opened", path = path.display())]
     Failed {
@@ -111,6 +135,7 @@ impl OpenError {
             Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
                 Self::Corrupt { path, source }
             }
+            Some(ErrorCode::DiskFull) => Self::Full { path, source },
             // SQLite's codes are its own enum, which grows.
             Some(_) | None => Self::Failed { path, source },
         }
@@ -128,7 +153,7 @@ const BEGIN: &str = "
     UPDATE meta SET epoch = epoch + 1, homes_reserved = ?1 + (
         SELECT CASE WHEN last > homes_reserved THEN last + ?1 ELSE homes_reserved END
         FROM (SELECT coalesce(max(home), 0) AS last FROM issue)
-    ) RETURNING epoch, instance, homes_reserved";
+    )";
 
 /// What opening brought.
 pub(super) struct Opened {
@@ -156,7 +181,10 @@ pub(super) fn open(dir: &Path) -> Result<Opened, OpenError> {
     private_file(&path).map_err(unusable)?;
     let failed = |source| OpenError::from_sqlite(&path, source);
     let mut writer = connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)?;
-    writer.pragma_update(None, "journal_mode", "WAL").map_err(failed)?;
+    let mode = journal_in_log(&writer).map_err(failed)?;
+    if mode != "wal" {
+        return Err(OpenError::NoLog { path, mode });
+    }
     writer.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
     writer.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES).map_err(failed)?;
     writer.pragma_update(None, "cache_size", -WRITER_CACHE_KIB).map_err(failed)?;
@@ -165,11 +193,7 @@ pub(super) fn open(dir: &Path) -> Result<Opened, OpenError> {
     // file that it made itself.
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(unusable)?;
 
-    let (epoch, instance, reserved) = writer
-        .query_row(BEGIN, [HOMES_AHEAD], |row| {
-            Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, i64>(2)?))
-        })
-        .map_err(failed)?;
+    let (epoch, instance, reserved) = begin_epoch(&mut writer).map_err(failed)?;
     let next_home = reserved - HOMES_AHEAD + 1;
     Ok(Opened {
         writer,
@@ -179,6 +203,31 @@ pub(super) fn open(dir: &Path) -> Result<Opened, OpenError> {
         lock,
         path,
     })
+}
+
+/// Begins an epoch: this process has it once the commit has succeeded. A statement that changes a row
+/// and returns it does so before the commit of its own, whose error `query_row` never asks for. With a
+/// full disk the process would then believe in an epoch that is not stored, and be fenced for ever.
+fn begin_epoch(conn: &mut Connection) -> rusqlite::Result<(i64, String, i64)> {
+    let transaction = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    transaction.execute(BEGIN, [HOMES_AHEAD])?;
+    let sql = "SELECT epoch, instance, homes_reserved FROM meta";
+    let begun =
+        transaction.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    transaction.commit()?;
+    Ok(begun)
+}
+
+/// Has the database keep a write-ahead log; the journal mode that it has now. The mode is a row that
+/// comes before the change of the file's header is committed, so the statement runs to its end.
+fn journal_in_log(conn: &Connection) -> rusqlite::Result<String> {
+    let mut statement = conn.prepare("PRAGMA journal_mode = WAL")?;
+    let mut rows = statement.query([])?;
+    let mut mode = String::new();
+    while let Some(row) = rows.next()? {
+        mode = row.get(0)?;
+    }
+    Ok(mode)
 }
 
 /// A connection that only reads.
@@ -205,6 +254,7 @@ pub(super) fn private_file(path: &Path) -> io::Result<fs::File> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::apply;
     use super::*;
 
     #[test]
@@ -219,6 +269,31 @@ mod tests {
         assert_eq!(pragma(&opened.writer, "synchronous"), 2.into(), "FULL");
         let reader = reader(&opened.path).expect("opens");
         assert!(reader.execute("UPDATE meta SET probe = 1", []).is_err(), "it only reads");
+    }
+
+    /// Has every commit that begins an epoch fail, after its statement has succeeded: a deferred
+    /// foreign key is checked by the commit alone.
+    const TRAP: &str = "
+        CREATE TABLE parent (id INTEGER PRIMARY KEY);
+        CREATE TABLE child (parent REFERENCES parent DEFERRABLE INITIALLY DEFERRED);
+        CREATE TRIGGER unlucky AFTER UPDATE OF epoch ON meta BEGIN INSERT INTO child VALUES (1); END;";
+    const NO_TRAP: &str = "DROP TRIGGER unlucky; DROP TABLE child; DROP TABLE parent;";
+
+    #[test]
+    fn an_epoch_begins_only_with_a_commit_that_succeeded() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let first = open(dir.path()).expect("opens").epoch;
+        let path = dir.path().join(DATABASE_FILE);
+        let change = |sql| {
+            Connection::open(&path).and_then(|conn| conn.execute_batch(sql)).expect("changes it");
+        };
+        change(TRAP);
+        let refused = open(dir.path()).map(|opened| opened.epoch);
+        assert!(matches!(refused, Err(OpenError::Failed { .. })), "{refused:?}");
+        change(NO_TRAP);
+        let opened = open(dir.path()).expect("it opens again by itself");
+        assert_eq!(opened.epoch.0, first.0 + 1, "the failed start took none");
+        assert_eq!(apply::stored_epoch(&opened.writer), Ok(opened.epoch));
     }
 
     #[test]
