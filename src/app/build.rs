@@ -30,6 +30,8 @@ use super::{CALLS_TIME_MAX, REQUESTS_TIME_MAX};
 /// The inputs of a server.
 pub(super) struct ServerParts {
     pub config: Config,
+    /// Whether a new installation was asked for.
+    pub is_new: bool,
     pub secrets: Secrets,
     pub listener: TcpListener,
     pub ended: watch::Receiver<bool>,
@@ -45,10 +47,11 @@ pub(super) async fn serve(
     calls: tokio::runtime::Handle,
     ready: mpsc::SyncSender<()>,
 ) -> anyhow::Result<Option<mpsc::Receiver<()>>> {
-    let ServerParts { config, secrets, listener, mut ended, reloads, login_links } = parts;
+    let ServerParts { config, is_new, secrets, listener, mut ended, reloads, login_links } = parts;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let ids: Arc<dyn IdSource> = Arc::new(SystemIds);
-    let sqlite = SqliteStore::open(&config.server.data)?;
+    let open = if is_new { SqliteStore::open_new } else { SqliteStore::open };
+    let sqlite = open(&config.server.data)?;
     let closed = sqlite.closed();
     let sqlite = Arc::new(sqlite);
     let store: Arc<dyn Store> = Arc::clone(&sqlite) as _;

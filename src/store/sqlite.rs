@@ -21,6 +21,7 @@ mod backup;
 mod columns;
 mod holds;
 mod inspect;
+mod installation;
 mod instructions;
 mod open;
 mod outbox;
@@ -83,9 +84,22 @@ impl SqliteStore {
     /// files 0600), an older layout migrated after a copy was kept, and a new epoch begun.
     ///
     /// # Errors
-    /// [`OpenError`], whose message says what to do.
+    /// [`OpenError`], whose message says what to do; [`OpenError::Gone`] if the database is missing
+    /// or empty in a directory that was used.
     pub fn open(dir: &Path) -> Result<Self, OpenError> {
-        let opened = open::open(dir)?;
+        Self::start(open::open(dir, false)?)
+    }
+
+    /// Begins a new installation in this data directory, whether it was used or not.
+    ///
+    /// # Errors
+    /// As for [`SqliteStore::open`]; [`OpenError::NotNew`] if there is a database, and
+    /// [`OpenError::LogLeft`] if there is the write-ahead log of one.
+    pub fn open_new(dir: &Path) -> Result<Self, OpenError> {
+        Self::start(open::open(dir, true)?)
+    }
+
+    fn start(opened: open::Opened) -> Result<Self, OpenError> {
         let (closing, closed) = mpsc::channel();
         Ok(Self {
             epoch: opened.epoch,

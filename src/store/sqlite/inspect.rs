@@ -10,6 +10,7 @@ use std::path::Path;
 
 use rusqlite::{OpenFlags, ffi};
 
+use super::installation::DataDirectory;
 use super::open::{DATABASE_FILE, LOCK_FILE, connect};
 use super::schema::MIGRATIONS;
 use super::{OpenError, SqliteStore};
@@ -45,20 +46,22 @@ impl SqliteStore {
         }
     }
 
-    /// Looks through the whole database in this data directory; `None` if there is none.
+    /// Looks through the whole database in this data directory; `None` if there is none and never was.
     ///
     /// # Errors
     /// As for [`SqliteStore::open`], without anything being made or changed.
     pub fn inspect(dir: &Path) -> Result<Option<Inspected>, OpenError> {
         let path = dir.join(DATABASE_FILE);
-        let size = match path.metadata() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            looked => {
-                looked.map_err(|source| OpenError::Unusable { dir: dir.to_owned(), source })?.len()
-            }
-        };
+        let unusable = |source| OpenError::from_io(dir, source);
+        let installation = DataDirectory::look(dir).map_err(unusable)?;
+        if !installation.has_database() {
+            installation.check_empty(false)?;
+            return Ok(None);
+        }
+        let size = path.metadata().map_err(unusable)?.len();
         let failed = |source| OpenError::from_sqlite(&path, source);
         let conn = connect(&path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
+        installation.has_records(&conn)?;
         let layout: u32 =
             conn.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(failed)?;
         let known = u32::try_from(MIGRATIONS.len()).expect("migrations are few");

@@ -252,7 +252,7 @@ mod tests {
     use crate::types::{AccountName, DeliveryId, HomeId, IssueId, Timestamp};
 
     fn desk(dir: &std::path::Path) -> WriterDesk {
-        let opened = open::open(dir).expect("opens");
+        let opened = open::open(dir, false).expect("opens");
         WriterDesk { conn: opened.writer, epoch: opened.epoch, accounts: Accounts::default() }
     }
 
