@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::clock::{Clock, IdSource, SystemClock, SystemIds};
 use crate::config::{Config, Secrets, Server, StepBounds};
-use crate::engine::{Engine, EngineParts, Quotas, Retention, Threads};
+use crate::engine::{Engine, EngineError, EngineParts, Quotas, Retention, Threads};
 use crate::github::policy::TriggerPolicy;
 use crate::http::{Edge, Feed, Limits, LiveToken, LoginLinks, TokenHash};
 use crate::issue::event::ProviderRules;
@@ -104,7 +104,7 @@ pub(super) async fn serve(
         reconcile: Some(config.lifecycle.reconcile),
     })
     .await
-    .context("failed to resume unfinished work")?;
+    .map_err(|error| not_resumed(&sqlite, error))?;
     let bounds = LogBounds {
         sandbox_len_max: config.logs.sandbox_len_max,
         total_len_max: config.logs.total_len_max,
@@ -177,6 +177,15 @@ pub(super) async fn serve(
     }
     drop(store);
     Ok(closed)
+}
+
+/// Why the engine did not start: a damaged database has a way out of its own.
+fn not_resumed(store: &SqliteStore, error: EngineError) -> anyhow::Error {
+    let text = error.to_string();
+    match store.troubles().into_iter().find(|trouble| text.contains(&trouble.to_string())) {
+        Some(trouble) => trouble.into(),
+        None => anyhow::Error::new(error).context("failed to resume unfinished work"),
+    }
 }
 
 fn rules(config: &Config, providers: &ProviderMap) -> anyhow::Result<Rules> {

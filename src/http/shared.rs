@@ -47,7 +47,7 @@ pub struct Shared {
 
 /// A problem of the server. It is public, so it names no issue.
 pub struct Degraded {
-    /// Its subject: a provider, or a provider and a kind of drift.
+    /// Its subject: the store, a provider, or a provider and a kind of drift.
     pub what: String,
     /// The reason.
     pub reason: String,
@@ -179,7 +179,8 @@ impl Shared {
         tokio::task::spawn_blocking(move || here.block_on(read(store))).await.map_err(ended)?
     }
 
-    /// The problems of a server that works: providers, and drift that needs a decision.
+    /// The problems of a server that works: damaged records, providers, and drift that needs a
+    /// decision.
     pub async fn degraded(&self) -> Vec<Degraded> {
         let in_trouble = self.troubled_providers().await.into_iter();
         let in_trouble =
@@ -188,7 +189,13 @@ impl Shared {
             what: format!("{}: {}", item.provider, item.kind.as_str()),
             reason: format!("{}: {}", item.provider, item.reason),
         });
-        in_trouble.chain(alarms).collect()
+        let damages = self
+            .edge
+            .store
+            .troubles()
+            .into_iter()
+            .map(|trouble| Degraded { what: "store".to_owned(), reason: trouble.to_string() });
+        damages.chain(in_trouble).chain(alarms).collect()
     }
 
     /// Waits for an issue, at most until the shutdown.

@@ -27,19 +27,21 @@ mod open;
 mod outbox;
 mod pages;
 mod pending;
+mod presence;
 mod prune;
 mod read;
 mod reports;
 mod schema;
 mod sessions;
 mod sweeps;
+mod trouble;
 mod writer;
 
 use std::collections::HashSet;
 use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
@@ -48,13 +50,15 @@ use rusqlite::Connection;
 pub use backup::{BackupError, Restored};
 pub use inspect::Inspected;
 pub use open::OpenError;
+use presence::Presence;
 use read::Readers;
+use trouble::Troubles;
 use writer::StoreWriter;
 
 use super::{
     CommitError, DELIVERIES_KEPT_MIN, DeliveryFilter, DeliveryListRow, DeliveryRow, EffectDelay,
     EffectId, EffectRow, InstructionRow, Look, LookAsk, Orphan, Page, PageAsk, PendingRow,
-    PendingStartRow, PruneAsk, SandboxFilter, Store, StoreError, Write,
+    PendingStartRow, PruneAsk, SandboxFilter, Store, StoreError, Write, directory_of,
 };
 use crate::issue::{EffectKind, FanOut, Issue, Scope};
 use crate::types::{
@@ -69,6 +73,7 @@ pub struct SqliteStore {
     epoch: Epoch,
     instance: InstanceId,
     next_home: AtomicI64,
+    troubles: Arc<Troubles>,
     // Dropped in this order: the writer's connection is the last one, which folds the log back,
     // and only then may another server come in.
     readers: Readers,
@@ -101,12 +106,19 @@ impl SqliteStore {
 
     fn start(opened: open::Opened) -> Result<Self, OpenError> {
         let (closing, closed) = mpsc::channel();
+        let troubles = Arc::new(Troubles::default());
+        let presence = Presence::of(&opened.path)
+            .map_err(|error| OpenError::from_io(directory_of(&opened.path), error))?;
+        let writer =
+            StoreWriter::start(opened.writer, opened.epoch, presence, Arc::clone(&troubles))
+                .map_err(OpenError::NoThread)?;
         Ok(Self {
             epoch: opened.epoch,
             instance: opened.instance,
             next_home: AtomicI64::new(opened.next_home),
-            readers: Readers::new(opened.path),
-            writer: StoreWriter::start(opened.writer, opened.epoch).map_err(OpenError::NoThread)?,
+            readers: Readers::new(opened.path, Arc::clone(&troubles)),
+            writer,
+            troubles,
             _lock: opened.lock,
             _closing: closing,
             closed: Mutex::new(Some(closed)),
@@ -200,7 +212,7 @@ impl Store for SqliteStore {
     }
 
     async fn live(&self, after: Option<HomeId>, limit: usize) -> Result<Vec<Issue>, StoreError> {
-        self.readers.read(|conn| read::live(conn, after, limit))
+        self.readers.read(|conn| read::live(conn, &self.troubles, after, limit))
     }
 
     async fn sandbox(
@@ -221,7 +233,7 @@ impl Store for SqliteStore {
         filter: &SandboxFilter,
         page: &PageAsk,
     ) -> Result<Page<Sandbox>, StoreError> {
-        self.readers.read(|conn| pages::sandboxes(conn, account, filter, page))
+        self.readers.read(|conn| pages::sandboxes(conn, &self.troubles, account, filter, page))
     }
 
     async fn timeline(
@@ -267,7 +279,7 @@ impl Store for SqliteStore {
     }
 
     async fn effects(&self, now: Timestamp, limit: usize) -> Result<Vec<EffectRow>, StoreError> {
-        self.readers.read(|conn| outbox::list(conn, now, limit))
+        self.readers.read(|conn| outbox::list(conn, &self.troubles, now, limit))
     }
 
     async fn next_effect(&self, now: Timestamp) -> Result<Option<Timestamp>, StoreError> {
@@ -291,7 +303,7 @@ impl Store for SqliteStore {
     }
 
     async fn pending(&self, limit: usize) -> Result<Vec<PendingRow>, StoreError> {
-        self.readers.read(|conn| pending::list(conn, limit))
+        self.readers.read(|conn| pending::list(conn, &self.troubles, limit))
     }
 
     async fn advance_pending(&self, id: &DeliveryId, done_to: HomeId) -> Result<(), CommitError> {
@@ -373,7 +385,17 @@ impl Store for SqliteStore {
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        let probed = self.writer.probe().await;
-        probed.map(|_changed| ()).map_err(|error| StoreError::Failed(error.to_string()))
+        match self.writer.probe().await {
+            Ok(_changed) => Ok(()),
+            Err(CommitError::Damaged { path, what }) => Err(StoreError::Damaged { path, what }),
+            Err(error) => {
+                let failed = || StoreError::Failed(error.to_string());
+                Err(self.troubles.replaced().unwrap_or_else(failed))
+            }
+        }
+    }
+
+    fn troubles(&self) -> Vec<StoreError> {
+        self.troubles.list()
     }
 }

@@ -23,11 +23,12 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::apply::{self, Accounts};
 use super::installation::DataDirectory;
-use super::open::{DATABASE_FILE, LOCK_FILE, connect, directory_of, private_file};
+use super::open::{DATABASE_FILE, LOCK_FILE, connect, private_file};
 use super::schema::{self, with_ending};
+use super::trouble::Troubles;
 use super::{OpenError, SqliteStore, holds, read};
 use crate::issue::restored;
-use crate::store::Write;
+use crate::store::{Write, directory_of};
 use crate::types::{Hold, Timestamp};
 
 /// Live issues that are looked at in one go.
@@ -233,10 +234,12 @@ fn prepare(path: &Path, hold: &Hold, now: Timestamp) -> Result<String, BackupErr
 /// Leaves no create and no start under way, see [`restored`].
 fn bring_to_rest(conn: &Connection, now: Timestamp) -> Result<(), String> {
     conn.execute_batch("BEGIN").map_err(|error| error.to_string())?;
-    let mut accounts = Accounts::default();
+    // An issue that cannot be read stays as it is, and the server says so of it.
+    let (mut accounts, troubles) = (Accounts::default(), Troubles::default());
     let mut after = None;
     loop {
-        let page = read::live(conn, after, LIVE_PAGE_LEN).map_err(|error| error.to_string())?;
+        let page =
+            read::live(conn, &troubles, after, LIVE_PAGE_LEN).map_err(|error| error.to_string())?;
         let Some(last) = page.last() else { break };
         after = Some(last.home);
         for mut issue in page {

@@ -14,6 +14,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
 use super::installation::{self, DataDirectory};
 use super::schema;
+use crate::store::directory_of;
 use crate::types::{Epoch, InstanceId};
 
 /// The database's file in the data directory.
@@ -205,11 +206,6 @@ impl OpenError {
             _ => Self::Unusable { dir, source },
         }
     }
-}
-
-/// The directory that a database is in.
-pub(super) fn directory_of(path: &Path) -> &Path {
-    path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// How many homes one process may number before the next one has to begin further on. A number is
