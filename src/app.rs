@@ -93,6 +93,11 @@ impl RunningServer {
 /// # Errors
 /// Why it failed, and what to do.
 pub fn start(config: Config) -> anyhow::Result<RunningServer> {
+    start_as(config, false)
+}
+
+/// The same; with `is_new` as a new installation, in a data directory that has no database.
+fn start_as(config: Config, is_new: bool) -> anyhow::Result<RunningServer> {
     let listener = listen(config.server.listen)?;
     let address = listener.local_addr()?;
     let exposed = exposure::check(&config)?;
@@ -107,6 +112,7 @@ pub fn start(config: Config) -> anyhow::Result<RunningServer> {
     let public_url = config.server.public_url.clone();
     let parts = ServerParts {
         config,
+        is_new,
         secrets: secrets.clone(),
         listener,
         ended,
@@ -132,14 +138,18 @@ pub fn start(config: Config) -> anyhow::Result<RunningServer> {
 
 /// Runs a server until a signal stops it. SIGHUP reloads the configuration with `load`: webhook secrets,
 /// the admin token and the simulated provider's faults take effect at once. The log names the other
-/// changes.
+/// changes. With `is_new` it starts a new installation, in a data directory that has no database.
 ///
 /// # Errors
 /// As for [`start`].
-pub fn serve(config: Config, load: impl Fn() -> anyhow::Result<Loaded>) -> anyhow::Result<()> {
+pub fn serve(
+    config: Config,
+    is_new: bool,
+    load: impl Fn() -> anyhow::Result<Loaded>,
+) -> anyhow::Result<()> {
     // Before any thread starts, so that all inherit it.
     let mut signals = signals::Signals::begin()?;
-    let running = start(config)?;
+    let running = start_as(config, is_new)?;
     for made in &running.secrets.made {
         tracing::info!(file = %made.path.display(), "generated a new {}", made.what);
     }

@@ -26,6 +26,7 @@ pub mod session;
 pub mod sqlite;
 
 use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
@@ -95,7 +96,9 @@ pub trait Store: Send + Sync + 'static {
     /// The earliest `due_at` of all; `None` if nothing is due ever.
     async fn next_due(&self) -> Result<Option<Timestamp>, StoreError>;
 
-    /// Homes with a live sandbox after `after`, by home, at most `limit`: the pages of a start.
+    /// Homes with a live sandbox after `after`, by home, at most `limit`: the pages of a start. One
+    /// that cannot be read is left out, is among [`Store::troubles`], and is an error of
+    /// [`Store::load`]: it holds up its own issue alone.
     async fn live(&self, after: Option<HomeId>, limit: usize) -> Result<Vec<Issue>, StoreError>;
 
     /// A sandbox by its id, also a deleted one.
@@ -108,7 +111,8 @@ pub trait Store: Send + Sync + 'static {
     /// The newest sandbox of a home, also a deleted one.
     async fn newest_sandbox(&self, home: HomeId) -> Result<Option<Sandbox>, StoreError>;
 
-    /// Sandboxes of an account, newest first (by `created_at`, then id).
+    /// Sandboxes of an account, newest first (by `created_at`, then id). One that cannot be read is
+    /// left out, as of [`Store::live`], and counted.
     async fn sandboxes(
         &self,
         account: &AccountName,
@@ -252,6 +256,12 @@ pub trait Store: Send + Sync + 'static {
     /// Whether writes can be made durable now; `Err` says why not. It answers behind every write
     /// that was handed in before: what is read after it shows them.
     async fn check(&self) -> Result<(), StoreError>;
+
+    /// What is known to be wrong with the store's files since it was opened, each once. What keeps
+    /// everything from being stored comes first. Nothing for a store without files.
+    fn troubles(&self) -> Vec<StoreError> {
+        Vec::new()
+    }
 }
 
 /// One step of one issue, to be made durable.
@@ -360,6 +370,14 @@ pub enum CommitError {
     /// Too many writes are waiting; nothing was stored.
     #[error("the store is overloaded")]
     Overloaded,
+    /// The database is damaged; nothing was stored.
+    #[error("{}", damaged(path, what))]
+    Damaged {
+        /// The database.
+        path: PathBuf,
+        /// What is wrong, and with what of it.
+        what: String,
+    },
     /// The store failed; nothing was stored.
     #[error("the store failed: {0}")]
     Failed(String),
@@ -371,9 +389,44 @@ pub enum StoreError {
     /// The page's cursor is not one that this store gave.
     #[error("the cursor is not valid")]
     BadCursor,
+    /// The database, or a row of it, is not what was written.
+    #[error("{}", damaged(path, what))]
+    Damaged {
+        /// The database.
+        path: PathBuf,
+        /// What is wrong, and with what of it.
+        what: String,
+    },
+    /// A file of the store was removed or replaced: what would be written has no name.
+    #[error(
+        "{path} {how} while the server runs, so nothing can be stored; put it back, or stop the \
+         server, restore the records with `issuebox --data {dir} restore FILE`, and start it again",
+        path = path.display(), dir = directory_of(path).display()
+    )]
+    Replaced {
+        /// Which file.
+        path: PathBuf,
+        /// What was done to it.
+        how: &'static str,
+    },
     /// The store failed; for the log.
     #[error("the store failed: {0}")]
     Failed(String),
+}
+
+/// What a damage is, and the way out.
+fn damaged(path: &Path, what: &str) -> String {
+    format!(
+        "the database {} is damaged: {what}; stop the server and restore a backup with `issuebox \
+         --data {} restore FILE`",
+        path.display(),
+        directory_of(path).display()
+    )
+}
+
+/// The directory that a database is in.
+fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Which sandboxes to list. Every given part must hold.

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::clock::{Clock, IdSource, SystemClock, SystemIds};
 use crate::config::{Config, Secrets, StepBounds};
-use crate::engine::{Engine, EngineParts, Quotas, Retention, Threads};
+use crate::engine::{Engine, EngineError, EngineParts, Quotas, Retention, Threads};
 use crate::github::policy::TriggerPolicy;
 use crate::http::{Edge, Feed, Limits, LiveToken, LoginLinks, TokenHash};
 use crate::issue::event::ProviderRules;
@@ -32,6 +32,8 @@ use super::{CALLS_TIME_MAX, REQUESTS_TIME_MAX};
 /// The inputs of a server.
 pub(super) struct ServerParts {
     pub config: Config,
+    /// Whether a new installation was asked for.
+    pub is_new: bool,
     pub secrets: Secrets,
     pub listener: TcpListener,
     pub ended: watch::Receiver<bool>,
@@ -47,8 +49,8 @@ pub(super) async fn serve(
     calls: tokio::runtime::Handle,
     ready: mpsc::SyncSender<()>,
 ) -> anyhow::Result<Option<mpsc::Receiver<()>>> {
-    let ServerParts { config, secrets, listener, mut ended, reloads, login_links } = parts;
-    let (adapters, provider_reloads) = Adapters::open(&config, &listener, &io)?;
+    let ServerParts { config, is_new, secrets, listener, mut ended, reloads, login_links } = parts;
+    let (adapters, provider_reloads) = Adapters::open(&config, is_new, &listener, &io)?;
     let (store, closed) = (Arc::clone(&adapters.sqlite), adapters.sqlite.closed());
     let reload = Reload {
         webhook_secrets: LiveSecrets::new(secrets.webhook_secrets.clone()),
@@ -106,12 +108,14 @@ struct Adapters {
 impl Adapters {
     fn open(
         config: &Config,
+        is_new: bool,
         listener: &TcpListener,
         io: &tokio::runtime::Handle,
     ) -> anyhow::Result<(Self, Reloads)> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let ids: Arc<dyn IdSource> = Arc::new(SystemIds);
-        let sqlite = Arc::new(SqliteStore::open(&config.server.data)?);
+        let open = if is_new { SqliteStore::open_new } else { SqliteStore::open };
+        let sqlite = Arc::new(open(&config.server.data)?);
         let named_secrets = NamedSecrets::new(config.secrets.clone());
         let _on_io = io.enter();
         let (providers, provider_reloads) =
@@ -170,7 +174,7 @@ async fn start_engine(
         reconcile: Some(config.lifecycle.reconcile),
     })
     .await
-    .context("failed to resume unfinished work")
+    .map_err(|error| not_resumed(sqlite, error))
 }
 
 fn open_logs(config: &Config, clock: &Arc<dyn Clock>) -> anyhow::Result<Logs> {
@@ -257,6 +261,15 @@ impl Running {
             tracing::error!("the engine's thread panicked");
         }
         drop(store);
+    }
+}
+
+/// Why the engine did not start: a damaged database has a way out of its own.
+fn not_resumed(store: &SqliteStore, error: EngineError) -> anyhow::Error {
+    let text = error.to_string();
+    match store.troubles().into_iter().find(|trouble| text.contains(&trouble.to_string())) {
+        Some(trouble) => trouble.into(),
+        None => anyhow::Error::new(error).context("failed to resume unfinished work"),
     }
 }
 

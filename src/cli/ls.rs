@@ -10,9 +10,9 @@ use crate::clock::{Clock, SystemClock};
 use super::CliSession;
 use super::client::{ApiAnswer, ApiRequest};
 use super::failure::CliFailure;
-use super::output::{OutputMode, Shape};
+use super::output::{OutputMode, Screen, Shape, Width};
 use super::provider_errors::print_provider_errors;
-use super::table;
+use super::table::{self, TableParts};
 use super::wire::{self, ApiSandbox};
 
 #[derive(Debug, Args)]
@@ -38,30 +38,82 @@ pub(super) struct LsArgs {
 
 /// Largest page of the API.
 const PAGE_LEN: u64 = 200;
+/// How many rows of a table are laid out together: their columns are as wide as the widest of them.
+const PART_LEN: usize = 1_000;
 
+/// Prints page by page, so that a list of any length takes the memory of a part of it.
 pub(super) async fn run(session: &mut CliSession<'_>, args: LsArgs) -> anyhow::Result<ExitCode> {
-    let mut all: Vec<Value> = Vec::new();
+    let mode = args.shape.mode();
+    let mut list = Listing::default();
     let mut cursor: Option<String> = None;
     loop {
-        let answer = page(session, &args, cursor.as_deref()).await?;
+        let mut answer = page(session, &args, cursor.as_deref()).await?;
         cursor = answer.body["nextCursor"].as_str().map(str::to_owned);
-        match answer.body {
-            Value::Object(mut fields) => match fields.remove("data") {
-                Some(Value::Array(items)) => all.extend(items),
-                Some(_) | None => cursor = None,
-            },
-            _ => cursor = None,
+        let items = match answer.body.get_mut("data").map(Value::take) {
+            Some(Value::Array(items)) => items,
+            Some(_) | None => {
+                cursor = None;
+                Vec::new()
+            }
+        };
+        match mode {
+            OutputMode::Data(notation) => session.screen.items(notation, &items, list.is_begun)?,
+            OutputMode::Ids => list.ids(&mut session.screen, &items)?,
+            OutputMode::Table(width) => {
+                for item in &items {
+                    list.held_back.push(wire::read(item)?);
+                }
+                if list.held_back.len() >= PART_LEN || cursor.is_none() {
+                    list.part(&mut session.screen, width)?;
+                }
+            }
         }
+        list.is_begun |= !items.is_empty();
         if cursor.is_none() {
             break;
         }
     }
-    let mode = args.shape.mode();
-    show(session, mode, all)?;
-    if let OutputMode::Table(_) = mode {
-        print_provider_errors(&session.client).await;
+    match mode {
+        OutputMode::Data(notation) => session.screen.end_items(notation, list.is_begun)?,
+        OutputMode::Ids => {}
+        OutputMode::Table(_) => {
+            if !list.is_begun {
+                // On standard error: a program that reads standard output gets no text.
+                eprintln!("no sandboxes; run issuebox ensure ISSUE to create one");
+            }
+            print_provider_errors(&session.client).await;
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What of a list is not printed yet, and how what was printed looks.
+#[derive(Debug, Default)]
+struct Listing {
+    is_begun: bool,
+    held_back: Vec<ApiSandbox>,
+    parts: TableParts,
+}
+
+impl Listing {
+    fn ids(&self, screen: &mut Screen, items: &[Value]) -> anyhow::Result<()> {
+        let ids: Result<Vec<String>, CliFailure> =
+            items.iter().map(|item| wire::read(item).map(|one: ApiSandbox| one.id)).collect();
+        let ids = ids?;
+        if !ids.is_empty() {
+            screen.line(&ids.join("\n"))?;
+        }
+        Ok(())
+    }
+
+    fn part(&mut self, screen: &mut Screen, width: Width) -> anyhow::Result<()> {
+        let rows = std::mem::take(&mut self.held_back);
+        if !rows.is_empty() {
+            let now = SystemClock.now();
+            screen.line(&table::list(screen, width, &rows, now, &mut self.parts))?;
+        }
+        Ok(())
+    }
 }
 
 async fn page(
@@ -78,27 +130,4 @@ async fn page(
         .query("limit", Some(PAGE_LEN))
         .query("cursor", cursor);
     session.client.call(call).await
-}
-
-fn show(session: &mut CliSession<'_>, mode: OutputMode, all: Vec<Value>) -> anyhow::Result<()> {
-    let width = match mode {
-        OutputMode::Data(notation) => return session.screen.data(notation, &Value::Array(all)),
-        OutputMode::Table(width) => Some(width),
-        OutputMode::Ids => None,
-    };
-    let sandboxes: Vec<ApiSandbox> = all.iter().map(wire::read).collect::<Result<_, _>>()?;
-    let Some(width) = width else {
-        for sandbox in &sandboxes {
-            session.screen.line(&sandbox.id)?;
-        }
-        return Ok(());
-    };
-    if sandboxes.is_empty() {
-        // On standard error: a program that reads standard output gets no text.
-        eprintln!("no sandboxes; run issuebox ensure ISSUE to create one");
-    } else {
-        let list = table::list(&session.screen, width, &sandboxes, SystemClock.now());
-        session.screen.line(&list)?;
-    }
-    Ok(())
 }

@@ -102,6 +102,38 @@ impl Screen {
         Ok(())
     }
 
+    /// Prints some of the items of one list, which [`Screen::end_items`] closes: what breaks off in between
+    /// is no whole JSON, so that no program takes it for all. `is_begun`: some were printed before.
+    pub fn items(
+        &mut self,
+        notation: Notation,
+        items: &[Value],
+        is_begun: bool,
+    ) -> anyhow::Result<()> {
+        let mut text = String::new();
+        for (at, item) in items.iter().enumerate() {
+            match notation {
+                Notation::Json => {
+                    text.push_str(if is_begun || at > 0 { ",\n  " } else { "[\n  " });
+                    // A line feed inside a text is escaped, so each begins a line of its own.
+                    text.push_str(&format!("{item:#}").replace('\n', "\n  "));
+                }
+                Notation::Yaml => text.push_str(&yaml(&Value::Array(vec![item.clone()]))?),
+            }
+        }
+        Ok(self.out.write_all(text.as_bytes())?)
+    }
+
+    /// Ends a list of items; `is_begun`: there was one.
+    pub fn end_items(&mut self, notation: Notation, is_begun: bool) -> anyhow::Result<()> {
+        match (notation, is_begun) {
+            (Notation::Json, true) => writeln!(self.out, "\n]")?,
+            (Notation::Yaml, true) => {}
+            (Notation::Json | Notation::Yaml, false) => writeln!(self.out, "[]")?,
+        }
+        Ok(())
+    }
+
     /// Prints one of many values: a line of JSON, or a YAML document.
     pub fn record(&mut self, notation: Notation, value: &Value) -> anyhow::Result<()> {
         match notation {

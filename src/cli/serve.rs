@@ -18,6 +18,10 @@ pub(super) struct ServeArgs {
     /// Address to listen on [env: ISSUEBOX_LISTEN] [default: 127.0.0.1:8787]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
+    /// Start a new installation in a data directory whose database is gone: it knows no issue, and
+    /// leaves the sandboxes of the one before at their providers
+    #[arg(long)]
+    new: bool,
 }
 
 pub(super) fn run(
@@ -40,7 +44,7 @@ pub(super) fn run(
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
-    app::serve(loaded.config, load)?;
+    app::serve(loaded.config, args.new, load)?;
     Ok(ExitCode::SUCCESS)
 }
 

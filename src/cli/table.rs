@@ -16,12 +16,22 @@ const TITLE_LEN_MIN: usize = 24;
 /// The gap between columns.
 const GAP: usize = 2;
 
-/// A table of sandboxes, the phase first.
+/// The widths of a table that is printed in parts: each part is at least as wide as those before, and
+/// the longest column is cut as in the first.
+#[derive(Debug, Default)]
+pub(super) struct TableParts {
+    widths: Vec<usize>,
+    len_max: Option<usize>,
+}
+
+/// A table of sandboxes, the phase first. With `parts` it is one part of a table, and the first has
+/// the header.
 pub(super) fn list(
     screen: &Screen,
     width: Width,
     sandboxes: &[ApiSandbox],
     now: Timestamp,
+    parts: &mut TableParts,
 ) -> String {
     let row = |sandbox: &ApiSandbox| {
         let mut row = vec![
@@ -45,7 +55,8 @@ pub(super) fn list(
     let header = ["PHASE", "ISSUE", "TITLE", "AGE", "SANDBOX"];
     let more = ["SINCE", "PROVIDER", "TEMPLATE", "ID", "REASON"];
     let more = if width == Width::Whole { &more[..] } else { &[] };
-    laid_out(screen, width, &[&header, more].concat(), Some(2), sandboxes.iter().map(row).collect())
+    let rows = sandboxes.iter().map(row).collect();
+    parts.next(screen, width, &[&header, more].concat(), Some(2), rows)
 }
 
 /// A table of deliveries, the status first.
@@ -111,34 +122,66 @@ fn laid_out(
     width: Width,
     header: &[&str],
     longest: Option<usize>,
-    mut rows: Vec<Vec<String>>,
+    rows: Vec<Vec<String>>,
 ) -> String {
-    if let (Width::Fitting, Some(at)) = (width, longest) {
-        let len_max = screen.columns.map_or(TITLE_LEN_MAX, |columns| {
-            columns.saturating_sub(width_beside(header, at, &rows)).max(TITLE_LEN_MIN)
-        });
-        for cell in rows.iter_mut().filter_map(|row| row.get_mut(at)) {
-            *cell = shortened(cell, len_max);
+    TableParts::default().next(screen, width, header, longest, rows)
+}
+
+impl TableParts {
+    fn next(
+        &mut self,
+        screen: &Screen,
+        width: Width,
+        header: &[&str],
+        longest: Option<usize>,
+        mut rows: Vec<Vec<String>>,
+    ) -> String {
+        if let (Width::Fitting, Some(at)) = (width, longest) {
+            let fitting = || {
+                screen.columns.map_or(TITLE_LEN_MAX, |columns| {
+                    columns.saturating_sub(width_beside(header, at, &rows)).max(TITLE_LEN_MIN)
+                })
+            };
+            let len_max = self.len_max.unwrap_or_else(fitting);
+            self.len_max = Some(len_max);
+            for cell in rows.iter_mut().filter_map(|row| row.get_mut(at)) {
+                *cell = shortened(cell, len_max);
+            }
+        }
+        let is_first = self.widths.is_empty();
+        self.widths.resize(header.len(), 0);
+        for (column, (name, known)) in header.iter().zip(&mut self.widths).enumerate() {
+            *known = width_of(name, column, &rows).max(*known);
+        }
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING);
+        // The header is laid out with each part, since it carries the widths.
+        table.set_header(
+            header.iter().zip(&self.widths).map(|(name, width)| format!("{name:<width$}")),
+        );
+        table.add_rows(rows);
+        for column in table.column_iter_mut() {
+            column.set_padding((0, u16::try_from(GAP).expect("a few columns")));
+        }
+        let text = screen.coloured_by_first_word(&table.to_string());
+        match text.split_once('\n') {
+            Some((_header, rows)) if !is_first => rows.to_owned(),
+            Some(_) | None => text,
         }
     }
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(header.iter().copied());
-    table.add_rows(rows);
-    for column in table.column_iter_mut() {
-        column.set_padding((0, u16::try_from(GAP).expect("a few columns")));
-    }
-    screen.coloured_by_first_word(&table.to_string())
 }
 
 /// The width of all columns but one, with the gaps.
 fn width_beside(header: &[&str], at: usize, rows: &[Vec<String>]) -> usize {
-    let width_of = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
-        cells.chain(header.get(column).map(|name| name.len())).max().unwrap_or(0)
-    };
-    let others = (0..header.len()).filter(|column| *column != at).map(width_of).sum::<usize>();
+    let columns = header.iter().enumerate().filter(|(column, _)| *column != at);
+    let others = columns.map(|(column, name)| width_of(name, column, rows)).sum::<usize>();
     others + GAP * header.len().saturating_sub(1)
+}
+
+/// The width of a column with its name.
+fn width_of(name: &str, column: usize, rows: &[Vec<String>]) -> usize {
+    let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+    cells.max().unwrap_or(0).max(name.len())
 }
 
 /// The details of one sandbox.

@@ -149,6 +149,10 @@ fn screen(colours: bool) -> Screen {
     Screen { out: std::io::stdout(), colours, columns: None }
 }
 
+fn list(colours: bool, width: output::Width, sandboxes: &[wire::ApiSandbox]) -> String {
+    table::list(&screen(colours), width, sandboxes, now(), &mut table::TableParts::default())
+}
+
 fn samples() -> [wire::ApiSandbox; 3] {
     [
         sandbox(&serde_json::json!({})),
@@ -166,7 +170,7 @@ fn samples() -> [wire::ApiSandbox; 3] {
 
 #[test]
 fn a_list_is_calm_and_inert() {
-    insta::assert_snapshot!(table::list(&screen(false), output::Width::Fitting, &samples(), now()), @r"
+    insta::assert_snapshot!(list(false, output::Width::Fitting, &samples()), @r"
     PHASE    ISSUE                   TITLE                                            AGE  SANDBOX
     running  pear-garden/orchard#12  Sign-in loops                                    14m  claude-issue-2874100012
     failed   test-123                -                                                10d  claude-issue-test-123
@@ -176,7 +180,7 @@ fn a_list_is_calm_and_inert() {
 
 #[test]
 fn colours_change_nothing_but_the_colours() {
-    let coloured = table::list(&screen(true), output::Width::Fitting, &samples(), now());
+    let coloured = list(true, output::Width::Fitting, &samples());
     assert!(coloured.contains("\u{1b}[32mrunning\u{1b}["), "{coloured:?}");
     let mut plain = String::new();
     let mut rest = coloured.as_str();
@@ -185,7 +189,25 @@ fn colours_change_nothing_but_the_colours() {
         rest = code.split_once('m').map_or("", |(_, rest)| rest);
     }
     plain.push_str(rest);
-    assert_eq!(plain, table::list(&screen(false), output::Width::Fitting, &samples(), now()));
+    assert_eq!(plain, list(false, output::Width::Fitting, &samples()));
+}
+
+#[test]
+fn a_list_in_parts_has_one_header_and_keeps_its_columns() {
+    let mut parts = table::TableParts::default();
+    let mut part = |samples: &[wire::ApiSandbox]| {
+        table::list(&screen(false), output::Width::Fitting, samples, now(), &mut parts)
+    };
+    let [one, two, three] = samples();
+    let in_parts = [part(&[three]), part(&[one]), part(&[two])].join("\n");
+    let mut lines = in_parts.lines();
+    let name_at = |line: &str| line.find("claude-issue").expect("a name");
+    let header = lines.next().expect("a header");
+    assert!(header.starts_with("PHASE "), "{in_parts}");
+    let names: Vec<_> = lines.map(name_at).collect();
+    // The first title is cut, and ends with a mark of three bytes.
+    let at = header.find("SANDBOX").expect("a column");
+    assert_eq!(names, [at + 2, at, at], "{in_parts}");
 }
 
 #[test]
@@ -244,7 +266,8 @@ fn a_list_uses_the_width_of_its_terminal() {
     let one = || [sandbox(&serde_json::json!({ "issueTitle": title }))];
     let lines = |columns, width| {
         let screen = Screen { columns, ..screen(false) };
-        let list = table::list(&screen, width, &one(), now());
+        let mut parts = table::TableParts::default();
+        let list = table::list(&screen, width, &one(), now(), &mut parts);
         list.lines().map(str::to_owned).collect::<Vec<_>>()
     };
     let shown = |columns| lines(columns, output::Width::Fitting).remove(1);

@@ -200,6 +200,7 @@ impl From<CommitError> for EngineError {
             CommitError::DuplicateDelivery
             | CommitError::AliasTaken
             | CommitError::Fenced
+            | CommitError::Damaged { .. }
             | CommitError::Failed(_) => Self::StoreFailed(error.to_string()),
         }
     }

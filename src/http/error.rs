@@ -345,6 +345,9 @@ impl From<StoreError> for ApiError {
                     .hint("send nextCursor of the previous page, with the same filters")
             }
             StoreError::Failed(why) => store_failed(&why),
+            StoreError::Damaged { .. } | StoreError::Replaced { .. } => {
+                store_failed(&error.to_string())
+            }
         }
     }
 }

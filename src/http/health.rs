@@ -12,6 +12,7 @@ use super::doc::words::ReadyWord;
 use super::error::{ApiError, Code, only};
 use super::shared::Degraded;
 use super::wire::Success;
+use crate::store::StoreError;
 
 /// The answer of the liveness probe.
 #[derive(Debug, Serialize, ToSchema)]
@@ -24,10 +25,12 @@ pub struct Alive {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Ready)]
 pub struct ReadyBody {
-    /// `degraded` if a provider cannot work, or if drift needs a decision.
+    /// `degraded` if a provider cannot work, if drift needs a decision, or if a part of the database
+    /// is damaged.
     #[schema(value_type = ReadyWord)]
     pub status: &'static str,
-    /// Providers that cannot work, and kinds of drift that need a decision as `provider: kind`.
+    /// Providers that cannot work, kinds of drift that need a decision as `provider: kind`, and
+    /// `store` if a part of the database is damaged.
     pub degraded: Vec<String>,
     /// The reasons, each once, with the number of equal ones.
     pub reasons: Vec<String>,
@@ -40,7 +43,8 @@ pub async fn healthz() -> HttpResponse {
     HttpResponse::Ok().json(Success::of(Alive { status: "ok" }))
 }
 
-/// Readiness probe: 503 only if deliveries cannot be stored. Problems of a provider are `degraded`.
+/// Readiness probe: 503 only if deliveries cannot be stored. Problems of a provider or of single
+/// records are `degraded`.
 #[utoipa::path(
     operation_id = "getReadiness", tag = "server",
     responses(
@@ -53,7 +57,7 @@ pub async fn readyz(shared: web::Data<Shared>) -> Result<HttpResponse, ApiError>
     if *shared.edge.closing.borrow() {
         return Err(ApiError::new(Code::ShuttingDown, "the server is shutting down"));
     }
-    shared.store_check().await?;
+    shared.store_check().await.map_err(not_ready)?;
     let (mut degraded, mut reasons) = (Vec::new(), Vec::new());
     for Degraded { what, reason } in shared.degraded().await {
         if !degraded.contains(&what) {
@@ -63,6 +67,16 @@ pub async fn readyz(shared: web::Data<Shared>) -> Result<HttpResponse, ApiError>
     }
     let status = if degraded.is_empty() { "ready" } else { "degraded" };
     Ok(HttpResponse::Ok().json(Success::of(ReadyBody { status, degraded, reasons })))
+}
+
+/// What is wrong with the store's files is shown; other errors of the store stay in the log.
+fn not_ready(error: StoreError) -> ApiError {
+    match error {
+        StoreError::Damaged { .. } | StoreError::Replaced { .. } => {
+            ApiError::new(Code::StoreFailed, error.to_string()).retry_after(5)
+        }
+        StoreError::BadCursor | StoreError::Failed(_) => error.into(),
+    }
 }
 
 /// Metrics for Prometheus: open to this machine, otherwise with the token.

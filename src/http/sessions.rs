@@ -140,6 +140,7 @@ fn not_stored(error: CommitError) -> ApiError {
         CommitError::DuplicateDelivery
         | CommitError::AliasTaken
         | CommitError::Fenced
+        | CommitError::Damaged { .. }
         | CommitError::Failed(_) => EngineError::StoreFailed(error.to_string()).into(),
     }
 }

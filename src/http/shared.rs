@@ -48,7 +48,7 @@ pub struct Shared {
 /// A problem of the server. It is public, so it names no issue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Degraded {
-    /// Its subject: a provider, or a provider and a kind of drift.
+    /// Its subject: the store, a provider, or a provider and a kind of drift.
     pub what: String,
     /// The reason.
     pub reason: String,
@@ -191,7 +191,8 @@ impl Shared {
         tokio::task::spawn_blocking(move || here.block_on(read(store))).await.map_err(ended)?
     }
 
-    /// The problems of a server that works: providers, and drift that needs a decision.
+    /// The problems of a server that works: damaged records, providers, and drift that needs a
+    /// decision.
     pub async fn degraded(&self) -> Vec<Degraded> {
         let in_trouble = self.troubled_providers().await.into_iter();
         let in_trouble =
@@ -200,7 +201,13 @@ impl Shared {
             what: format!("{}: {}", item.provider, item.kind.as_str()),
             reason: format!("{}: {}", item.provider, item.reason),
         });
-        Degraded::each_once(in_trouble.chain(alarms))
+        let damages = self
+            .edge
+            .store
+            .troubles()
+            .into_iter()
+            .map(|trouble| Degraded { what: "store".to_owned(), reason: trouble.to_string() });
+        Degraded::each_once(damages.chain(in_trouble).chain(alarms))
     }
 
     /// Waits for an issue, at most until the shutdown.

@@ -21,24 +21,27 @@ mod backup;
 mod columns;
 mod holds;
 mod inspect;
+mod installation;
 mod instructions;
 mod open;
 mod outbox;
 mod pages;
 mod pending;
+mod presence;
 mod prune;
 mod read;
 mod reports;
 mod schema;
 mod sessions;
 mod sweeps;
+mod trouble;
 mod writer;
 
 use std::collections::HashSet;
 use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
@@ -47,13 +50,16 @@ use rusqlite::Connection;
 pub use backup::{BackupError, Restored};
 pub use inspect::Inspected;
 pub use open::OpenError;
+use presence::Presence;
 use read::Readers;
+use trouble::Troubles;
 use writer::StoreWriter;
 
 use super::{
     CommitError, DELIVERIES_KEPT_MIN, DeliveryFilter, DeliveryListRow, DeliveryRow, EffectDelay,
     EffectId, EffectRow, InstructionRow, Look, LookAsk, Orphan, Page, PageAsk, PendingRow,
     PendingStartRow, PruneAsk, SandboxFilter, Store, StoreError, TimelineListRow, Write,
+    directory_of,
 };
 use crate::issue::{EffectKind, FanOut, Issue, Scope};
 use crate::types::{
@@ -68,6 +74,7 @@ pub struct SqliteStore {
     epoch: Epoch,
     instance: InstanceId,
     next_home: AtomicI64,
+    troubles: Arc<Troubles>,
     // Dropped in this order: the writer's connection is the last one, which folds the log back,
     // and only then may another server come in.
     readers: Readers,
@@ -83,16 +90,36 @@ impl SqliteStore {
     /// files 0600), an older layout migrated after a copy was kept, and a new epoch begun.
     ///
     /// # Errors
-    /// [`OpenError`], whose message says what to do.
+    /// [`OpenError`], whose message says what to do; [`OpenError::Gone`] if the database is missing
+    /// or empty in a directory that was used.
     pub fn open(dir: &Path) -> Result<Self, OpenError> {
-        let opened = open::open(dir)?;
+        Self::start(open::open(dir, false)?)
+    }
+
+    /// Begins a new installation in this data directory, whether it was used or not.
+    ///
+    /// # Errors
+    /// As for [`SqliteStore::open`]; [`OpenError::NotNew`] if there is a database, and
+    /// [`OpenError::LogLeft`] if there is the write-ahead log of one.
+    pub fn open_new(dir: &Path) -> Result<Self, OpenError> {
+        Self::start(open::open(dir, true)?)
+    }
+
+    fn start(opened: open::Opened) -> Result<Self, OpenError> {
         let (closing, closed) = mpsc::channel();
+        let troubles = Arc::new(Troubles::default());
+        let presence = Presence::of(&opened.path)
+            .map_err(|error| OpenError::from_io(directory_of(&opened.path), error))?;
+        let writer =
+            StoreWriter::start(opened.writer, opened.epoch, presence, Arc::clone(&troubles))
+                .map_err(OpenError::NoThread)?;
         Ok(Self {
             epoch: opened.epoch,
             instance: opened.instance,
             next_home: AtomicI64::new(opened.next_home),
-            readers: Readers::new(opened.path),
-            writer: StoreWriter::start(opened.writer, opened.epoch).map_err(OpenError::NoThread)?,
+            readers: Readers::new(opened.path, Arc::clone(&troubles)),
+            writer,
+            troubles,
             _lock: opened.lock,
             _closing: closing,
             closed: Mutex::new(Some(closed)),
@@ -186,7 +213,7 @@ impl Store for SqliteStore {
     }
 
     async fn live(&self, after: Option<HomeId>, limit: usize) -> Result<Vec<Issue>, StoreError> {
-        self.readers.read(|conn| read::live(conn, after, limit))
+        self.readers.read(|conn| read::live(conn, &self.troubles, after, limit))
     }
 
     async fn sandbox(
@@ -207,7 +234,7 @@ impl Store for SqliteStore {
         filter: &SandboxFilter,
         page: &PageAsk,
     ) -> Result<Page<Sandbox>, StoreError> {
-        self.readers.read(|conn| pages::sandboxes(conn, account, filter, page))
+        self.readers.read(|conn| pages::sandboxes(conn, &self.troubles, account, filter, page))
     }
 
     async fn timeline(
@@ -266,7 +293,7 @@ impl Store for SqliteStore {
     }
 
     async fn effects(&self, now: Timestamp, limit: usize) -> Result<Vec<EffectRow>, StoreError> {
-        self.readers.read(|conn| outbox::list(conn, now, limit))
+        self.readers.read(|conn| outbox::list(conn, &self.troubles, now, limit))
     }
 
     async fn next_effect(&self, now: Timestamp) -> Result<Option<Timestamp>, StoreError> {
@@ -290,7 +317,7 @@ impl Store for SqliteStore {
     }
 
     async fn pending(&self, limit: usize) -> Result<Vec<PendingRow>, StoreError> {
-        self.readers.read(|conn| pending::list(conn, limit))
+        self.readers.read(|conn| pending::list(conn, &self.troubles, limit))
     }
 
     async fn advance_pending(&self, id: &DeliveryId, done_to: HomeId) -> Result<(), CommitError> {
@@ -372,7 +399,17 @@ impl Store for SqliteStore {
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        let probed = self.writer.probe().await;
-        probed.map(|_changed| ()).map_err(|error| StoreError::Failed(error.to_string()))
+        match self.writer.probe().await {
+            Ok(_changed) => Ok(()),
+            Err(CommitError::Damaged { path, what }) => Err(StoreError::Damaged { path, what }),
+            Err(error) => {
+                let failed = || StoreError::Failed(error.to_string());
+                Err(self.troubles.replaced().unwrap_or_else(failed))
+            }
+        }
+    }
+
+    fn troubles(&self) -> Vec<StoreError> {
+        self.troubles.list()
     }
 }

@@ -19,10 +19,10 @@ const RESERVE_MB: u64 = 600;
 const BALLAST_MB: u64 = 500;
 
 /// A small file system in a file, mounted at a place; unmounted with this.
-struct SmallDisk(PathBuf);
+pub struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    fn mount(gb: u64, image: &Path, at: PathBuf) -> Self {
+    pub fn mount(gb: u64, image: &Path, at: PathBuf) -> Self {
         let file = std::fs::File::create(image).expect("a file");
         file.set_len(gb << 30).expect("sparse");
         let [image, shown] = [image, &at].map(|path| path.to_str().expect("text"));

@@ -9,6 +9,7 @@ mod browser;
 mod chromium;
 mod crash;
 mod crash_local;
+mod data;
 mod deploy;
 mod docker;
 mod drift;

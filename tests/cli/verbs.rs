@@ -317,6 +317,47 @@ fn ls_shows_all_pages() {
 }
 
 #[test]
+fn a_list_is_printed_page_by_page() {
+    let stub = Stub::start(|asked| {
+        if asked.line.contains("cursor=") {
+            return refusal(503, "store_failed", "the store failed", "check GET /readyz");
+        }
+        let data = json!([sandbox("a", Some("running")), sandbox("b", Some("failed"))]);
+        json_reply(200, &json!({"success": true, "data": data, "nextCursor": "more", "total": 3}))
+    });
+    let broken_off = stub.run(&["ls", "-q"]);
+    assert_eq!((broken_off.code, broken_off.out.as_str()), (1, "id-of-a\nid-of-b\n"));
+    let broken_off = stub.run(&["ls", "-o", "json"]);
+    assert!(broken_off.code == 1 && broken_off.out.contains("id-of-b"), "{broken_off:?}");
+    let whole = serde_json::from_str::<Value>(&broken_off.out);
+    assert!(whole.is_err(), "a part is not taken for all: {broken_off:?}");
+}
+
+#[test]
+fn a_long_table_is_printed_in_parts_of_the_same_columns() {
+    const PAGES: usize = 11;
+    let stub = Stub::start(|asked| {
+        let (_, at) = asked.line.split_once("cursor=").unwrap_or(("", "0"));
+        let at: usize = at.parse().expect("a number");
+        let names = (0..200).map(|nth| sandbox(&format!("{:04}", at * 200 + nth), Some("running")));
+        let data: Vec<_> = names.collect();
+        let next = (at + 1 < PAGES).then(|| (at + 1).to_string());
+        json_reply(200, &json!({"success": true, "data": data, "nextCursor": next, "total": 2200}))
+    });
+    let table = stub.run(&["ls"]).out;
+    let lines: Vec<_> = table.lines().collect();
+    assert_eq!(lines.len(), PAGES * 200 + 1);
+    let starts = |line: &str| line.match_indices("  ").map(|(at, _)| at).collect::<Vec<_>>();
+    let wrong = lines[2..].iter().find(|line| starts(line) != starts(lines[1]));
+    assert_eq!(wrong, None, "{}", lines[1]);
+    let json: Value = serde_json::from_str(&stub.run(&["ls", "-o", "json"]).out).expect("JSON");
+    assert_eq!(json.as_array().map(Vec::len), Some(PAGES * 200));
+    let yaml = stub.run(&["ls", "-o", "yaml"]).out;
+    assert_eq!(yaml.lines().filter(|line| line.starts_with("- ")).count(), PAGES * 200);
+    assert_eq!(stub.run(&["ls", "-q"]).out.lines().count(), PAGES * 200);
+}
+
+#[test]
 fn an_empty_list_has_nothing_on_standard_output() {
     let stub = Stub::start(|_| json_reply(200, &json!({"success": true, "data": [], "total": 0})));
     let hint = "no sandboxes; run issuebox ensure ISSUE to create one\n";

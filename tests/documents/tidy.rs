@@ -263,3 +263,16 @@ fn every_file_begins_with_its_purpose_and_is_short() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+#[test]
+fn no_statement_of_the_store_returns_the_rows_that_it_changes() {
+    // Such a row comes before the statement's commit, whose error nothing would ask for.
+    let is_wrong = |text: &str| code_of(text).to_ascii_uppercase().contains("RETURNING");
+    assert!(is_wrong("let sql = \"UPDATE meta SET epoch = 2 returning epoch\";"));
+    let files = rust_files(&root().join("src/store"));
+    let wrong: Vec<_> = files
+        .iter()
+        .filter(|path| is_wrong(&fs::read_to_string(path).expect("a text file")))
+        .collect();
+    assert!(wrong.is_empty(), "a transaction must change the row and read it then: {wrong:?}");
+}

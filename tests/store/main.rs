@@ -3,6 +3,7 @@
 
 mod backup;
 mod contract;
+mod damage;
 mod migration;
 #[path = "../common/store_deliveries_suite.rs"]
 mod store_deliveries_suite;

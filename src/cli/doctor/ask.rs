@@ -74,8 +74,15 @@ fn providers(system: &Value) -> Vec<Check> {
     // Alarms that are not a provider's error.
     let alarms = system["degraded"].as_array().into_iter().flatten().filter_map(Value::as_str);
     for alarm in alarms.filter(|alarm| !reported.iter().any(|known| known == alarm)) {
-        let remedy = "run issuebox drift to see both sides and decide";
-        checks.push(Check::broken("drift", alarm, remedy));
+        // What is wrong with the server's database ends with what to do.
+        let damage = alarm.split_once("; ").filter(|_| alarm.starts_with("the database "));
+        checks.push(match damage {
+            Some((found, remedy)) => Check::broken("records", found, remedy),
+            None => {
+                let remedy = "run issuebox drift to see both sides and decide";
+                Check::broken("drift", alarm, remedy)
+            }
+        });
     }
     checks
 }

@@ -127,6 +127,7 @@ impl IssueActor {
                 CommitError::AliasTaken | CommitError::Fenced => Err(Unanswered::Again),
                 CommitError::Overloaded => Err(Unanswered::Overloaded),
                 CommitError::Failed(why) => Err(Unanswered::Failed(why.clone())),
+                CommitError::Damaged { .. } => Err(Unanswered::Failed(error.to_string())),
             };
             answer(output.reply, result);
         }
@@ -134,7 +135,7 @@ impl IssueActor {
             CommitError::DuplicateDelivery | CommitError::AliasTaken | CommitError::Fenced => {
                 tracing::debug!(home = self.home.0, %error, "an actor restarts because its commit was refused");
             }
-            CommitError::Overloaded | CommitError::Failed(_) => {
+            CommitError::Overloaded | CommitError::Damaged { .. } | CommitError::Failed(_) => {
                 tracing::error!(home = self.home.0, %error, "failed to store a decision about an issue: nothing of it was sent, its caller gets an error, and the issue's actor restarts");
             }
         }

@@ -146,7 +146,7 @@ pub(super) fn names_left(outbox: VecDeque<Box<StepOutput>>) -> Vec<(AccountName,
 pub(super) const fn is_not_stored(error: &CommitError) -> bool {
     match error {
         CommitError::DuplicateDelivery | CommitError::AliasTaken | CommitError::Overloaded => true,
-        CommitError::Fenced | CommitError::Failed(_) => false,
+        CommitError::Fenced | CommitError::Damaged { .. } | CommitError::Failed(_) => false,
     }
 }
 

@@ -7,7 +7,7 @@ use super::compare::{Finding, KnownHome, OrphanKind, Ours, SweepTally, compare};
 use super::items::NotMade;
 use super::sides::{Home, Sides, SweepParts};
 use crate::sandbox::Lifecycle;
-use crate::store::Orphan;
+use crate::store::{Orphan, StoreError};
 use crate::types::{ExternalId, HomeId, InstanceId, ProviderName, SandboxId, Timestamp};
 
 /// How many records are read at once.
@@ -30,13 +30,22 @@ pub(super) async fn look(parts: &SweepParts, name: &ProviderName) -> Result<Side
     let at = parts.env.now();
     let ids: Vec<SandboxId> = listed.iter().map(|object| object.labels.sandbox.clone()).collect();
     let objects = listed.len();
+    let mut unreadable = HashSet::new();
     for object in listed {
         let home = object.labels.home;
         if let Some(there) = homes.get_mut(&home) {
             there.objects.push(object);
         } else {
-            let known =
-                read(parts, home).await?.unwrap_or_else(|| KnownHome::unknown(&object.labels));
+            let known = match parts.env.store.load(home).await {
+                // Nothing is said of an object whose record cannot be read, least of all that there is
+                // none. The store has noted the damage.
+                Err(StoreError::Damaged { .. }) => {
+                    unreadable.insert(object.external_id.clone());
+                    continue;
+                }
+                stored => stored.map_err(unread)?.as_ref().map(KnownHome::of),
+            };
+            let known = known.unwrap_or_else(|| KnownHome::unknown(&object.labels));
             homes.insert(home, Home { known, objects: vec![object], findings: Vec::new() });
         }
     }
@@ -52,7 +61,7 @@ pub(super) async fn look(parts: &SweepParts, name: &ProviderName) -> Result<Side
             there.findings = compare(name, &there.known, &there.objects, is_deleted);
         }
     }
-    let first_seen = orphans(parts, name, &homes, at).await?;
+    let first_seen = orphans(parts, name, &homes, unreadable, at).await?;
     let mut sides = Sides {
         tally: SweepTally { records, objects, ..SweepTally::default() },
         homes,
@@ -126,6 +135,7 @@ async fn orphans(
     parts: &SweepParts,
     name: &ProviderName,
     homes: &BTreeMap<HomeId, Home>,
+    unreadable: HashSet<ExternalId>,
     at: Timestamp,
 ) -> Result<HashMap<ExternalId, Timestamp>, NotMade> {
     let stored = parts.env.store.orphans().await.map_err(unread)?;
@@ -134,7 +144,8 @@ async fn orphans(
         .map(|orphan| (orphan.external_id, orphan.first_seen_at))
         .collect();
     let mut new = Vec::new();
-    let mut still = HashSet::new();
+    // An object whose record cannot be read keeps what is known of it.
+    let mut still = unreadable;
     for finding in homes.values().flat_map(|home| &home.findings) {
         let Finding::Orphan(object, kind) = finding else { continue };
         if *kind == OrphanKind::Deleted {

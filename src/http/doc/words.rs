@@ -97,7 +97,8 @@ words! {
     UntilWord as "Until" = until();
     /// Whether a server in a sandbox accepts connections.
     EndpointWord as "EndpointStatus" = [Plain("listening"), Plain("closed")];
-    /// Whether everything works: `degraded` if a provider cannot work or drift needs a decision.
+    /// Whether everything works: `degraded` if a provider cannot work, drift needs a decision or a
+    /// part of the database is damaged.
     ReadyWord as "Readiness" = [Plain("ready"), Plain("degraded")];
 }
 

@@ -10,6 +10,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 use uuid::Uuid;
 
+use super::trouble::write_error;
 use super::{instructions, outbox};
 use crate::issue::Issue;
 use crate::store::rows::{self, IssueRow, ScopeColumns};
@@ -38,9 +39,11 @@ impl Accounts {
             .optional()?;
         let number = match number {
             Some(number) => number,
-            None => conn
-                .prepare_cached("INSERT INTO account (name) VALUES (?1) RETURNING id")?
-                .query_row([name.as_str()], |row| row.get(0))?,
+            None => {
+                conn.prepare_cached("INSERT INTO account (name) VALUES (?1)")?
+                    .execute([name.as_str()])?;
+                conn.last_insert_rowid()
+            }
         };
         self.known.insert(name.clone(), number);
         Ok(number)
@@ -108,7 +111,9 @@ pub(super) fn execute(
     sql: &str,
     params: impl Params,
 ) -> Result<usize, CommitError> {
-    conn.prepare_cached(sql).and_then(|mut statement| statement.execute(params)).map_err(failed)
+    conn.prepare_cached(sql)
+        .and_then(|mut statement| statement.execute(params))
+        .map_err(|error| write_error(conn, &error))
 }
 
 /// The epoch that is stored now.
@@ -116,7 +121,7 @@ pub(super) fn stored_epoch(conn: &Connection) -> Result<Epoch, CommitError> {
     conn.prepare_cached("SELECT epoch FROM meta")
         .and_then(|mut statement| statement.query_row([], |row| row.get::<_, i64>(0)))
         .map(|epoch| Epoch(epoch.cast_unsigned()))
-        .map_err(failed)
+        .map_err(|error| write_error(conn, &error))
 }
 
 /// Changes something that means nothing. It must differ each time: SQLite skips a page that
@@ -133,13 +138,14 @@ pub(super) fn apply(
 ) -> Result<(), CommitError> {
     let Write { issue, aliases, taken_over, names_go_to, ended, timeline, .. } = write;
     let Write { delivery, instruction, effects, .. } = write;
+    let sorted = |error| write_error(conn, &error);
     // First, since repeated deliveries are the refusal that is common.
     if let Some(delivery) = delivery {
         insert_delivery(conn, delivery)?;
     }
     match issue {
         Some(issue) => {
-            let account = accounts.number(conn, &issue.account).map_err(failed)?;
+            let account = accounts.number(conn, &issue.account).map_err(sorted)?;
             put_issue(conn, account, issue)?;
             for alias in aliases {
                 claim_alias(conn, account, issue, alias)?;
@@ -178,7 +184,7 @@ pub(super) fn apply(
         outbox::record(conn, effect)?;
     }
     if let Some(sandbox) = ended {
-        let account = accounts.number(conn, &sandbox.account).map_err(failed)?;
+        let account = accounts.number(conn, &sandbox.account).map_err(sorted)?;
         insert_ended(conn, account, sandbox)?;
     }
     Ok(())
@@ -307,7 +313,7 @@ fn claim_alias(
                  ON CONFLICT DO NOTHING",
                 params![account, id.as_str(), issue.home.0],
             )?;
-            inserted == 1 || alias_home(conn, account, alias).map_err(failed)? == Some(issue.home)
+            inserted == 1 || is_alias_of(conn, account, alias, issue.home)?
         }
         Alias::Numbered(repository, number) => {
             execute(
@@ -387,6 +393,16 @@ fn id_of(repository: &Repository, issue: &Issue) -> Option<i64> {
     let own = issue.facts.repository.as_ref()?;
     let id = issue.facts.repository_id.filter(|_| own.folded() == repository.folded())?;
     Some(id.cast_signed())
+}
+
+fn is_alias_of(
+    conn: &Connection,
+    account: i64,
+    alias: &Alias,
+    home: HomeId,
+) -> Result<bool, CommitError> {
+    let found = alias_home(conn, account, alias).map_err(|error| write_error(conn, &error))?;
+    Ok(found == Some(home))
 }
 
 /// The home that a name belongs to in an account.

@@ -22,11 +22,13 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, OpenFlags};
 
 use super::apply::{self, Accounts};
+use super::installation::DataDirectory;
 use super::open::{DATABASE_FILE, LOCK_FILE, connect, private_file};
 use super::schema::{self, with_ending};
+use super::trouble::Troubles;
 use super::{OpenError, SqliteStore, holds, read};
 use crate::issue::restored;
-use crate::store::Write;
+use crate::store::{Write, directory_of};
 use crate::types::{Hold, Timestamp};
 
 /// Live issues that are looked at in one go.
@@ -85,9 +87,18 @@ impl SqliteStore {
     /// [`BackupError`], whose message says what to do.
     pub fn backup(dir: &Path, file: &Path) -> Result<u64, BackupError> {
         let database = dir.join(DATABASE_FILE);
-        if !database.is_file() {
+        let unusable = |source| OpenError::from_io(dir, source);
+        let installation = DataDirectory::look(dir).map_err(unusable)?;
+        if !installation.has_database() {
+            installation.check_empty(false)?;
             return Err(BackupError::NoDatabase(dir.to_owned()));
         }
+        let conn = connect(&database, OpenFlags::SQLITE_OPEN_READ_ONLY)
+            .map_err(|source| OpenError::from_sqlite(&database, source))?;
+        if !installation.has_records(&conn)? {
+            return Err(BackupError::NoDatabase(dir.to_owned()));
+        }
+        drop(conn);
         if file.symlink_metadata().is_ok() {
             return Err(BackupError::Exists(file.to_owned()));
         }
@@ -120,10 +131,14 @@ impl SqliteStore {
         let database = dir.join(DATABASE_FILE);
         let unfinished = with_ending(&database, ".restoring");
         copy(file, &unfinished)?;
-        prepare(&unfinished, hold, now)?;
+        let instance = prepare(&unfinished, hold, now)?;
+        let unusable = |source| OpenError::from_io(dir, source);
+        let mut installation = DataDirectory::look(dir).map_err(unusable)?;
         let kept = keep(&database, now)?;
+        installation.unmark_other(Some(&instance)).map_err(unusable)?;
         fs::rename(&unfinished, &database).map_err(|source| io_error(&database, source))?;
         sync_directory_of(&database)?;
+        installation.mark(&instance).map_err(unusable)?;
         Ok(Restored { kept })
     }
 }
@@ -195,8 +210,8 @@ fn looked_through(file: &Path) -> Result<(), BackupError> {
 }
 
 /// Brings a copy to the newest layout, puts the hold on, and leaves nothing under way and no one
-/// logged in: a session that was ended since must not begin again.
-fn prepare(path: &Path, hold: &Hold, now: Timestamp) -> Result<(), BackupError> {
+/// logged in: a session that was ended since must not begin again. Its instance.
+fn prepare(path: &Path, hold: &Hold, now: Timestamp) -> Result<String, BackupError> {
     let failed = |source| BackupError::Sqlite { path: path.to_owned(), source };
     let mut conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)?;
     // One file, also while it is written.
@@ -208,18 +223,23 @@ fn prepare(path: &Path, hold: &Hold, now: Timestamp) -> Result<(), BackupError> 
     // Effects of before the backup may long be done, or be wrong by now. Sweeps find what is left.
     conn.execute("DELETE FROM effect", []).map_err(failed)?;
     bring_to_rest(&conn, now).map_err(io_failed)?;
+    let instance =
+        conn.query_row("SELECT instance FROM meta", [], |row| row.get(0)).map_err(failed)?;
     conn.close().map_err(|(_conn, source)| failed(source))?;
     let synced = File::open(path).and_then(|file| file.sync_all());
-    synced.map_err(|source| io_error(path, source))
+    synced.map_err(|source| io_error(path, source))?;
+    Ok(instance)
 }
 
 /// Leaves no create and no start under way, see [`restored`].
 fn bring_to_rest(conn: &Connection, now: Timestamp) -> Result<(), String> {
     conn.execute_batch("BEGIN").map_err(|error| error.to_string())?;
-    let mut accounts = Accounts::default();
+    // An issue that cannot be read stays as it is, and the server says so of it.
+    let (mut accounts, troubles) = (Accounts::default(), Troubles::default());
     let mut after = None;
     loop {
-        let page = read::live(conn, after, LIVE_PAGE_LEN).map_err(|error| error.to_string())?;
+        let page =
+            read::live(conn, &troubles, after, LIVE_PAGE_LEN).map_err(|error| error.to_string())?;
         let Some(last) = page.last() else { break };
         after = Some(last.home);
         for mut issue in page {
@@ -233,16 +253,23 @@ fn bring_to_rest(conn: &Connection, now: Timestamp) -> Result<(), String> {
 
 /// Keeps the database that is there under another name as well, its log folded in.
 fn keep(database: &Path, now: Timestamp) -> Result<Option<PathBuf>, BackupError> {
-    if !database.exists() {
+    let is_there = database.exists();
+    if !is_there && !with_ending(database, "-wal").exists() {
         return Ok(None);
     }
-    // One that is damaged, or that another process reads just now, cannot be folded whole; its log is then
-    // kept beside it.
-    let is_busy = Connection::open(database)
-        .and_then(|conn| conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0)));
-    let is_folded = matches!(is_busy, Ok(0));
     let kept = with_ending(database, &format!(".before-restore-{}", now.unix_ms()));
-    fs::hard_link(database, &kept).map_err(|source| io_error(&kept, source))?;
+    let mut is_folded = false;
+    if is_there {
+        // One that is damaged, or that another process reads just now, cannot be folded whole; its log is
+        // then kept beside it. So is that of an empty one: SQLite would remove the log when it opens the
+        // file.
+        let len = fs::metadata(database).map_err(|source| io_error(database, source))?.len();
+        let fold = |conn: Connection| {
+            conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0))
+        };
+        is_folded = len > 0 && matches!(Connection::open(database).and_then(fold), Ok(0));
+        fs::hard_link(database, &kept).map_err(|source| io_error(&kept, source))?;
+    }
     // A log of the old database must not be read into the new one.
     for ending in ["-wal", "-shm"] {
         let beside = with_ending(database, ending);
@@ -261,7 +288,7 @@ fn keep(database: &Path, now: Timestamp) -> Result<Option<PathBuf>, BackupError>
 }
 
 fn sync_directory_of(file: &Path) -> Result<(), BackupError> {
-    let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let dir = directory_of(file);
     let synced = File::open(dir).and_then(|dir| dir.sync_all());
     synced.map_err(|source| io_error(dir, source))
 }

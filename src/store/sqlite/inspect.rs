@@ -8,11 +8,15 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::path::Path;
 
-use rusqlite::{OpenFlags, ffi};
+use rusqlite::{Connection, OpenFlags, Row, ffi};
 
+use super::installation::DataDirectory;
 use super::open::{DATABASE_FILE, LOCK_FILE, connect};
+use super::read::readable;
 use super::schema::MIGRATIONS;
-use super::{OpenError, SqliteStore};
+use super::trouble::Troubles;
+use super::{OpenError, SqliteStore, columns};
+use crate::store::StoreError;
 use crate::types::Timestamp;
 
 /// What a database is like.
@@ -45,20 +49,22 @@ impl SqliteStore {
         }
     }
 
-    /// Looks through the whole database in this data directory; `None` if there is none.
+    /// Looks through the whole database in this data directory; `None` if there is none and never was.
     ///
     /// # Errors
     /// As for [`SqliteStore::open`], without anything being made or changed.
     pub fn inspect(dir: &Path) -> Result<Option<Inspected>, OpenError> {
         let path = dir.join(DATABASE_FILE);
-        let size = match path.metadata() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            looked => {
-                looked.map_err(|source| OpenError::Unusable { dir: dir.to_owned(), source })?.len()
-            }
-        };
+        let unusable = |source| OpenError::from_io(dir, source);
+        let installation = DataDirectory::look(dir).map_err(unusable)?;
+        if !installation.has_database() {
+            installation.check_empty(false)?;
+            return Ok(None);
+        }
+        let size = path.metadata().map_err(unusable)?.len();
         let failed = |source| OpenError::from_sqlite(&path, source);
         let conn = connect(&path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
+        installation.has_records(&conn)?;
         let layout: u32 =
             conn.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(failed)?;
         let known = u32::try_from(MIGRATIONS.len()).expect("migrations are few");
@@ -70,6 +76,12 @@ impl SqliteStore {
         if damage != "ok" {
             let code = ffi::Error::new(ffi::SQLITE_CORRUPT);
             return Err(failed(rusqlite::Error::SqliteFailure(code, Some(damage))));
+        }
+        if layout > 0
+            && let Some(what) = unreadable(&conn)
+        {
+            let code = ffi::Error::new(ffi::SQLITE_CORRUPT);
+            return Err(failed(rusqlite::Error::SqliteFailure(code, Some(what))));
         }
         let newest_at = match layout {
             0 => None,
@@ -85,5 +97,28 @@ impl SqliteStore {
                 .map(|ms| (ms > 0).then(|| Timestamp::from_unix_ms(ms)))?,
         };
         Ok(Some(Inspected { layout, known, size, newest_at }))
+    }
+}
+
+/// What is wrong with the first issue or ended sandbox that cannot be read; `None` if all can.
+fn unreadable(conn: &Connection) -> Option<String> {
+    let troubles = Troubles::default();
+    let issues = format!(
+        "SELECT {} FROM issue AS i JOIN account AS a ON a.id = i.account",
+        columns::ISSUE_COLUMNS
+    );
+    let ended = format!(
+        "SELECT {} FROM ended AS i JOIN account AS a ON a.id = i.account",
+        columns::ENDED_COLUMNS
+    );
+    let rows = |sql: &str, read: fn(&Row<'_>) -> rusqlite::Result<()>| {
+        let read = readable(conn, &troubles, sql, [], usize::MAX, read);
+        read.err().or_else(|| troubles.list().into_iter().next())
+    };
+    let first = rows(&issues, |row| columns::issue(row).map(drop));
+    let first = first.or_else(|| rows(&ended, |row| columns::ended(row).map(drop)))?;
+    match first {
+        StoreError::Damaged { what, .. } => Some(what),
+        StoreError::BadCursor | StoreError::Replaced { .. } | StoreError::Failed(_) => None,
     }
 }

@@ -3,7 +3,8 @@
 use rusqlite::{Connection, params};
 
 use super::apply::{execute, failed};
-use super::read::{all, bound};
+use super::read::{all, readable};
+use super::trouble::Troubles;
 use crate::issue::EffectKind;
 use crate::store::rows::{self, BadRow};
 use crate::store::{CommitError, EffectDelay, EffectId, EffectRow, NewEffect, StoreError};
@@ -37,14 +38,15 @@ pub(super) fn record(conn: &Connection, new: &NewEffect) -> Result<(), CommitErr
 
 pub(super) fn list(
     conn: &Connection,
+    troubles: &Troubles,
     now: Timestamp,
     limit: usize,
 ) -> Result<Vec<EffectRow>, StoreError> {
     let sql = format!(
         "SELECT e.id, e.revision, e.home, e.kind, e.due_at, e.tries, e.body FROM effect AS e
-         WHERE e.due_at <= ?1 AND {IS_FIRST} ORDER BY e.due_at, e.id LIMIT ?2"
+         WHERE e.due_at <= ?1 AND {IS_FIRST} ORDER BY e.due_at, e.id"
     );
-    all(conn, &sql, params![now.unix_ms(), bound(limit)], |row| {
+    readable(conn, troubles, &sql, [now.unix_ms()], limit, |row| {
         let (kind, body) = (row.get_ref(3)?.as_str()?, row.get_ref(6)?.as_str()?);
         Ok(EffectRow {
             id: EffectId { number: row.get(0)?, revision: row.get(1)? },

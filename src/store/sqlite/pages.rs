@@ -9,7 +9,8 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, params, params_from_iter};
 
 use super::apply::GuidKey;
-use super::read::{all, bound, failed, one};
+use super::read::{all, bound, failed, one, readable};
+use super::trouble::Troubles;
 use super::{columns, instructions, read};
 use crate::store::{
     DeliveryFilter, DeliveryListRow, DeliveryState, Page, PageAsk, SandboxFilter, StoreError,
@@ -181,6 +182,7 @@ impl Source {
     fn page(
         mut self,
         conn: &Connection,
+        troubles: &Troubles,
         behind: Option<&SandboxPlace>,
         limit: usize,
     ) -> Result<Vec<Sandbox>, StoreError> {
@@ -190,25 +192,25 @@ impl Source {
                 [Value::Integer(place.created_at), Value::Text(place.id.clone())],
             );
         }
-        let Conditions { sql, mut values } = self.conditions;
-        values.push(Value::Integer(bound(limit)));
+        let Conditions { sql, values } = self.conditions;
         let sql = format!(
             "SELECT {} FROM {} AS i JOIN account AS a ON a.id = i.account WHERE {sql}
-             ORDER BY i.created_at DESC, i.sandbox_id DESC LIMIT ?",
+             ORDER BY i.created_at DESC, i.sandbox_id DESC",
             self.columns, self.table
         );
-        all(conn, &sql, params_from_iter(values), self.read)
+        readable(conn, troubles, &sql, params_from_iter(values), limit, self.read)
     }
 }
 
 pub(super) fn sandboxes(
     conn: &Connection,
+    troubles: &Troubles,
     account: &AccountName,
     filter: &SandboxFilter,
     ask: &PageAsk,
 ) -> Result<Page<Sandbox>, StoreError> {
     let behind = ask.cursor.as_deref().map(SandboxPlace::from_cursor).transpose()?;
-    let moment = conn.unchecked_transaction().map_err(failed)?;
+    let moment = conn.unchecked_transaction().map_err(failed(conn))?;
     let Some(account) = read::account(&moment, account)? else {
         return Ok(Page { items: Vec::new(), next: None, total: 0 });
     };
@@ -216,7 +218,8 @@ pub(super) fn sandboxes(
     let live = Source::live(account, filter);
     for source in std::iter::once(live).chain(Source::ended(account, filter)) {
         total += source.count(&moment)?;
-        items.extend(source.page(&moment, behind.as_ref(), ask.limit.saturating_add(1))?);
+        let limit = ask.limit.saturating_add(1);
+        items.extend(source.page(&moment, troubles, behind.as_ref(), limit)?);
     }
     items.sort_by(|a, b| (b.created_at, &b.id).cmp(&(a.created_at, &a.id)));
     let more = items.len() > ask.limit;
@@ -253,7 +256,7 @@ pub(super) fn timeline(
     ask: &PageAsk,
 ) -> Result<Page<TimelineListRow>, StoreError> {
     let behind = behind(ask.cursor.as_deref(), "t:")?;
-    let moment = conn.unchecked_transaction().map_err(failed)?;
+    let moment = conn.unchecked_transaction().map_err(failed(conn))?;
     let sql = "SELECT count(*) FROM timeline WHERE home = ?1";
     let total = one(&moment, sql, [home.0], |row| row.get::<_, i64>(0))?.unwrap_or(0);
     let entries = all(
@@ -294,7 +297,7 @@ pub(super) fn deliveries(
 ) -> Result<Page<DeliveryListRow>, StoreError> {
     let behind = behind(ask.cursor.as_deref(), "d:")?;
     let mut conditions = Conditions::of_deliveries(filter);
-    let moment = conn.unchecked_transaction().map_err(failed)?;
+    let moment = conn.unchecked_transaction().map_err(failed(conn))?;
     let sql = format!("SELECT count(*) FROM delivery AS d WHERE {}", conditions.sql);
     let total = one(&moment, &sql, params_from_iter(&conditions.values), |row| row.get(0))?;
     conditions.and("d.id < ?", [Value::Integer(behind)]);

@@ -4,7 +4,8 @@
 use rusqlite::{Connection, params};
 
 use super::apply::{GuidKey, execute, failed};
-use super::read::{all, bound};
+use super::read::readable;
+use super::trouble::Troubles;
 use crate::issue::FanOut;
 use crate::store::{CommitError, PENDING_TRIES_MAX, PendingRow, StoreError, rows};
 use crate::types::{DeliveryId, HomeId, Timestamp};
@@ -35,13 +36,19 @@ pub(super) fn put(conn: &Connection, fan_out: &FanOut) -> Result<usize, CommitEr
     )
 }
 
-pub(super) fn list(conn: &Connection, limit: usize) -> Result<Vec<PendingRow>, StoreError> {
-    all(
+pub(super) fn list(
+    conn: &Connection,
+    troubles: &Troubles,
+    limit: usize,
+) -> Result<Vec<PendingRow>, StoreError> {
+    readable(
         conn,
+        troubles,
         "SELECT d.guid, d.received_at, d.event, d.action, p.tries, p.done_to, p.body
          FROM pending AS p JOIN delivery AS d ON d.id = p.delivery
-         ORDER BY p.delivery LIMIT ?1",
-        [bound(limit)],
+         ORDER BY p.delivery",
+        [],
+        limit,
         |row| {
             let (delivery, received_at) =
                 (GuidKey::read(row, 0)?, Timestamp::from_unix_ms(row.get(1)?));

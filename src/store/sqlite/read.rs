@@ -4,12 +4,13 @@
 //! committed when it began, and never waits for the writer.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
 use super::apply::{self, GuidKey};
+use super::trouble::{Troubles, path_of, read_error};
 use super::{columns, open};
 use crate::issue::{Issue, Scope};
 use crate::store::{
@@ -28,23 +29,35 @@ const IDLE_READERS_MAX: usize = 8;
 #[derive(Debug)]
 pub(super) struct Readers {
     path: PathBuf,
+    troubles: Arc<Troubles>,
     idle: Mutex<Vec<Connection>>,
 }
 
 impl Readers {
-    pub(super) fn new(path: PathBuf) -> Self {
-        Self { path, idle: Mutex::new(Vec::new()) }
+    pub(super) fn new(path: PathBuf, troubles: Arc<Troubles>) -> Self {
+        Self { path, troubles, idle: Mutex::new(Vec::new()) }
     }
 
-    /// Reads with a connection of its own.
+    /// Reads with a connection of its own. A damage that this finds is noted.
     pub(super) fn read<T>(
+        &self,
+        query: impl FnOnce(&Connection) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let result = self.read_plainly(query);
+        if let Err(error) = &result {
+            self.troubles.note(error);
+        }
+        result
+    }
+
+    fn read_plainly<T>(
         &self,
         query: impl FnOnce(&Connection) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let conn = match idle {
             Some(conn) => conn,
-            None => open::reader(&self.path).map_err(failed)?,
+            None => open::reader(&self.path).map_err(|error| read_error(&self.path, &error))?,
         };
         let result = query(&conn);
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
@@ -55,15 +68,9 @@ impl Readers {
     }
 }
 
-/// What SQLite says, with what is behind it: a row that can't be read is named only there.
-pub(super) fn failed(error: rusqlite::Error) -> StoreError {
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(&error);
-    while let Some(deeper) = cause {
-        text = format!("{text}: {deeper}");
-        cause = deeper.source();
-    }
-    StoreError::Failed(text)
+/// Sorts what SQLite says on this connection.
+pub(super) fn failed(conn: &Connection) -> impl Fn(rusqlite::Error) -> StoreError {
+    move |error| read_error(&path_of(conn), &error)
 }
 
 pub(super) fn one<T>(
@@ -74,7 +81,7 @@ pub(super) fn one<T>(
 ) -> Result<Option<T>, StoreError> {
     conn.prepare_cached(sql)
         .and_then(|mut statement| statement.query_row(params, read).optional())
-        .map_err(failed)
+        .map_err(failed(conn))
 }
 
 pub(super) fn all<T>(
@@ -85,7 +92,32 @@ pub(super) fn all<T>(
 ) -> Result<Vec<T>, StoreError> {
     conn.prepare_cached(sql)
         .and_then(|mut statement| statement.query_map(params, read)?.collect())
-        .map_err(failed)
+        .map_err(failed(conn))
+}
+
+/// Reads at most `limit` rows, of which the statement itself has no bound. Those that cannot be read
+/// are noted and left out, so that they hold up no other.
+pub(super) fn readable<T>(
+    conn: &Connection,
+    troubles: &Troubles,
+    sql: &str,
+    params: impl Params,
+    limit: usize,
+    mut read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+) -> Result<Vec<T>, StoreError> {
+    let mut statement = conn.prepare_cached(sql).map_err(failed(conn))?;
+    let mut rows = statement.query(params).map_err(failed(conn))?;
+    let mut all = Vec::new();
+    while all.len() < limit
+        && let Some(row) = rows.next().map_err(failed(conn))?
+    {
+        match read(row).map_err(failed(conn)) {
+            Ok(one) => all.push(one),
+            Err(damaged @ StoreError::Damaged { .. }) => troubles.note(&damaged),
+            Err(other) => return Err(other),
+        }
+    }
+    Ok(all)
 }
 
 /// A count of things as a bound of a statement.
@@ -112,7 +144,7 @@ pub(super) fn resolve(
     alias: &Alias,
 ) -> Result<Option<HomeId>, StoreError> {
     match account(conn, name)? {
-        Some(account) => apply::alias_home(conn, account, alias).map_err(failed),
+        Some(account) => apply::alias_home(conn, account, alias).map_err(failed(conn)),
         None => Ok(None),
     }
 }
@@ -216,17 +248,18 @@ pub(super) fn next_due(conn: &Connection) -> Result<Option<Timestamp>, StoreErro
 
 pub(super) fn live(
     conn: &Connection,
+    troubles: &Troubles,
     after: Option<HomeId>,
     limit: usize,
 ) -> Result<Vec<Issue>, StoreError> {
     // By its own index: past homes stay in the table, and there come to be many more of them.
     let sql = format!(
         "SELECT {} FROM issue AS i INDEXED BY issue_live JOIN account AS a ON a.id = i.account
-         WHERE i.phase IS NOT NULL AND i.home > ?1 ORDER BY i.home LIMIT ?2",
+         WHERE i.phase IS NOT NULL AND i.home > ?1 ORDER BY i.home",
         columns::ISSUE_COLUMNS
     );
     let after = after.map_or(i64::MIN, |home| home.0);
-    all(conn, &sql, params![after, bound(limit)], columns::issue)
+    readable(conn, troubles, &sql, [after], limit, columns::issue)
 }
 
 pub(super) fn sandbox(

@@ -28,7 +28,7 @@ impl Reports for SqliteStore {
         ask: ActivityAsk,
     ) -> Result<Activity, StoreError> {
         self.readers.read(|conn| {
-            let moment = conn.unchecked_transaction().map_err(failed)?;
+            let moment = conn.unchecked_transaction().map_err(failed(conn))?;
             let mut activity = Activity {
                 now: read::counts(&moment, account)?,
                 spans: vec![SpanActivity::default(); ask.count],
@@ -104,10 +104,10 @@ fn each(
     from: i64,
     mut see: impl FnMut(&Row<'_>) -> rusqlite::Result<()>,
 ) -> Result<(), StoreError> {
-    let mut statement = conn.prepare_cached(sql).map_err(failed)?;
-    let mut rows = statement.query(params![from]).map_err(failed)?;
-    while let Some(row) = rows.next().map_err(failed)? {
-        see(row).map_err(failed)?;
+    let mut statement = conn.prepare_cached(sql).map_err(failed(conn))?;
+    let mut rows = statement.query(params![from]).map_err(failed(conn))?;
+    while let Some(row) = rows.next().map_err(failed(conn))? {
+        see(row).map_err(failed(conn))?;
     }
     Ok(())
 }

@@ -109,7 +109,7 @@ pub(super) fn deleted(
     conn: &Connection,
     ids: &[SandboxId],
 ) -> Result<HashSet<SandboxId>, StoreError> {
-    let moment = conn.unchecked_transaction().map_err(read::failed)?;
+    let moment = conn.unchecked_transaction().map_err(read::failed(conn))?;
     let mut found = HashSet::new();
     for id in ids {
         let sql = "SELECT 1 FROM ended WHERE sandbox_id = ?1";

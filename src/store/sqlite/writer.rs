@@ -14,13 +14,17 @@
 //! pages may have reached the log, and the loss of the process at that moment could still bring
 //! it back. It is whole then, and contradicts no answer: the caller knows only that it failed.
 
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::apply::{self, Accounts, failed};
+use super::presence::Presence;
+use super::trouble::Troubles;
 use crate::store::{CommitError, Write};
 use crate::types::Epoch;
 
@@ -29,6 +33,8 @@ pub(super) const QUEUE_WRITES_MAX: usize = 16_384;
 /// Most writes in one transaction: past this the sync's share of the time is small already, and
 /// the first in line would only wait longer.
 const BATCH_WRITES_MAX: usize = 1_024;
+/// How often the files are looked at while nothing is written.
+const PRESENCE_PAUSE: Duration = Duration::from_secs(5);
 
 /// How a piece of work ended: for a chore, with how many rows it changed.
 type WriteResult = Result<usize, CommitError>;
@@ -60,9 +66,14 @@ pub(super) struct StoreWriter {
 
 impl StoreWriter {
     /// Starts the thread, which takes the connection.
-    pub(super) fn start(conn: Connection, epoch: Epoch) -> std::io::Result<Self> {
+    pub(super) fn start(
+        conn: Connection,
+        epoch: Epoch,
+        presence: Presence,
+        troubles: Arc<Troubles>,
+    ) -> std::io::Result<Self> {
         let (queue, jobs) = sync_channel(QUEUE_WRITES_MAX);
-        let desk = WriterDesk { conn, epoch, accounts: Accounts::default() };
+        let desk = WriterDesk { conn, epoch, accounts: Accounts::default(), presence, troubles };
         let thread =
             thread::Builder::new().name("store-writer".into()).spawn(move || desk.run(&jobs))?;
         Ok(Self { queue: Some(queue), thread: Some(thread) })
@@ -124,13 +135,22 @@ struct WriterDesk {
     conn: Connection,
     epoch: Epoch,
     accounts: Accounts,
+    presence: Presence,
+    troubles: Arc<Troubles>,
 }
 
 impl WriterDesk {
     fn run(mut self, jobs: &Receiver<Job>) {
         let mut batch = Vec::with_capacity(BATCH_WRITES_MAX);
-        while let Ok(first) = jobs.recv() {
-            batch.push(first);
+        loop {
+            match jobs.recv_timeout(PRESENCE_PAUSE) {
+                Ok(first) => batch.push(first),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.troubles.note_presence(&self.presence.check());
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
             batch.extend(jobs.try_iter().take(BATCH_WRITES_MAX - 1));
             let verdicts = self.transact(&batch);
             for (nth, job) in batch.drain(..).enumerate() {
@@ -138,6 +158,9 @@ impl WriterDesk {
                     Ok(each) => each[nth].clone(),
                     Err(all) => Err(all.clone()),
                 };
+                if let Err(error) = &verdict {
+                    self.troubles.note_write(error);
+                }
                 // The caller may have stopped waiting; the write stands all the same.
                 let _gone = job.reply.send(verdict);
             }
@@ -174,6 +197,9 @@ impl WriterDesk {
     }
 
     fn fill(&mut self, batch: &[Job], undo: Undo) -> Result<Vec<WriteResult>, Stop> {
+        let is_there = self.presence.check();
+        self.troubles.note_presence(&is_there);
+        is_there.map_err(failed)?;
         if apply::stored_epoch(&self.conn)? != self.epoch {
             return Err(CommitError::Fenced.into());
         }
@@ -252,8 +278,14 @@ mod tests {
     use crate::types::{AccountName, DeliveryId, HomeId, IssueId, Timestamp};
 
     fn desk(dir: &std::path::Path) -> WriterDesk {
-        let opened = open::open(dir).expect("opens");
-        WriterDesk { conn: opened.writer, epoch: opened.epoch, accounts: Accounts::default() }
+        let opened = open::open(dir, false).expect("opens");
+        WriterDesk {
+            conn: opened.writer,
+            epoch: opened.epoch,
+            accounts: Accounts::default(),
+            presence: Presence::of(&opened.path).expect("its files are there"),
+            troubles: Arc::default(),
+        }
     }
 
     fn job(guid: &str) -> Job {

@@ -149,7 +149,7 @@ fn an_older_layout_is_restored_to_the_newest() {
     drop(conn);
     let dir = to.path().join("data");
     SqliteStore::restore(&dir, &file, &hold("restored"), now()).expect("restored");
-    assert_eq!(names(&dir), ["issuebox.db", "lock"], "no copy of a copy is left");
+    assert_eq!(names(&dir), ["installation", "issuebox.db", "lock"], "no copy of a copy is left");
     drop(SqliteStore::open(&dir).expect("opens"));
 }
 
