@@ -21,6 +21,7 @@ mod connect;
 pub mod files;
 mod init;
 mod launch;
+mod netlink;
 mod network;
 #[cfg(test)]
 mod refusals;

@@ -5,6 +5,7 @@
 //! refuses calls that earlier steps need.
 
 use std::fs;
+use std::os::fd::OwnedFd;
 
 use rustix::process::{
     DumpableBehavior, Resource, Rlimit, Signal, getrlimit, set_dumpable_behavior,
@@ -24,8 +25,9 @@ use crate::sabotage::{Bug, on};
 /// Most open files of one process: enough for builds and servers, and a common default.
 const OPEN_FILES_MAX: u64 = 65_536;
 
-/// Confines this process and all its future children. The view is already entered.
-pub fn confine(setup: &Setup, filters: &Filters) -> Result<(), SetupError> {
+/// Confines this process and all its future children. The view is already entered. Returns the
+/// listener for [netlink sockets](super::netlink).
+pub fn confine(setup: &Setup, filters: &Filters) -> Result<Option<OwnedFd>, SetupError> {
     sethostname(b"sandbox").step("name the host")?;
     match setup.reach {
         Reach::Loopback | Reach::Proxy if on(Bug::NetworkShared) => {}
@@ -52,9 +54,9 @@ pub fn confine(setup: &Setup, filters: &Filters) -> Result<(), SetupError> {
     }
     // Installing filters sets *no new privileges* too.
     if on(Bug::CallsNotFiltered) || on(Bug::PrivilegesGained) {
-        return Ok(());
+        return Ok(None);
     }
-    filters.install()
+    filters.install().map(Some)
 }
 
 fn limits(setup: &Setup) -> Result<(), SetupError> {

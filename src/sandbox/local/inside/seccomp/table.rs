@@ -134,8 +134,10 @@ pub const IOCTL: SystemCall = call("ioctl", 16, 29);
 /// could make the kernel kill it, or block its work.
 pub const LIMITS: SystemCall = call("prlimit64", 302, 261);
 
-/// Make sockets; families that are not needed are refused.
-pub const SOCKETS: [SystemCall; 2] = [call("socket", 41, 198), call("socketpair", 53, 199)];
+/// Make sockets; families and protocols that are not needed are refused.
+pub const SOCKET: SystemCall = call("socket", 41, 198);
+/// The same for connected pairs.
+pub const SOCKETPAIR: SystemCall = call("socketpair", 53, 199);
 
 /// The last call in the table's range (`mseal`, Linux 6.10). Later ones, and x32 numbers, get
 /// `ENOSYS`.
@@ -150,5 +152,18 @@ pub const NAMESPACES: [u64; 7] =
 /// driver for one, some of which have many past bugs.
 pub const TERMINAL_TRICKS: [u64; 3] = [0x5412, 0x541c, 0x5423];
 
+/// `AF_UNIX`.
+pub const UNIX: u64 = 1;
+/// `AF_NETLINK`: how programs list network interfaces.
+pub const NETLINK: u64 = 16;
+
 /// `AF_UNIX`, `AF_INET`, `AF_INET6`, `AF_NETLINK`: the allowed families of sockets.
-pub const FAMILIES: [u64; 4] = [1, 2, 10, 16];
+pub const FAMILIES: [u64; 4] = [UNIX, 2, 10, NETLINK];
+
+/// The allowed protocols of `AF_INET` and `AF_INET6`: the usual one, ICMP, TCP, UDP, ICMPv6, and
+/// raw, which the kernel refuses. MPTCP, SCTP, UDP-Lite and the rest load or run code that nothing
+/// here needs; Go, which tries MPTCP first, falls back to TCP.
+pub const INTERNET_PROTOCOLS: [u64; 6] = [0, 1, 6, 17, 58, 255];
+
+/// `NETLINK_ROUTE`, the allowed protocol of `AF_NETLINK`.
+pub const NETLINK_ROUTE: u64 = 0;
