@@ -106,6 +106,18 @@ const REFUSED: &[Refused] = &[
     ("socket of SCTP over IPv6", libc::SYS_socket, [10, 1, 132, 0], PERM),
     ("socket of netlink for its users", libc::SYS_socket, [16, 3, 2, 0], PERM),
     ("socket of netlink for audit", libc::SYS_socket, [16, 3, 9, 0], PERM),
+    ("setsockopt SO_ATTACH_FILTER", libc::SYS_setsockopt, [-1, 1, 26, 0], PERM),
+    ("setsockopt SO_ATTACH_BPF", libc::SYS_setsockopt, [-1, 1, 50, 0], PERM),
+    ("setsockopt SO_ATTACH_REUSEPORT_CBPF", libc::SYS_setsockopt, [-1, 1, 51, 0], PERM),
+    ("setsockopt SO_ATTACH_REUSEPORT_EBPF", libc::SYS_setsockopt, [-1, 1, 52, 0], PERM),
+    ("setsockopt TCP_MD5SIG", libc::SYS_setsockopt, [-1, 6, 14, 0], PERM),
+    ("setsockopt TCP_MD5SIG_EXT", libc::SYS_setsockopt, [-1, 6, 32, 0], PERM),
+    ("setsockopt TCP_AO_ADD_KEY", libc::SYS_setsockopt, [-1, 6, 38, 0], PERM),
+    ("personality without random addresses", libc::SYS_personality, [0x0004_0000, 0, 0, 0], PERM),
+    ("io_setup", libc::SYS_io_setup, [0, 0, 0, 0], NOSYS),
+    ("memfd_secret", libc::SYS_memfd_secret, [-1, 0, 0, 0], NOSYS),
+    ("statmount", 457, [0, 0, 0, 0], NOSYS),
+    ("listmount", 458, [0, 0, 0, 0], NOSYS),
     ("setxattrat, newer than the table", 463, [-1, 0, -1, 0], NOSYS),
     ("a call that does not exist", 999, [0, 0, 0, 0], NOSYS),
     #[cfg(target_arch = "x86_64")]
@@ -170,9 +182,7 @@ fn netlink_from_inside() {
 /// Whether a call above is this one, with matching arguments and this answer.
 fn is_tried(call: &table::SystemCall, answer: i32, fits: impl Fn(&[u64; 4]) -> bool) -> bool {
     let own = table::Processor::OWN.expect("a processor that sandboxes run on");
-    let Some(number) = call.number(own) else {
-        return true;
-    };
+    let Some(number) = call.number(own) else { return true };
     REFUSED.iter().any(|(_, tried, arguments, refused)| {
         *tried == number && *refused == answer && fits(&arguments.map(c_long::cast_unsigned))
     })
@@ -194,6 +204,12 @@ fn every_row_of_the_table_is_tried() {
         assert!(is_tried(&table::IOCTL, PERM, is_matching), "ioctl {request:#x} has no try");
     }
     assert!(is_tried(&table::LIMITS, PERM, |arguments| arguments[0] != 0 && arguments[2] != 0));
+    for (level, option) in table::UNCOUNTED_OPTIONS {
+        let is_matching = |arguments: &[u64; 4]| arguments[1..3] == [level, option];
+        assert!(is_tried(&table::SET_OPTION, PERM, is_matching), "{level}, {option} has no try");
+    }
+    let is_other = |arguments: &[u64; 4]| !table::PERSONAS.contains(&arguments[0]);
+    assert!(is_tried(&table::PERSONALITY, PERM, is_other));
     for family in table::FAMILIES.into_iter().filter(|family| *family != table::UNIX) {
         let usual = |protocol| match family {
             table::NETLINK => protocol == table::NETLINK_ROUTE,
@@ -228,9 +244,7 @@ async fn run_inside(sandbox: &Sandbox<'_>, test: &str) -> Ended {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn netlink_lists_interfaces_and_has_few_sockets() {
-    let Some(local) = Local::new().await else {
-        return;
-    };
+    let Some(local) = Local::new().await else { return };
     let of_host = std::fs::read_dir("/sys/class/net").expect("readable").flatten().next();
     let of_host = of_host.expect("an interface").file_name().to_string_lossy().into_owned();
     for (network, interface) in [(Network::None, "lo".to_owned()), (Network::Host, of_host)] {
@@ -255,9 +269,7 @@ async fn netlink_lists_interfaces_and_has_few_sockets() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_denied_call_is_refused_inside() {
-    let Some(local) = Local::new().await else {
-        return;
-    };
+    let Some(local) = Local::new().await else { return };
     let sandbox = local.sandbox("calls").await;
     let ended = run_inside(&sandbox, "seccomp::calls_from_inside").await;
     for (name, _, _, refused) in REFUSED {
@@ -273,9 +285,7 @@ async fn every_denied_call_is_refused_inside() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a C compiler that makes 32-bit programs without their libraries"]
 async fn a_call_by_the_32_bit_entrance_is_killed() {
-    let Some(local) = Local::new().await else {
-        return;
-    };
+    let Some(local) = Local::new().await else { return };
     let sandbox = local.sandbox("entrance").await;
     let source = "int main(void) { int r; __asm__ volatile (\"int $0x80\" : \"=a\"(r) : \"a\"(20)); \
                   return r > 0 ? 0 : 1; }";
@@ -287,9 +297,7 @@ async fn a_call_by_the_32_bit_entrance_is_killed() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs git, node, npm, python3, a C compiler and script"]
 async fn common_tools_work_under_the_filter() {
-    let Some(local) = Local::new().await else {
-        return;
-    };
+    let Some(local) = Local::new().await else { return };
     let sandbox = local.sandbox("work").await;
     let commit = "git init -q r && cd r && echo x > f && git add f && \
                   git -c user.name=a -c user.email=a@b commit -qm x && git gc -q && git fsck && \

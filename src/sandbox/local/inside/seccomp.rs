@@ -26,8 +26,8 @@ use super::{NameStep, SetupError, sys};
 use crate::sabotage::{Bug, on};
 use table::{
     CLONE, FAMILIES, INTERNET_PROTOCOLS, IOCTL, LAST_JUDGED, LIMITS, NAMESPACES, NETLINK,
-    NETLINK_ROUTE, NOT_PERMITTED, NOT_THERE, Processor, SOCKET, SOCKETPAIR, SystemCall,
-    TERMINAL_TRICKS, UNIX,
+    NETLINK_ROUTE, NOT_PERMITTED, NOT_THERE, PERSONALITY, PERSONAS, Processor, SET_OPTION, SOCKET,
+    SOCKETPAIR, SystemCall, TERMINAL_TRICKS, UNCOUNTED_OPTIONS, UNIX,
 };
 
 /// The number of filters.
@@ -129,6 +129,12 @@ fn not_permitted(processor: Processor) -> Result<FilterRules, seccompiler::Backe
     let of_protocols = [SeccompRule::new(of_internet)?, SeccompRule::new(of_netlink)?];
     catch(SOCKETPAIR, vec![other_family.clone()]);
     catch(SOCKET, [vec![other_family], of_protocols.into()].concat());
+    let other_persona = SeccompRule::new(none_of(0, &PERSONAS)?)?;
+    catch(PERSONALITY, vec![other_persona]);
+    let options = UNCOUNTED_OPTIONS.map(|(level, option)| {
+        SeccompRule::new(vec![is(1, SeccompCmpOp::Eq, level)?, is(2, SeccompCmpOp::Eq, option)?])
+    });
+    catch(SET_OPTION, options.into_iter().collect::<Result<_, _>>()?);
     Ok(rules)
 }
 

@@ -134,7 +134,7 @@ fn arguments_decide_and_what_the_kernel_ignores_of_them_does_not() {
 }
 
 #[test]
-fn protocols_are_allowed_by_name() {
+fn protocols_options_and_personas_are_allowed_by_name() {
     let above = 7 << 32;
     for processor in BOTH {
         let answer_to = |call: &SystemCall, arguments: [u64; 3]| {
@@ -156,6 +156,22 @@ fn protocols_are_allowed_by_name() {
         assert_eq!(answer_to(&SOCKET, [UNIX, 1, 136]), ALLOW);
         for protocol in 1..32 {
             assert_eq!(answer_to(&SOCKET, [NETLINK, 3, protocol]), PERM, "{protocol}");
+        }
+        for (level, option) in UNCOUNTED_OPTIONS {
+            assert_eq!(answer_to(&SET_OPTION, [9, level, option]), PERM, "{level}, {option}");
+            let option = above | option;
+            assert_eq!(answer_to(&SET_OPTION, [9, above | level, option]), PERM, "{option}");
+        }
+        // Buffers, `SO_DETACH_FILTER`, `TCP_NODELAY`, and a number of another level.
+        for (level, option) in [(1, 7), (1, 8), (1, 27), (6, 1), (0, 26), (41, 26), (6, 50)] {
+            assert_eq!(answer_to(&SET_OPTION, [9, level, option]), ALLOW, "{level}, {option}");
+        }
+        for persona in PERSONAS {
+            assert_eq!(answer_to(&PERSONALITY, [above | persona, 0, 0]), ALLOW, "{persona:#x}");
+        }
+        // Fixed addresses, everything executable, a page at 0, old layout.
+        for persona in [0x0004_0000, 0x0040_0000, 0x0010_0000, 0x0020_0000, 0x0004_0008] {
+            assert_eq!(answer_to(&PERSONALITY, [persona, 0, 0]), PERM, "{persona:#x}");
         }
     }
 }
@@ -233,16 +249,21 @@ const OF_HEADERS: &[(&str, libc::c_long)] = &[
     ("ioctl", libc::SYS_ioctl),
     ("socket", libc::SYS_socket),
     ("socketpair", libc::SYS_socketpair),
+    ("setsockopt", libc::SYS_setsockopt),
+    ("personality", libc::SYS_personality),
+    ("io_setup", libc::SYS_io_setup),
+    ("memfd_secret", libc::SYS_memfd_secret),
+    // The library has no names for these; the number is that of all processors.
+    ("statmount", 457),
+    ("listmount", 458),
     ("prlimit64", libc::SYS_prlimit64),
 ];
 
 #[test]
 fn numbers_are_those_of_this_system_s_headers() {
-    let by_arguments = [SOCKET, SOCKETPAIR, CLONE, IOCTL, LIMITS];
+    let by_arguments = [SOCKET, SOCKETPAIR, CLONE, IOCTL, LIMITS, SET_OPTION, PERSONALITY];
     for call in NOT_PERMITTED.iter().chain(NOT_THERE).chain(&by_arguments) {
-        let Some(number) = call.number(Processor::OWN.expect("known")) else {
-            continue;
-        };
+        let Some(number) = call.number(Processor::OWN.expect("known")) else { continue };
         let found = OF_HEADERS.iter().find(|(name, _)| *name == call.name);
         let (name, expected) = found.unwrap_or_else(|| panic!("{} is not looked up", call.name));
         assert_eq!(number, *expected, "{name}");
