@@ -5,6 +5,7 @@
 //! refuses calls that earlier steps need.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 
 use rustix::process::{
@@ -25,6 +26,15 @@ use crate::sabotage::{Bug, on};
 /// Most open files of one process: enough for builds and servers, and a common default.
 const OPEN_FILES_MAX: u64 = 65_536;
 
+/// Settings of a sandbox's own network, for sockets that no control group counts: the longest TCP
+/// buffers that grow by themselves, and what else one socket may hold (the kernel's default until
+/// 6.8, where it became six times that).
+const OF_NETWORK: [(&str, &str); 3] = [
+    ("ipv4/tcp_rmem", "4096 131072 1048576"),
+    ("ipv4/tcp_wmem", "4096 16384 1048576"),
+    ("core/optmem_max", "20480"),
+];
+
 /// Confines this process and all its future children. The view is already entered. Returns the
 /// listener for [netlink sockets](super::netlink).
 pub fn confine(setup: &Setup, filters: &Filters) -> Result<Option<OwnedFd>, SetupError> {
@@ -33,6 +43,13 @@ pub fn confine(setup: &Setup, filters: &Filters) -> Result<Option<OwnedFd>, Setu
         Reach::Loopback | Reach::Proxy if on(Bug::NetworkShared) => {}
         Reach::Loopback | Reach::Proxy => {
             sys::raise_loopback().step("raise the loopback interface")?;
+            for (name, value) in OF_NETWORK {
+                match fs::write(format!("/proc/sys/net/{name}"), value) {
+                    // Older kernels have it once for the whole machine.
+                    Err(error) if error.kind() == ErrorKind::NotFound => {}
+                    written => written.step(&format!("set net/{name}"))?,
+                }
+            }
         }
         // The host's interface is not ours to raise.
         Reach::Host => {}
