@@ -21,6 +21,8 @@
 //!
 //! `limit_events.rs` handles a limit that is hit.
 
+use std::ops::RangeInclusive;
+
 use super::cgroup::{Cgroups, Controller};
 use super::frame::Setup;
 use crate::sandbox::{Enforcement, Enforcements, LimitKind};
@@ -32,6 +34,14 @@ const PROCESSES_SLACK: u32 = 16;
 
 /// The memory of a shell and a small program, in MiB, with room to spare.
 const RESERVE_MB_MIN: u64 = 16;
+
+/// The open files of one process: the least, which programs take for granted, and the most, enough
+/// for builds and servers.
+const OPEN_FILES: RangeInclusive<u64> = 1024..=65_536;
+
+/// The part of the machine's open files (`fs.file-max`) that all processes of a sandbox may have
+/// together.
+const OPEN_FILES_PART: u64 = 4;
 
 /// Why the disk limit of a sandbox from before images is only watched.
 pub const MADE_WITHOUT: &str = "it was made without an image; delete it and make it again";
@@ -92,6 +102,12 @@ pub fn apply(cgroups: &Cgroups, resources: &Resources, setup: Setup) -> Setup {
     }
 }
 
+/// Most open files of one process of a sandbox, by the machine's limit `file_max`.
+pub fn open_files_max(processes: u32, file_max: u64) -> u64 {
+    let part = file_max / OPEN_FILES_PART / u64::from(processes.max(1));
+    part.clamp(*OPEN_FILES.start(), *OPEN_FILES.end())
+}
+
 /// How much of its memory a sandbox may fill with files. The rest is for a command that removes
 /// them, since no command's end frees any of it.
 fn scratch_mb(memory_mb: u64) -> u32 {
@@ -102,6 +118,20 @@ fn scratch_mb(memory_mb: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_processes_together_have_a_part_of_the_machine_s_open_files() {
+        // What systemd sets, 24 GB, 4 GB of memory.
+        for (processes, file_max, expected) in [
+            (256, i64::MAX.cast_unsigned(), 65_536),
+            (256, 2_466_165, 2_408),
+            (16, 2_466_165, 38_533),
+            (256, 400_000, 1024),
+            (0, 400_000, 65_536),
+        ] {
+            assert_eq!(open_files_max(processes, file_max), expected, "{processes} of {file_max}");
+        }
+    }
 
     #[test]
     fn files_in_memory_leave_room_for_the_command_that_removes_them() {

@@ -19,12 +19,10 @@ use rustix::thread::{
 };
 
 use super::super::frame::{Reach, Setup};
+use super::super::limits::open_files_max;
 use super::seccomp::Filters;
 use super::{NameStep, SetupError, sys};
 use crate::sabotage::{Bug, on};
-
-/// Most open files of one process: enough for builds and servers, and a common default.
-const OPEN_FILES_MAX: u64 = 65_536;
 
 /// Settings of a sandbox's own network, for sockets that no control group counts: the longest TCP
 /// buffers that grow by themselves, and what else one socket may hold (the kernel's default until
@@ -90,8 +88,15 @@ fn limits(setup: &Setup) -> Result<(), SetupError> {
         let data = allowed(Resource::Data, bytes(data));
         setrlimit(Resource::Data, both(data)).step("limit the memory of a process")?;
     }
-    let open_files = allowed(Resource::Nofile, OPEN_FILES_MAX);
+    let open_files = allowed(Resource::Nofile, open_files_max(setup.processes_max, file_max()?));
     setrlimit(Resource::Nofile, both(open_files)).step("limit open files")
+}
+
+/// The open files of the whole machine.
+fn file_max() -> Result<u64, SetupError> {
+    let step = "read the machine's limit of open files";
+    let max = fs::read_to_string("/proc/sys/fs/file-max").step(step)?;
+    max.trim().parse().map_err(|_| SetupError::check(step))
 }
 
 fn give_up_capabilities() -> Result<(), SetupError> {
