@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ifaddrs.h>
 #include <linux/filter.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
@@ -79,6 +80,7 @@ static pid_t sibling(void) {
 }
 
 #include "exhaustion.c"
+#include "counters.c"
 #include "files.c"
 #include "kernel.c"
 #include "mounts.c"
@@ -87,7 +89,7 @@ static pid_t sibling(void) {
 #include "sockets.c"
 
 static const struct attempt *const ALL[] = {
-    EXHAUSTION, FILES, KERNEL, MOUNTS, NAMESPACES, PROCESSES, SOCKETS,
+    COUNTERS, EXHAUSTION, FILES, KERNEL, MOUNTS, NAMESPACES, PROCESSES, SOCKETS,
 };
 
 int main(int count, char **arguments) {
