@@ -289,7 +289,11 @@ impl Lifecycle for SimulatedProvider {
                 Uniqueness::None
             },
             capabilities: [Capability::Archives, Capability::DetachedProcesses].into(),
-            isolation: Isolation { kind: "simulated", seccomp: Enforcement::None },
+            isolation: Isolation {
+                kind: "simulated",
+                seccomp: Enforcement::None,
+                memory_counts: None,
+            },
             limits: limits(),
             ..Descriptor::plain()
         }

@@ -2,7 +2,7 @@
 //!
 //! | limit | with a control group | without |
 //! |---|---|---|
-//! | memory | *enforced*: the sum of all, page cache and tmpfs included | *per process*: private memory |
+//! | memory | *enforced*: see `memory_counts` | *per process*: private memory |
 //! | cpu | *enforced*: a share of the processors | *none* |
 //! | processes | *enforced* | *enforced*: they are counted in each sandbox's own user namespace |
 //! | disk | see below | see below |
@@ -23,7 +23,7 @@
 
 use std::ops::RangeInclusive;
 
-use super::cgroup::{Cgroups, Controller};
+use super::cgroup::{CgroupVersion, Cgroups, Controller};
 use super::frame::Setup;
 use crate::sandbox::{Enforcement, Enforcements, LimitKind};
 use crate::types::Resources;
@@ -58,6 +58,25 @@ pub fn holds(cgroups: &Cgroups, why_no_image: Option<&str>) -> Enforcements {
         (LimitKind::OpenFiles, PerProcess),
         (LimitKind::FileSize, PerProcess),
     ])
+}
+
+/// What the limit on memory counts, by the version of the control group; `None` without one.
+pub fn memory_counts(version: Option<CgroupVersion>) -> &'static str {
+    match version {
+        Some(CgroupVersion::First) => {
+            "all memory of its commands together, with page cache, files in memory, pipes and UNIX \
+             sockets; buffers of TCP and UDP are limited apart, to an eighth of it, at least 16 MB; \
+             netlink sockets to about 64 MB"
+        }
+        Some(CgroupVersion::Second) => {
+            "all memory of its commands together, with page cache, files in memory, pipes, and \
+             buffers of UNIX, TCP and UDP sockets; netlink sockets are limited apart, to about 64 MB"
+        }
+        None => {
+            "the private memory of each process; files in memory have a limit of their own, netlink \
+             sockets about 64 MB, and shared memory and other buffers none"
+        }
+    }
 }
 
 /// The limits of a template that are not enforced for a whole sandbox, with reasons; `None` if all
