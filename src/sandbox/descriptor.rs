@@ -38,7 +38,7 @@ impl Descriptor {
             dies_with_server: false,
             capabilities: BTreeSet::new(),
             networks: vec![NetworkKind::None],
-            isolation: Isolation { kind: "none", seccomp: Enforcement::None },
+            isolation: Isolation { kind: "none", seccomp: Enforcement::None, memory_counts: None },
             limits: Enforcements::new(),
         }
     }
@@ -147,6 +147,8 @@ pub struct Isolation {
     pub kind: &'static str,
     /// Whether a system-call filter is in force.
     pub seccomp: Enforcement,
+    /// What the limit on memory counts, in words; `None` if the provider has no such limit.
+    pub memory_counts: Option<&'static str>,
 }
 
 /// What a sandbox may use only so much of.

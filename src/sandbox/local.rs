@@ -224,7 +224,11 @@ impl Lifecycle for LocalProvider {
             dies_with_server: true,
             capabilities: capabilities.into(),
             networks: NetworkKind::ALL.to_vec(),
-            isolation: Isolation { kind: "namespaces", seccomp: Enforcement::Enforced },
+            isolation: Isolation {
+                kind: "namespaces",
+                seccomp: Enforcement::Enforced,
+                memory_counts: Some(self.objects.memory_counts()),
+            },
             limits: self.declared_limits.clone(),
         }
     }

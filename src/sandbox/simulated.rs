@@ -298,7 +298,11 @@ impl Lifecycle for SimulatedProvider {
                 Capability::DetachedProcesses,
             ]
             .into(),
-            isolation: Isolation { kind: "simulated", seccomp: Enforcement::None },
+            isolation: Isolation {
+                kind: "simulated",
+                seccomp: Enforcement::None,
+                memory_counts: None,
+            },
             limits: limits(),
             ..Descriptor::plain()
         }

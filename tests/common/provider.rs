@@ -83,7 +83,8 @@ impl MemoryProvider {
 #[async_trait]
 impl Lifecycle for MemoryProvider {
     fn descriptor(&self) -> Descriptor {
-        let isolation = Isolation { kind: "memory", seccomp: Enforcement::None };
+        let isolation =
+            Isolation { kind: "memory", seccomp: Enforcement::None, memory_counts: None };
         let capabilities =
             [Capability::Terminal, Capability::Ports, Capability::Tunnels, Capability::Archives];
         Descriptor { isolation, capabilities: capabilities.into(), ..Descriptor::plain() }

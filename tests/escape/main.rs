@@ -13,6 +13,7 @@
 
 #[path = "../common/local.rs"]
 mod common;
+mod counters;
 mod exhaustion;
 mod files;
 mod kernel;

@@ -207,6 +207,7 @@ async fn a_providers_trouble_is_degraded_and_not_an_outage() {
         (&json!(false), &json!("its disk is full"))
     );
     assert_eq!(provider["isolation"]["limits"], json!({"memory": "none"}));
+    assert_eq!(provider["isolation"]["memoryCounts"], json!(null));
     assert_eq!(system["data"]["sandboxes"]["running"], 0);
     assert!(system["data"]["uptimeSeconds"].is_u64());
 }

@@ -41,6 +41,9 @@ async fn memory_of_every_kind_counts_and_its_limit_is_reported() {
     let Some(local) = Local::new().await else { return };
     let how = holds(&local).await[&LimitKind::Memory];
     let mut limit_events = local.provider.subscribe();
+    let counts = local.provider.descriptor().isolation.memory_counts.expect("it limits memory");
+    let is_whole = how == Enforcement::Enforced;
+    assert_eq!(counts.starts_with("all memory of its commands together"), is_whole, "{counts}");
     let sandbox = small(&local, "memory").await;
     // Private memory: a shell with a long string.
     let hog = "x=$(head -c 200000000 /dev/zero | tr '\\0' a); echo ${#x}";

@@ -6,9 +6,10 @@
 use std::ffi::c_long;
 use std::path::Path;
 
-use issuebox::sandbox::ExecRequest;
+use issuebox::sandbox::{ExecRequest, Lifecycle};
+use issuebox::types::Network;
 
-use crate::common::{Local, request};
+use crate::common::{Ended, Local, Sandbox, request, spec, target};
 
 /// The filters' own table: each of its rows must be tried here.
 #[allow(dead_code, reason = "it is the filters' own")]
@@ -101,6 +102,22 @@ const REFUSED: &[Refused] = &[
     ("socket AF_VSOCK", libc::SYS_socket, [40, 1, 0, 0], PERM),
     ("socket AF_TIPC", libc::SYS_socket, [30, 1, 0, 0], PERM),
     ("socketpair AF_TIPC", libc::SYS_socketpair, [30, 1, 0, 0], PERM),
+    ("socket of MPTCP", libc::SYS_socket, [2, 1, 262, 0], PERM),
+    ("socket of SCTP over IPv6", libc::SYS_socket, [10, 1, 132, 0], PERM),
+    ("socket of netlink for its users", libc::SYS_socket, [16, 3, 2, 0], PERM),
+    ("socket of netlink for audit", libc::SYS_socket, [16, 3, 9, 0], PERM),
+    ("setsockopt SO_ATTACH_FILTER", libc::SYS_setsockopt, [-1, 1, 26, 0], PERM),
+    ("setsockopt SO_ATTACH_BPF", libc::SYS_setsockopt, [-1, 1, 50, 0], PERM),
+    ("setsockopt SO_ATTACH_REUSEPORT_CBPF", libc::SYS_setsockopt, [-1, 1, 51, 0], PERM),
+    ("setsockopt SO_ATTACH_REUSEPORT_EBPF", libc::SYS_setsockopt, [-1, 1, 52, 0], PERM),
+    ("setsockopt TCP_MD5SIG", libc::SYS_setsockopt, [-1, 6, 14, 0], PERM),
+    ("setsockopt TCP_MD5SIG_EXT", libc::SYS_setsockopt, [-1, 6, 32, 0], PERM),
+    ("setsockopt TCP_AO_ADD_KEY", libc::SYS_setsockopt, [-1, 6, 38, 0], PERM),
+    ("personality without random addresses", libc::SYS_personality, [0x0004_0000, 0, 0, 0], PERM),
+    ("io_setup", libc::SYS_io_setup, [0, 0, 0, 0], NOSYS),
+    ("memfd_secret", libc::SYS_memfd_secret, [-1, 0, 0, 0], NOSYS),
+    ("statmount", 457, [0, 0, 0, 0], NOSYS),
+    ("listmount", 458, [0, 0, 0, 0], NOSYS),
     ("setxattrat, newer than the table", 463, [-1, 0, -1, 0], NOSYS),
     ("a call that does not exist", 999, [0, 0, 0, 0], NOSYS),
     #[cfg(target_arch = "x86_64")]
@@ -123,6 +140,43 @@ fn calls_from_inside() {
         }
         println!("\n{name}={}", if made == -1 { error.raw_os_error().unwrap_or(0) } else { 0 });
     }
+}
+
+/// Runs inside: lists the network interfaces as the C library does, and opens netlink sockets until
+/// one is refused.
+#[test]
+fn netlink_from_inside() {
+    if std::env::var_os(INSIDE).is_none() {
+        return;
+    }
+    let mut all = std::ptr::null_mut();
+    // SAFETY: the list is valid until the process ends, since it is not given back.
+    let listed = unsafe { libc::getifaddrs(&raw mut all) };
+    let mut names = std::collections::BTreeSet::new();
+    while listed == 0 && !all.is_null() {
+        // SAFETY: as above; a name ends with a null.
+        unsafe {
+            names.insert(std::ffi::CStr::from_ptr((*all).ifa_name).to_string_lossy());
+            all = (*all).ifa_next;
+        }
+    }
+    println!("\ninterfaces={}", names.into_iter().collect::<Vec<_>>().join(","));
+    let open = || {
+        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: plain numbers.
+        unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) }
+    };
+    for _ in 0..100 {
+        let socket = open();
+        // SAFETY: plain numbers.
+        let (ends, flags) =
+            unsafe { (libc::fcntl(socket, libc::F_GETFD), libc::fcntl(socket, libc::F_GETFL)) };
+        assert_eq!((ends, flags & libc::O_NONBLOCK), (libc::FD_CLOEXEC, libc::O_NONBLOCK));
+        // SAFETY: it is this loop's own.
+        unsafe { libc::close(socket) };
+    }
+    let many = (0..1000).take_while(|_| open() >= 0).count();
+    println!("sockets={many}, {}", std::io::Error::last_os_error().raw_os_error().unwrap_or(0));
 }
 
 /// Whether a call above is this one, with matching arguments and this answer.
@@ -150,7 +204,21 @@ fn every_row_of_the_table_is_tried() {
         assert!(is_tried(&table::IOCTL, PERM, is_matching), "ioctl {request:#x} has no try");
     }
     assert!(is_tried(&table::LIMITS, PERM, |arguments| arguments[0] != 0 && arguments[2] != 0));
-    for call in table::SOCKETS {
+    for (level, option) in table::UNCOUNTED_OPTIONS {
+        let is_matching = |arguments: &[u64; 4]| arguments[1..3] == [level, option];
+        assert!(is_tried(&table::SET_OPTION, PERM, is_matching), "{level}, {option} has no try");
+    }
+    let is_other = |arguments: &[u64; 4]| !table::PERSONAS.contains(&arguments[0]);
+    assert!(is_tried(&table::PERSONALITY, PERM, is_other));
+    for family in table::FAMILIES.into_iter().filter(|family| *family != table::UNIX) {
+        let usual = |protocol| match family {
+            table::NETLINK => protocol == table::NETLINK_ROUTE,
+            _ => table::INTERNET_PROTOCOLS.contains(&protocol),
+        };
+        let is_other = |arguments: &[u64; 4]| arguments[0] == family && !usual(arguments[2]);
+        assert!(is_tried(&table::SOCKET, PERM, is_other), "protocols of {family} have no try");
+    }
+    for call in [table::SOCKET, table::SOCKETPAIR] {
         let is_other = |arguments: &[u64; 4]| !table::FAMILIES.contains(&arguments[0]);
         assert!(is_tried(&call, PERM, is_other), "{} has no try", call.name);
     }
@@ -159,14 +227,11 @@ fn every_row_of_the_table_is_tried() {
     assert!(REFUSED.iter().any(is_first_newer), "the first call past the table has no try");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn every_denied_call_is_refused_inside() {
-    let Some(local) = Local::new().await else { return };
-    let sandbox = local.sandbox("calls").await;
+/// Runs a test of this binary in a sandbox.
+async fn run_inside(sandbox: &Sandbox<'_>, test: &str) -> Ended {
     let binary = std::env::current_exe().expect("known");
     sandbox.put(b"hostile", std::fs::read(binary).expect("readable").into()).await;
     sandbox.sh("chmod +x hostile").await;
-    let test = "seccomp::calls_from_inside";
     let ended = sandbox
         .run(ExecRequest {
             env: vec![(INSIDE.into(), "1".into())],
@@ -174,6 +239,39 @@ async fn every_denied_call_is_refused_inside() {
         })
         .await;
     assert_eq!(ended.code, 0, "{ended:?}");
+    ended
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn netlink_lists_interfaces_and_has_few_sockets() {
+    let Some(local) = Local::new().await else { return };
+    let of_host = std::fs::read_dir("/sys/class/net").expect("readable").flatten().next();
+    let of_host = of_host.expect("an interface").file_name().to_string_lossy().into_owned();
+    for (network, interface) in [(Network::None, "lo".to_owned()), (Network::Host, of_host)] {
+        let mut spec = spec(network.kind().as_str(), network.kind().as_str());
+        spec.template.network = network;
+        let object = local.provider.create(spec).await.expect("made");
+        let sandbox = Sandbox { provider: &local.provider, target: target(&object) };
+        // A second process finds them again.
+        for _ in 0..2 {
+            let ended = run_inside(&sandbox, "seccomp::netlink_from_inside").await;
+            let value = |key: &str| {
+                ended.stdout.lines().find_map(|line| line.strip_prefix(key)).expect("printed")
+            };
+            let interfaces = value("interfaces=");
+            assert!(interfaces.split(',').any(|name| name == interface), "{interfaces}");
+            let (many, error) = value("sockets=").split_once(", ").expect("two");
+            assert!((4..=16).contains(&many.parse().expect("a number")), "{many}");
+            assert_eq!(error, libc::ENOBUFS.to_string());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_denied_call_is_refused_inside() {
+    let Some(local) = Local::new().await else { return };
+    let sandbox = local.sandbox("calls").await;
+    let ended = run_inside(&sandbox, "seccomp::calls_from_inside").await;
     for (name, _, _, refused) in REFUSED {
         let result =
             ended.stdout.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
@@ -217,6 +315,12 @@ async fn common_tools_work_under_the_filter() {
     for (tool, script, output) in [
         ("git", commit.to_owned(), "x\n"),
         ("node", format!("node -e {}", quoted(worker)), "worker"),
+        (
+            "node",
+            "node -p 'Object.keys(require(\"os\").networkInterfaces()).join()'".to_owned(),
+            "lo",
+        ),
+        ("python3", "/usr/bin/python3 -c 'import socket; print(socket.if_nameindex())'".to_owned(), "'lo'"),
         ("npm", "npm --version && npm init -y".to_owned(), "\"name\""),
         ("python3", format!("/usr/bin/python3 -c {}", quoted(python)), "/dev/pts/"),
         (

@@ -124,6 +124,8 @@ pub struct IsolationBody {
     pub kind: &'static str,
     /// How each limit is enforced: `enforced`, `per process`, `watched` or `none`.
     pub limits: BTreeMap<&'static str, &'static str>,
+    /// What the limit on memory counts, for people; null if the provider has no such limit.
+    pub memory_counts: Option<&'static str>,
     /// `enforced` if system calls are filtered, otherwise `none`.
     pub seccomp: &'static str,
     /// The widest network access of this provider's templates: `none`, `allow`, `full` or `host`.
@@ -211,6 +213,7 @@ fn provider_body(
                 .iter()
                 .map(|(limit, how)| (limit.as_str(), how.as_str()))
                 .collect(),
+            memory_counts: provider.descriptor.isolation.memory_counts,
             seccomp: provider.descriptor.isolation.seccomp.as_str(),
             network,
         },

@@ -137,6 +137,9 @@ fn card(view: &ProviderView, now: Timestamp) -> Markup {
                 @for (limit, how) in &health.limits {
                     (fact(limit.label(), html! { (how_it_holds(*how)) }))
                 }
+                @if let Some(counts) = isolation.memory_counts {
+                    (fact("Memory counts", html! { (counts) }))
+                }
                 (fact("System calls", html! {
                     (if isolation.seccomp == Enforcement::None { "not filtered" } else { "filtered" })
                 }))

@@ -161,6 +161,12 @@ impl Cgroups {
         self.usable.iter().any(|usable| usable.controller == controller && self.keeps(usable))
     }
 
+    /// The version by which a controller is in force; `None` if it is not.
+    pub fn version_of(&self, controller: Controller) -> Option<CgroupVersion> {
+        let is_it = |usable: &&Usable| usable.controller == controller && self.keeps(usable);
+        self.usable.iter().find(is_it).map(|usable| usable.version)
+    }
+
     /// Whether a usable controller still is.
     fn keeps(&self, usable: &Usable) -> bool {
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);

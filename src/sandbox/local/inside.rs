@@ -20,6 +20,7 @@ mod confine;
 mod connect;
 mod init;
 mod launch;
+mod netlink;
 mod network;
 #[cfg(test)]
 mod refusals;

@@ -2,7 +2,7 @@
 //!
 //! | limit | with a control group | without |
 //! |---|---|---|
-//! | memory | *enforced*: the sum of all, page cache and tmpfs included | *per process*: private memory |
+//! | memory | *enforced*: see `memory_counts` | *per process*: private memory |
 //! | cpu | *enforced*: a share of the processors | *none* |
 //! | processes | *enforced* | *enforced*: they are counted in each sandbox's own user namespace |
 //! | disk | see below | see below |
@@ -21,7 +21,9 @@
 //!
 //! `limit_events.rs` handles a limit that is hit.
 
-use super::cgroup::{Cgroups, Controller};
+use std::ops::RangeInclusive;
+
+use super::cgroup::{CgroupVersion, Cgroups, Controller};
 use super::frame::Setup;
 use crate::sandbox::{Enforcement, Enforcements, LimitKind};
 use crate::types::Resources;
@@ -32,6 +34,14 @@ const PROCESSES_SLACK: u32 = 16;
 
 /// The memory of a shell and a small program, in MiB, with room to spare.
 const RESERVE_MB_MIN: u64 = 16;
+
+/// The open files of one process: the least, which programs take for granted, and the most, enough
+/// for builds and servers.
+const OPEN_FILES: RangeInclusive<u64> = 1024..=65_536;
+
+/// The part of the machine's open files (`fs.file-max`) that all processes of a sandbox may have
+/// together.
+const OPEN_FILES_PART: u64 = 4;
 
 /// Why the disk limit of a sandbox from before images is only watched.
 pub const MADE_WITHOUT: &str = "it was made without an image; delete it and make it again";
@@ -48,6 +58,25 @@ pub fn holds(cgroups: &Cgroups, why_no_image: Option<&str>) -> Enforcements {
         (LimitKind::OpenFiles, PerProcess),
         (LimitKind::FileSize, PerProcess),
     ])
+}
+
+/// What the limit on memory counts, by the version of the control group; `None` without one.
+pub fn memory_counts(version: Option<CgroupVersion>) -> &'static str {
+    match version {
+        Some(CgroupVersion::First) => {
+            "all memory of its commands together, with page cache, files in memory, pipes and UNIX \
+             sockets; buffers of TCP and UDP are limited apart, to an eighth of it, at least 16 MB; \
+             netlink sockets to about 64 MB"
+        }
+        Some(CgroupVersion::Second) => {
+            "all memory of its commands together, with page cache, files in memory, pipes, and \
+             buffers of UNIX, TCP and UDP sockets; netlink sockets are limited apart, to about 64 MB"
+        }
+        None => {
+            "the private memory of each process; files in memory have a limit of their own, netlink \
+             sockets about 64 MB, and shared memory and other buffers none"
+        }
+    }
 }
 
 /// The limits of a template that are not enforced for a whole sandbox, with reasons; `None` if all
@@ -92,6 +121,12 @@ pub fn apply(cgroups: &Cgroups, resources: &Resources, setup: Setup) -> Setup {
     }
 }
 
+/// Most open files of one process of a sandbox, by the machine's limit `file_max`.
+pub fn open_files_max(processes: u32, file_max: u64) -> u64 {
+    let part = file_max / OPEN_FILES_PART / u64::from(processes.max(1));
+    part.clamp(*OPEN_FILES.start(), *OPEN_FILES.end())
+}
+
 /// How much of its memory a sandbox may fill with files. The rest is for a command that removes
 /// them, since no command's end frees any of it.
 fn scratch_mb(memory_mb: u64) -> u32 {
@@ -102,6 +137,20 @@ fn scratch_mb(memory_mb: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_processes_together_have_a_part_of_the_machine_s_open_files() {
+        // What systemd sets, 24 GB, 4 GB of memory.
+        for (processes, file_max, expected) in [
+            (256, i64::MAX.cast_unsigned(), 65_536),
+            (256, 2_466_165, 2_408),
+            (16, 2_466_165, 38_533),
+            (256, 400_000, 1024),
+            (0, 400_000, 65_536),
+        ] {
+            assert_eq!(open_files_max(processes, file_max), expected, "{processes} of {file_max}");
+        }
+    }
 
     #[test]
     fn files_in_memory_leave_room_for_the_command_that_removes_them() {

@@ -41,6 +41,34 @@ static outcome ring(const char *_) {
     return of(syscall(SYS_io_uring_setup, 1, parameters));
 }
 
+/* Counted for the whole machine by `fs.aio-max-nr`. */
+static outcome asynchronous_events(const char *_) {
+    unsigned long context = 0;
+    return of(syscall(SYS_io_setup, 30000, &context));
+}
+
+static outcome program_at(int option) {
+    struct sock_filter all = {BPF_RET | BPF_K, 0, 0, 0xffff};
+    struct sock_fprog program = {1, &all};
+    int to = socket(AF_INET, SOCK_DGRAM, 0), on = 1;
+    setsockopt(to, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
+    return of(setsockopt(to, SOL_SOCKET, option, &program, sizeof program));
+}
+
+static outcome packet_program(const char *_) { return program_at(SO_ATTACH_FILTER); }
+
+static outcome sharing_program(const char *_) { return program_at(SO_ATTACH_REUSEPORT_CBPF); }
+
+static outcome connection_key(const char *_) {
+    struct tcp_md5sig key = {.tcpm_keylen = 1, .tcpm_key = "k"};
+    ((struct sockaddr_in *)&key.tcpm_addr)->sin_family = AF_INET;
+    return of(setsockopt(socket(AF_INET, SOCK_STREAM, 0), IPPROTO_TCP, TCP_MD5SIG, &key, sizeof key));
+}
+
+static outcome secret_memory(const char *_) { return of(syscall(447 /* memfd_secret */, 0)); }
+
+static outcome fixed_addresses(const char *_) { return of(personality(ADDR_NO_RANDOMIZE)); }
+
 static outcome handle_faults(const char *_) { return of(syscall(SYS_userfaultfd, 1)); }
 
 static outcome load_a_program(const char *_) {
@@ -137,6 +165,12 @@ static const struct attempt KERNEL[] = {
     {"type_into_the_server_s_terminal", type_into_the_server_s_terminal},
     {"become_the_console", become_the_console},
     {"ring", ring},
+    {"asynchronous_events", asynchronous_events},
+    {"packet_program", packet_program},
+    {"sharing_program", sharing_program},
+    {"connection_key", connection_key},
+    {"secret_memory", secret_memory},
+    {"fixed_addresses", fixed_addresses},
     {"handle_faults", handle_faults},
     {"load_a_program", load_a_program},
     {"count_events", count_events},

@@ -8,10 +8,13 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ifaddrs.h>
+#include <linux/filter.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <mqueue.h>
 #include <net/if.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <pty.h>
 #include <sched.h>
@@ -23,6 +26,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
@@ -76,6 +80,7 @@ static pid_t sibling(void) {
 }
 
 #include "exhaustion.c"
+#include "counters.c"
 #include "files.c"
 #include "kernel.c"
 #include "mounts.c"
@@ -84,7 +89,7 @@ static pid_t sibling(void) {
 #include "sockets.c"
 
 static const struct attempt *const ALL[] = {
-    EXHAUSTION, FILES, KERNEL, MOUNTS, NAMESPACES, PROCESSES, SOCKETS,
+    COUNTERS, EXHAUSTION, FILES, KERNEL, MOUNTS, NAMESPACES, PROCESSES, SOCKETS,
 };
 
 int main(int count, char **arguments) {

@@ -21,6 +21,16 @@ static outcome connect_to(const char *where) {
 /* The argument is the number of a family. */
 static outcome family(const char *number) { return of(socket(atoi(number), SOCK_DGRAM, 0)); }
 
+/* The argument is the number of a protocol. */
+static outcome protocol(const char *number) {
+    return of(socket(AF_INET, SOCK_STREAM, atoi(number)));
+}
+
+/* The same. */
+static outcome netlink(const char *number) {
+    return of(socket(AF_NETLINK, SOCK_RAW, atoi(number)));
+}
+
 static outcome raw(const char *_) { return of(socket(AF_INET, SOCK_RAW, IPPROTO_RAW)); }
 
 static outcome raw_6(const char *_) { return of(socket(AF_INET6, SOCK_RAW, IPPROTO_ICMPV6)); }
@@ -75,6 +85,8 @@ static const struct attempt SOCKETS[] = {
     {"abstract_socket", abstract_socket},
     {"connect", connect_to},
     {"family", family},
+    {"protocol", protocol},
+    {"netlink", netlink},
     {"raw", raw},
     {"raw_6", raw_6},
     {"low_port", low_port},

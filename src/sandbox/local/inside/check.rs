@@ -145,7 +145,7 @@ mod tests {
 
     const STATUS: &str = "Name:\tx\nUid:\t1000\t1000\t1000\t1000\nGid:\t1000\t1000\t1000\t1000\n\
         CapInh:\t0000\nCapPrm:\t0000\nCapEff:\t0000\nCapBnd:\t0000\nCapAmb:\t0000\nNoNewPrivs:\t1\n\
-        Seccomp:\t2\nSeccomp_filters:\t3\n";
+        Seccomp:\t2\nSeccomp_filters:\t4\n";
 
     #[test]
     fn privileges_are_found() {
@@ -158,8 +158,8 @@ mod tests {
             ("Seccomp:\t2", "Seccomp:\t0"),
             ("Seccomp:\t2", "Seccomp:\t1"),
             ("Seccomp:\t2\n", ""),
-            ("Seccomp_filters:\t3", "Seccomp_filters:\t2"),
-            ("Seccomp_filters:\t3", "Seccomp_filters:\tmany"),
+            ("Seccomp_filters:\t4", "Seccomp_filters:\t3"),
+            ("Seccomp_filters:\t4", "Seccomp_filters:\tmany"),
             ("Uid:\t1000", "Uid:\t0"),
             ("Gid:\t1000", "Gid:\t0"),
         ] {

@@ -5,6 +5,8 @@
 //! refuses calls that earlier steps need.
 
 use std::fs;
+use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
 
 use rustix::process::{
     DumpableBehavior, Resource, Rlimit, Signal, getrlimit, set_dumpable_behavior,
@@ -17,20 +19,35 @@ use rustix::thread::{
 };
 
 use super::super::frame::{Reach, Setup};
+use super::super::limits::open_files_max;
 use super::seccomp::Filters;
 use super::{NameStep, SetupError, sys};
 use crate::sabotage::{Bug, on};
 
-/// Most open files of one process: enough for builds and servers, and a common default.
-const OPEN_FILES_MAX: u64 = 65_536;
+/// Settings of a sandbox's own network, for sockets that no control group counts: the longest TCP
+/// buffers that grow by themselves, and what else one socket may hold (the kernel's default until
+/// 6.8, where it became six times that).
+const OF_NETWORK: [(&str, &str); 3] = [
+    ("ipv4/tcp_rmem", "4096 131072 1048576"),
+    ("ipv4/tcp_wmem", "4096 16384 1048576"),
+    ("core/optmem_max", "20480"),
+];
 
-/// Confines this process and all its future children. The view is already entered.
-pub fn confine(setup: &Setup, filters: &Filters) -> Result<(), SetupError> {
+/// Confines this process and all its future children. The view is already entered. Returns the
+/// listener for [netlink sockets](super::netlink).
+pub fn confine(setup: &Setup, filters: &Filters) -> Result<Option<OwnedFd>, SetupError> {
     sethostname(b"sandbox").step("name the host")?;
     match setup.reach {
         Reach::Loopback | Reach::Proxy if on(Bug::NetworkShared) => {}
         Reach::Loopback | Reach::Proxy => {
             sys::raise_loopback().step("raise the loopback interface")?;
+            for (name, value) in OF_NETWORK {
+                match fs::write(format!("/proc/sys/net/{name}"), value) {
+                    // Older kernels have it once for the whole machine.
+                    Err(error) if error.kind() == ErrorKind::NotFound => {}
+                    written => written.step(&format!("set net/{name}"))?,
+                }
+            }
         }
         // The host's interface is not ours to raise.
         Reach::Host => {}
@@ -52,9 +69,9 @@ pub fn confine(setup: &Setup, filters: &Filters) -> Result<(), SetupError> {
     }
     // Installing filters sets *no new privileges* too.
     if on(Bug::CallsNotFiltered) || on(Bug::PrivilegesGained) {
-        return Ok(());
+        return Ok(None);
     }
-    filters.install()
+    filters.install().map(Some)
 }
 
 fn limits(setup: &Setup) -> Result<(), SetupError> {
@@ -71,8 +88,15 @@ fn limits(setup: &Setup) -> Result<(), SetupError> {
         let data = allowed(Resource::Data, bytes(data));
         setrlimit(Resource::Data, both(data)).step("limit the memory of a process")?;
     }
-    let open_files = allowed(Resource::Nofile, OPEN_FILES_MAX);
+    let open_files = allowed(Resource::Nofile, open_files_max(setup.processes_max, file_max()?));
     setrlimit(Resource::Nofile, both(open_files)).step("limit open files")
+}
+
+/// The open files of the whole machine.
+fn file_max() -> Result<u64, SetupError> {
+    let step = "read the machine's limit of open files";
+    let max = fs::read_to_string("/proc/sys/fs/file-max").step(step)?;
+    max.trim().parse().map_err(|_| SetupError::check(step))
 }
 
 fn give_up_capabilities() -> Result<(), SetupError> {

@@ -11,6 +11,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -22,6 +23,7 @@ use rustix::thread::UnshareFlags;
 
 use super::super::frame::{Answer, FileWork, PACKET_LEN_MAX, Reach, Request, Setup};
 use super::super::packet;
+use super::netlink::ListenerSender;
 use super::seccomp::Filters;
 use super::start::{self, Order, Starting, Streams};
 use super::sys::{self, Fork};
@@ -69,7 +71,17 @@ struct Init<'a> {
     work: Option<Door>,
 }
 
-/// Runs as PID 1: sets the sandbox up, sends *ready*, serves, and exits. `launcher` is a pidfd of it.
+/// What PID 1 has of its launcher for as long as it sets the sandbox up.
+pub struct OfLauncher {
+    /// A pidfd of it.
+    pub launcher: OwnedFd,
+    /// Takes the listener for netlink sockets.
+    pub netlink: ListenerSender,
+    /// The host's network namespace.
+    pub host_network: PathBuf,
+}
+
+/// Runs as PID 1: sets the sandbox up, sends *ready*, serves, and exits.
 pub fn run(
     socket: &OwnedFd,
     lock: OwnedFd,
@@ -77,9 +89,9 @@ pub fn run(
     workspace: TakenWorkspace,
     work: Option<WorkGroup>,
     filters: &Filters,
-    launcher: OwnedFd,
+    beside: OfLauncher,
 ) -> ! {
-    let prepared = || prepare(socket, &lock, setup, workspace, work, filters, launcher);
+    let prepared = || prepare(socket, &lock, setup, workspace, work, filters, beside);
     let code = catch_unwind(AssertUnwindSafe(|| match prepared() {
         Ok((mut init, listener)) => {
             let beside: Vec<_> = listener.iter().map(AsFd::as_fd).collect();
@@ -105,7 +117,7 @@ fn prepare<'a>(
     workspace: TakenWorkspace,
     work: Option<WorkGroup>,
     filters: &Filters,
-    launcher: OwnedFd,
+    OfLauncher { launcher, netlink, host_network }: OfLauncher,
 ) -> Result<(Init<'a>, Option<OwnedFd>), SetupError> {
     for (space, step) in [
         (UnshareFlags::NEWNS, "make a mount namespace"),
@@ -121,14 +133,6 @@ fn prepare<'a>(
             None
         }
     };
-    let host_network = network::namespace()?;
-    match setup.reach {
-        Reach::Loopback | Reach::Proxy if on(Bug::NetworkShared) => {}
-        Reach::Loopback | Reach::Proxy => {
-            sys::unshare(UnshareFlags::NEWNET).step("make a network namespace")?;
-        }
-        Reach::Host => {}
-    }
     rustix::process::setsid().step("start PID 1's session")?;
     view::enter(setup, workspace)?;
     let null = openat(CWD, "/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
@@ -139,7 +143,9 @@ fn prepare<'a>(
     drop(null);
     let files = Files::below(WORKSPACE).step("open /workspace")?;
     let signals = sys::child_signals().step("watch children")?;
-    confine::confine(setup, filters)?;
+    if let Some(listener) = confine::confine(setup, filters)? {
+        netlink.send(&listener)?;
+    }
     // The launcher may have ended before its death could signal PID 1.
     if is_ready(&launcher, PollFlags::IN) {
         return Err(SetupError::check("the launcher has gone"));

@@ -28,12 +28,14 @@ use rustix::thread::{
 
 use super::super::frame::{Answer, PACKET_LEN_MAX, Request, Setup};
 use super::super::packet;
+use super::init::OfLauncher;
+use super::netlink::NetlinkMaker;
 use super::seccomp::Filters;
 use super::sys::Fork;
 use super::watched::WatchedDisk;
 use super::work_group::WorkGroup;
 use super::workspace::TakenWorkspace;
-use super::{HIDDEN_COMMAND, INNER_ID, NameStep, SetupError, init, sys};
+use super::{HIDDEN_COMMAND, INNER_ID, NameStep, SetupError, init, network, sys};
 use crate::sabotage::{Bug, on};
 
 /// How much more likely the kernel kills a sandbox's process when the host's memory runs out, of 1000.
@@ -133,12 +135,20 @@ fn run(socket: &OwnedFd, order: LaunchOrder, filters: &Filters) -> Result<(), Se
         become_user(id)?;
     }
     enter_user_namespace()?;
+    let (mut netlink, sender) = NetlinkMaker::new()?;
+    // The launcher enters it too, since it makes sockets there.
+    let host_network = network::enter_own(setup.reach)?;
 
     let itself = pidfd_open(getpid(), PidfdFlags::empty()).step("open a pidfd of the launcher")?;
     let child = match sys::fork().step("fork PID 1")? {
-        Fork::Child => init::run(socket, lock, &setup, workspace, work, filters, itself),
+        Fork::Child => {
+            drop(netlink);
+            let beside = OfLauncher { launcher: itself, netlink: sender, host_network };
+            init::run(socket, lock, &setup, workspace, work, filters, beside)
+        }
         Fork::Parent(child) => child,
     };
+    drop(sender);
     drop(work);
     let pidfd = pidfd_open(child, PidfdFlags::empty()).step("open a pidfd of PID 1")?;
     // The server counts the sandbox as up from *forked* and *ready* on.
@@ -148,7 +158,7 @@ fn run(socket: &OwnedFd, order: LaunchOrder, filters: &Filters) -> Result<(), Se
     confine_launcher(&workspace)?;
     let mut watched = workspace.watched(setup.disk_mb_max)?;
 
-    let hung_up = watch(socket, &pidfd, &mut watched);
+    let hung_up = watch(socket, &pidfd, &mut watched, &mut netlink);
     if hung_up {
         // PID 1 may have ended at the same moment.
         let _ = pidfd_send_signal(&pidfd, Signal::KILL);
@@ -210,12 +220,21 @@ fn has_hung_up(socket: &OwnedFd) -> bool {
 }
 
 /// Waits until the server has ended (true) or PID 1 has ended (false). Sends *disk full* when the
-/// workspace has become too full.
-fn watch(socket: &OwnedFd, pidfd: &OwnedFd, workspace: &mut WatchedDisk) -> bool {
+/// workspace has become too full, and makes netlink sockets.
+fn watch(
+    socket: &OwnedFd,
+    pidfd: &OwnedFd,
+    workspace: &mut WatchedDisk,
+    netlink: &mut NetlinkMaker,
+) -> bool {
     loop {
         // No event is requested of the socket: its packets are for PID 1. A hang-up always shows.
-        let mut polled =
-            [PollFd::new(socket, PollFlags::empty()), PollFd::new(pidfd, PollFlags::IN)];
+        let asked = netlink.descriptor();
+        let mut polled = [
+            PollFd::new(socket, PollFlags::empty()),
+            PollFd::new(pidfd, PollFlags::IN),
+            PollFd::from_borrowed_fd(asked, PollFlags::IN),
+        ];
         let pause = workspace.pause();
         let pause = Timespec {
             tv_sec: i64::try_from(pause.as_secs()).unwrap_or(i64::MAX),
@@ -224,6 +243,10 @@ fn watch(socket: &OwnedFd, pidfd: &OwnedFd, workspace: &mut WatchedDisk) -> bool
         match poll(&mut polled, Some(&pause)) {
             Ok(_) if !polled[1].revents().is_empty() => return false,
             Ok(_) if !polled[0].revents().is_empty() => return true,
+            // An error is the end of the process that asked, or of PID 1.
+            Ok(_) if polled[2].revents().contains(PollFlags::IN) => {
+                let _ = netlink.serve();
+            }
             Ok(_) | Err(Errno::INTR) => {}
             // Without poll nothing can be watched: end the sandbox, as if the server had ended.
             Err(_) => return true,

@@ -7,9 +7,11 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, ipproto, listen, socket_with};
+use rustix::thread::UnshareFlags;
 
 use super::super::frame::{PROXY_PORT, Reach};
-use super::{NameStep, SetupError};
+use super::{NameStep, SetupError, sys};
+use crate::sabotage::{Bug, on};
 
 /// Connections that wait for the proxy to accept them.
 const WAITING_MAX: i32 = 128;
@@ -43,6 +45,19 @@ pub fn listen_for_proxy(reach: Reach) -> Result<Option<OwnedFd>, SetupError> {
         Ok(socket)
     };
     Result::<_, rustix::io::Errno>::map(open(), Some).step("listen for the proxy")
+}
+
+/// Enters the network namespace of a sandbox; returns the host's.
+pub fn enter_own(reach: Reach) -> Result<PathBuf, SetupError> {
+    let host = namespace()?;
+    match reach {
+        Reach::Loopback | Reach::Proxy if on(Bug::NetworkShared) => {}
+        Reach::Loopback | Reach::Proxy => {
+            sys::unshare(UnshareFlags::NEWNET).step("make a network namespace")?;
+        }
+        Reach::Host => {}
+    }
+    Ok(host)
 }
 
 /// The network namespace of this process.

@@ -184,6 +184,81 @@ pub fn set_mount(mount: impl AsFd, attributes: u64, recursive: bool) -> Result<(
     Ok(())
 }
 
+/// Installs a filter in this process whose *notify* answers go to the returned listener.
+pub fn install_with_listener(program: &[seccompiler::sock_filter]) -> Result<OwnedFd, Errno> {
+    let len = libc::c_ushort::try_from(program.len()).map_err(|_| Errno::TOOBIG)?;
+    let filter = libc::sock_fprog { len, filter: program.as_ptr().cast_mut().cast() };
+    // SAFETY: the kernel only reads the program, whose instructions are laid out as its own are; a
+    // new descriptor has no other owner.
+    unsafe {
+        let listener = checked_long(libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            libc::SECCOMP_FILTER_FLAG_NEW_LISTENER,
+            &raw const filter,
+        ))?;
+        let listener = i32::try_from(listener).map_err(|_| Errno::BADF)?;
+        Ok(OwnedFd::from_raw_fd(listener))
+    }
+}
+
+/// A system call that waits for a listener's answer.
+pub struct WaitingCall {
+    id: u64,
+    /// Its arguments.
+    pub arguments: [u64; 6],
+}
+
+/// Takes the next waiting call of a listener that is readable.
+pub fn take_call(listener: &OwnedFd) -> Result<WaitingCall, Errno> {
+    // SAFETY: the struct is plain numbers, which the kernel wants zeroed and fills.
+    unsafe {
+        let mut call: libc::seccomp_notif = std::mem::zeroed();
+        let request = libc::SECCOMP_IOCTL_NOTIF_RECV;
+        checked(libc::ioctl(listener.as_raw_fd(), request, &raw mut call))?;
+        Ok(WaitingCall { id: call.id, arguments: call.data.args })
+    }
+}
+
+/// Makes a waiting call fail.
+pub fn refuse_call(listener: &OwnedFd, call: &WaitingCall, errno: Errno) -> Result<(), Errno> {
+    answer_call(listener, call, 0, -errno.raw_os_error())
+}
+
+fn answer_call(listener: &OwnedFd, call: &WaitingCall, val: i64, error: i32) -> Result<(), Errno> {
+    let answer = libc::seccomp_notif_resp { id: call.id, val, error, flags: 0 };
+    let request = libc::SECCOMP_IOCTL_NOTIF_SEND;
+    // SAFETY: the kernel only reads the struct.
+    checked(unsafe { libc::ioctl(listener.as_raw_fd(), request, &raw const answer) })?;
+    Ok(())
+}
+
+/// Answers a waiting call with a copy of a descriptor.
+pub fn answer_with(
+    listener: &OwnedFd,
+    call: &WaitingCall,
+    descriptor: &OwnedFd,
+    ends_at_execution: bool,
+) -> Result<(), Errno> {
+    let add = |flags: libc::c_ulong| {
+        let add = libc::seccomp_notif_addfd {
+            id: call.id,
+            flags: u32::try_from(flags).unwrap_or_default(),
+            srcfd: descriptor.as_raw_fd().cast_unsigned(),
+            newfd: 0,
+            newfd_flags: if ends_at_execution { libc::O_CLOEXEC.cast_unsigned() } else { 0 },
+        };
+        let request = libc::SECCOMP_IOCTL_NOTIF_ADDFD;
+        // SAFETY: the kernel only reads the struct, and copies a descriptor that stays ours.
+        checked(unsafe { libc::ioctl(listener.as_raw_fd(), request, &raw const add) })
+    };
+    match add(libc::SECCOMP_ADDFD_FLAG_SEND) {
+        // Before Linux 5.14 it takes two steps.
+        Err(Errno::INVAL) => answer_call(listener, call, add(0)?.into(), 0),
+        added => added.map(|_| ()),
+    }
+}
+
 /// Raises the loopback interface of this network namespace.
 pub fn raise_loopback() -> Result<(), Errno> {
     // SAFETY: the request is a zeroed `ifreq` with the interface's name, which both calls expect;

@@ -1,6 +1,7 @@
 //! How the limits hold: for new objects, and for an object that was made when less was possible.
 
 use super::LocalObjects;
+use crate::sandbox::local::cgroup::Controller;
 use crate::sandbox::local::disk::{Disk, WorkspaceKind};
 use crate::sandbox::local::limits;
 use crate::sandbox::{Enforcements, LimitsInForce, Target};
@@ -9,6 +10,11 @@ impl LocalObjects {
     /// How each limit holds.
     pub fn limits(&self) -> Enforcements {
         limits::holds(&self.starter.cgroups, self.disk.why_no_images().as_deref())
+    }
+
+    /// What the limit on memory counts.
+    pub fn memory_counts(&self) -> &'static str {
+        limits::memory_counts(self.starter.cgroups.version_of(Controller::Memory))
     }
 
     /// The limits of one object and how each holds; `None` if it does not exist.

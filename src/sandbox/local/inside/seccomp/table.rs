@@ -122,6 +122,13 @@ pub const NOT_THERE: &[SystemCall] = &[
     call("add_key", 248, 217),
     call("request_key", 249, 218),
     call("keyctl", 250, 219),
+    // Counted for the whole machine (`fs.aio-max-nr`); libraries fall back to threads.
+    call("io_setup", 206, 0),
+    // Needless: memory that the kernel itself cannot read, and mounts in another form than
+    // `/proc/self/mountinfo`.
+    same("memfd_secret", 447),
+    same("statmount", 457),
+    same("listmount", 458),
 ];
 
 /// Makes processes; refused if it creates a namespace.
@@ -134,8 +141,16 @@ pub const IOCTL: SystemCall = call("ioctl", 16, 29);
 /// could make the kernel kill it, or block its work.
 pub const LIMITS: SystemCall = call("prlimit64", 302, 261);
 
-/// Make sockets; families that are not needed are refused.
-pub const SOCKETS: [SystemCall; 2] = [call("socket", 41, 198), call("socketpair", 53, 199)];
+/// Make sockets; families and protocols that are not needed are refused.
+pub const SOCKET: SystemCall = call("socket", 41, 198);
+/// The same for connected pairs.
+pub const SOCKETPAIR: SystemCall = call("socketpair", 53, 199);
+
+/// Sets an option of a socket; refused for [`UNCOUNTED_OPTIONS`].
+pub const SET_OPTION: SystemCall = call("setsockopt", 54, 208);
+
+/// Changes how programs are executed; refused but for [`PERSONAS`].
+pub const PERSONALITY: SystemCall = call("personality", 135, 92);
 
 /// The last call in the table's range (`mseal`, Linux 6.10). Later ones, and x32 numbers, get
 /// `ENOSYS`.
@@ -150,5 +165,30 @@ pub const NAMESPACES: [u64; 7] =
 /// driver for one, some of which have many past bugs.
 pub const TERMINAL_TRICKS: [u64; 3] = [0x5412, 0x541c, 0x5423];
 
+/// `AF_UNIX`.
+pub const UNIX: u64 = 1;
+/// `AF_NETLINK`: how programs list network interfaces.
+pub const NETLINK: u64 = 16;
+
 /// `AF_UNIX`, `AF_INET`, `AF_INET6`, `AF_NETLINK`: the allowed families of sockets.
-pub const FAMILIES: [u64; 4] = [1, 2, 10, 16];
+pub const FAMILIES: [u64; 4] = [UNIX, 2, 10, NETLINK];
+
+/// The allowed protocols of `AF_INET` and `AF_INET6`: the usual one, ICMP, TCP, UDP, ICMPv6, and
+/// raw, which the kernel refuses. MPTCP, SCTP, UDP-Lite and the rest load or run code that nothing
+/// here needs; Go, which tries MPTCP first, falls back to TCP.
+pub const INTERNET_PROTOCOLS: [u64; 6] = [0, 1, 6, 17, 58, 255];
+
+/// `NETLINK_ROUTE`, the allowed protocol of `AF_NETLINK`.
+pub const NETLINK_ROUTE: u64 = 0;
+
+/// Options, by level and name, whose memory the kernel charges to no group: programs for a socket's
+/// packets (`SO_ATTACH_FILTER`, `SO_ATTACH_BPF`, `SO_ATTACH_REUSEPORT_CBPF`, `…_EBPF`), which count
+/// for the whole machine in `net.core.bpf_jit_limit`, and keys for TCP (`TCP_MD5SIG`, `…_EXT`,
+/// `TCP_AO_ADD_KEY`).
+pub const UNCOUNTED_OPTIONS: [(u64, u64); 7] =
+    [(1, 26), (1, 50), (1, 51), (1, 52), (6, 14), (6, 32), (6, 38)];
+
+/// The usual ways to execute (`PER_LINUX`, `PER_LINUX32`, both with `UNAME26`), and the question
+/// for the current one. Others switch off what makes faults of programs harder to use, such as
+/// random addresses.
+pub const PERSONAS: [u64; 5] = [0, 8, 0x0002_0000, 0x0002_0008, 0xffff_ffff];

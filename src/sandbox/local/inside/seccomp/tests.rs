@@ -4,6 +4,7 @@ use super::*;
 
 const ALLOW: u32 = 0x7fff_0000;
 const KILL: u32 = 0x8000_0000;
+const NOTIFIED: u32 = 0x7fc0_0000;
 const PERM: u32 = 0x0005_0001;
 const NOSYS: u32 = 0x0005_0026;
 
@@ -64,7 +65,7 @@ fn each_call_of_the_table_is_refused_and_no_other() {
         let not_there: Vec<u32> = NOT_THERE.iter().filter_map(number).collect();
         // Calls that are filtered by their arguments get harmless ones.
         let by_arguments: Vec<u32> =
-            SOCKETS.iter().chain([&CLONE, &IOCTL]).filter_map(number).collect();
+            [SOCKET, SOCKETPAIR, CLONE, IOCTL].iter().filter_map(number).collect();
         for call in 0..=LAST_JUDGED {
             let expected = match call {
                 _ if not_permitted.contains(&call) => PERM,
@@ -117,15 +118,60 @@ fn arguments_decide_and_what_the_kernel_ignores_of_them_does_not() {
         {
             assert_eq!(limit(process, new), expected, "{process:#x}, {new:#x}");
         }
-        for socket in SOCKETS {
+        for socket in [SOCKET, SOCKETPAIR] {
             for family in FAMILIES {
-                assert_eq!(call_with(&socket, 0, family), ALLOW, "{family}");
-                assert_eq!(call_with(&socket, 0, above | family), ALLOW, "{family}");
+                let is_left = family == NETLINK && socket == SOCKET;
+                let expected = if is_left { NOTIFIED } else { ALLOW };
+                assert_eq!(call_with(&socket, 0, family), expected, "{family}");
+                assert_eq!(call_with(&socket, 0, above | family), expected, "{family}");
             }
             // Packet, key, ALG, VSOCK, XDP, and one that does not exist.
             for family in [17, 15, 38, 40, 44, 99] {
                 assert_eq!(call_with(&socket, 0, family), PERM, "{family}");
             }
+        }
+    }
+}
+
+#[test]
+fn protocols_options_and_personas_are_allowed_by_name() {
+    let above = 7 << 32;
+    for processor in BOTH {
+        let answer_to = |call: &SystemCall, arguments: [u64; 3]| {
+            let number = u32::try_from(call.number(processor).unwrap()).unwrap();
+            let [a, b, c] = arguments;
+            answer(processor, number, [a, b, c, 0, 0, 0])
+        };
+        for family in [2, 10] {
+            for protocol in INTERNET_PROTOCOLS {
+                assert_eq!(answer_to(&SOCKET, [family, 1, above | protocol]), ALLOW, "{protocol}");
+            }
+            // IGMP, DCCP, SCTP, UDP-Lite, and the number of MPTCP, which is above a byte.
+            for protocol in [2, 33, 132, 136, 262, above | 136] {
+                assert_eq!(answer_to(&SOCKET, [family, 1, protocol]), PERM, "{protocol}");
+                assert_eq!(answer_to(&SOCKET, [above | family, 1, protocol]), PERM, "{protocol}");
+            }
+        }
+        // The kernel itself knows no protocols of `AF_UNIX`.
+        assert_eq!(answer_to(&SOCKET, [UNIX, 1, 136]), ALLOW);
+        for protocol in 1..32 {
+            assert_eq!(answer_to(&SOCKET, [NETLINK, 3, protocol]), PERM, "{protocol}");
+        }
+        for (level, option) in UNCOUNTED_OPTIONS {
+            assert_eq!(answer_to(&SET_OPTION, [9, level, option]), PERM, "{level}, {option}");
+            let option = above | option;
+            assert_eq!(answer_to(&SET_OPTION, [9, above | level, option]), PERM, "{option}");
+        }
+        // Buffers, `SO_DETACH_FILTER`, `TCP_NODELAY`, and a number of another level.
+        for (level, option) in [(1, 7), (1, 8), (1, 27), (6, 1), (0, 26), (41, 26), (6, 50)] {
+            assert_eq!(answer_to(&SET_OPTION, [9, level, option]), ALLOW, "{level}, {option}");
+        }
+        for persona in PERSONAS {
+            assert_eq!(answer_to(&PERSONALITY, [above | persona, 0, 0]), ALLOW, "{persona:#x}");
+        }
+        // Fixed addresses, everything executable, a page at 0, old layout.
+        for persona in [0x0004_0000, 0x0040_0000, 0x0010_0000, 0x0020_0000, 0x0004_0008] {
+            assert_eq!(answer_to(&PERSONALITY, [persona, 0, 0]), PERM, "{persona:#x}");
         }
     }
 }
@@ -144,73 +190,81 @@ fn calls_of_another_processor_are_killed() {
     }
 }
 
+/// Names that the C library has on both processors.
+const OF_HEADERS: &[(&str, libc::c_long)] = &[
+    ("ptrace", libc::SYS_ptrace),
+    ("process_vm_readv", libc::SYS_process_vm_readv),
+    ("process_vm_writev", libc::SYS_process_vm_writev),
+    ("kcmp", libc::SYS_kcmp),
+    ("pidfd_getfd", libc::SYS_pidfd_getfd),
+    ("mount", libc::SYS_mount),
+    ("umount2", libc::SYS_umount2),
+    ("pivot_root", libc::SYS_pivot_root),
+    ("chroot", libc::SYS_chroot),
+    ("open_tree", libc::SYS_open_tree),
+    ("move_mount", libc::SYS_move_mount),
+    ("fsopen", libc::SYS_fsopen),
+    ("fsconfig", libc::SYS_fsconfig),
+    ("fsmount", libc::SYS_fsmount),
+    ("fspick", libc::SYS_fspick),
+    ("mount_setattr", libc::SYS_mount_setattr),
+    ("unshare", libc::SYS_unshare),
+    ("setns", libc::SYS_setns),
+    ("bpf", libc::SYS_bpf),
+    ("perf_event_open", libc::SYS_perf_event_open),
+    ("userfaultfd", libc::SYS_userfaultfd),
+    ("fanotify_init", libc::SYS_fanotify_init),
+    ("name_to_handle_at", libc::SYS_name_to_handle_at),
+    ("open_by_handle_at", libc::SYS_open_by_handle_at),
+    ("init_module", libc::SYS_init_module),
+    ("finit_module", libc::SYS_finit_module),
+    ("delete_module", libc::SYS_delete_module),
+    ("kexec_load", libc::SYS_kexec_load),
+    ("kexec_file_load", libc::SYS_kexec_file_load),
+    ("reboot", libc::SYS_reboot),
+    ("swapon", libc::SYS_swapon),
+    ("swapoff", libc::SYS_swapoff),
+    ("acct", libc::SYS_acct),
+    ("quotactl", libc::SYS_quotactl),
+    ("quotactl_fd", libc::SYS_quotactl_fd),
+    ("syslog", libc::SYS_syslog),
+    ("clock_settime", libc::SYS_clock_settime),
+    ("settimeofday", libc::SYS_settimeofday),
+    ("adjtimex", libc::SYS_adjtimex),
+    ("clock_adjtime", libc::SYS_clock_adjtime),
+    #[cfg(target_arch = "x86_64")]
+    ("iopl", libc::SYS_iopl),
+    #[cfg(target_arch = "x86_64")]
+    ("ioperm", libc::SYS_ioperm),
+    #[cfg(target_arch = "x86_64")]
+    ("modify_ldt", libc::SYS_modify_ldt),
+    ("clone3", libc::SYS_clone3),
+    ("io_uring_setup", libc::SYS_io_uring_setup),
+    ("io_uring_enter", libc::SYS_io_uring_enter),
+    ("io_uring_register", libc::SYS_io_uring_register),
+    ("add_key", libc::SYS_add_key),
+    ("request_key", libc::SYS_request_key),
+    ("keyctl", libc::SYS_keyctl),
+    ("clone", libc::SYS_clone),
+    ("ioctl", libc::SYS_ioctl),
+    ("socket", libc::SYS_socket),
+    ("socketpair", libc::SYS_socketpair),
+    ("setsockopt", libc::SYS_setsockopt),
+    ("personality", libc::SYS_personality),
+    ("io_setup", libc::SYS_io_setup),
+    ("memfd_secret", libc::SYS_memfd_secret),
+    // The library has no names for these; the number is that of all processors.
+    ("statmount", 457),
+    ("listmount", 458),
+    ("prlimit64", libc::SYS_prlimit64),
+];
+
 #[test]
 fn numbers_are_those_of_this_system_s_headers() {
-    // Names that the C library has on both processors.
-    let of_headers = [
-        ("ptrace", libc::SYS_ptrace),
-        ("process_vm_readv", libc::SYS_process_vm_readv),
-        ("process_vm_writev", libc::SYS_process_vm_writev),
-        ("kcmp", libc::SYS_kcmp),
-        ("pidfd_getfd", libc::SYS_pidfd_getfd),
-        ("mount", libc::SYS_mount),
-        ("umount2", libc::SYS_umount2),
-        ("pivot_root", libc::SYS_pivot_root),
-        ("chroot", libc::SYS_chroot),
-        ("open_tree", libc::SYS_open_tree),
-        ("move_mount", libc::SYS_move_mount),
-        ("fsopen", libc::SYS_fsopen),
-        ("fsconfig", libc::SYS_fsconfig),
-        ("fsmount", libc::SYS_fsmount),
-        ("fspick", libc::SYS_fspick),
-        ("mount_setattr", libc::SYS_mount_setattr),
-        ("unshare", libc::SYS_unshare),
-        ("setns", libc::SYS_setns),
-        ("bpf", libc::SYS_bpf),
-        ("perf_event_open", libc::SYS_perf_event_open),
-        ("userfaultfd", libc::SYS_userfaultfd),
-        ("fanotify_init", libc::SYS_fanotify_init),
-        ("name_to_handle_at", libc::SYS_name_to_handle_at),
-        ("open_by_handle_at", libc::SYS_open_by_handle_at),
-        ("init_module", libc::SYS_init_module),
-        ("finit_module", libc::SYS_finit_module),
-        ("delete_module", libc::SYS_delete_module),
-        ("kexec_load", libc::SYS_kexec_load),
-        ("kexec_file_load", libc::SYS_kexec_file_load),
-        ("reboot", libc::SYS_reboot),
-        ("swapon", libc::SYS_swapon),
-        ("swapoff", libc::SYS_swapoff),
-        ("acct", libc::SYS_acct),
-        ("quotactl", libc::SYS_quotactl),
-        ("quotactl_fd", libc::SYS_quotactl_fd),
-        ("syslog", libc::SYS_syslog),
-        ("clock_settime", libc::SYS_clock_settime),
-        ("settimeofday", libc::SYS_settimeofday),
-        ("adjtimex", libc::SYS_adjtimex),
-        ("clock_adjtime", libc::SYS_clock_adjtime),
-        #[cfg(target_arch = "x86_64")]
-        ("iopl", libc::SYS_iopl),
-        #[cfg(target_arch = "x86_64")]
-        ("ioperm", libc::SYS_ioperm),
-        #[cfg(target_arch = "x86_64")]
-        ("modify_ldt", libc::SYS_modify_ldt),
-        ("clone3", libc::SYS_clone3),
-        ("io_uring_setup", libc::SYS_io_uring_setup),
-        ("io_uring_enter", libc::SYS_io_uring_enter),
-        ("io_uring_register", libc::SYS_io_uring_register),
-        ("add_key", libc::SYS_add_key),
-        ("request_key", libc::SYS_request_key),
-        ("keyctl", libc::SYS_keyctl),
-        ("clone", libc::SYS_clone),
-        ("ioctl", libc::SYS_ioctl),
-        ("socket", libc::SYS_socket),
-        ("socketpair", libc::SYS_socketpair),
-        ("prlimit64", libc::SYS_prlimit64),
-    ];
-    let by_arguments = SOCKETS.iter().chain([&CLONE, &IOCTL, &LIMITS]);
-    for call in NOT_PERMITTED.iter().chain(NOT_THERE).chain(by_arguments) {
+    let by_arguments = [SOCKET, SOCKETPAIR, CLONE, IOCTL, LIMITS, SET_OPTION, PERSONALITY];
+    for call in NOT_PERMITTED.iter().chain(NOT_THERE).chain(&by_arguments) {
         let Some(number) = call.number(Processor::OWN.expect("known")) else { continue };
-        let found = of_headers.iter().find(|(name, _)| *name == call.name);
+        let found = OF_HEADERS.iter().find(|(name, _)| *name == call.name);
         let (name, expected) = found.unwrap_or_else(|| panic!("{} is not looked up", call.name));
         assert_eq!(number, *expected, "{name}");
     }
