@@ -54,6 +54,7 @@ mod options;
 mod packet;
 mod processes;
 mod proxy_socket;
+mod read_only;
 mod remove;
 mod settings;
 mod spawner;

@@ -11,7 +11,7 @@ use rustix::process::{DumpableBehavior, Signal, dumpable_behavior, parent_proces
 
 use super::super::frame::{Reach, Setup};
 use super::seccomp::FILTERS;
-use super::{INNER_ID, NameStep, SetupError, WORKSPACE, network};
+use super::{INNER_ID, NameStep, SetupError, WORKSPACE, held, network};
 
 /// The end of the message, after `uid` or `gid`, about an inner id that is 0 outside.
 pub const HOST_ROOT: &str = "0 of the host is mapped into the sandbox";
@@ -19,15 +19,22 @@ pub const HOST_ROOT: &str = "0 of the host is mapped into the sandbox";
 /// The only writable mounts.
 const WRITABLE: [&str; 5] = [WORKSPACE, "/tmp", "/home", "/dev/shm", "/proc"];
 
-/// Checks everything that is visible from inside. `descriptors` are all that may be open;
-/// `host_network` is the host's network namespace, which only the order may allow.
-pub fn check(descriptors: &[RawFd], setup: &Setup, host_network: &Path) -> Result<(), SetupError> {
+/// Checks everything that is visible from inside. `descriptors` are all that may be open, beside
+/// the `door` of the workers' control group; `host_network` is the host's network namespace, which
+/// only the order may allow.
+pub fn check(
+    descriptors: &[RawFd],
+    door: Option<RawFd>,
+    setup: &Setup,
+    host_network: &Path,
+) -> Result<(), SetupError> {
     let read = |path: &str| fs::read_to_string(path).step(&format!("read {path}"));
     let failed = |what: Option<String>| what.map_or(Ok(()), |what| Err(SetupError::check(what)));
     failed(status_trouble(&read("/proc/self/status")?))?;
     failed(map_trouble("uid", &read("/proc/self/uid_map")?))?;
     failed(map_trouble("gid", &read("/proc/self/gid_map")?))?;
-    failed(mount_trouble(&read("/proc/self/mountinfo")?))?;
+    let mounts = read("/proc/self/mountinfo")?;
+    failed(mount_trouble(&mounts))?;
     if setup.has_work_group {
         failed(group_trouble(&read("/proc/self/cgroup")?))?;
     }
@@ -47,7 +54,8 @@ pub fn check(descriptors: &[RawFd], setup: &Setup, host_network: &Path) -> Resul
     if death != Some(Signal::KILL) {
         return Err(SetupError::check("PID 1 would outlive its launcher"));
     }
-    descriptor_trouble(descriptors)
+    descriptor_trouble(&[descriptors, door.as_slice()].concat())?;
+    held::check(&mounts, door)
 }
 
 /// The first wrong privilege in `/proc/self/status`.

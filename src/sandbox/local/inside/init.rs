@@ -148,11 +148,10 @@ fn prepare<'a>(
     }
     let listener = network::listen_for_proxy(setup.reach)?;
     let own = [socket, lock, &signals].map(AsRawFd::as_raw_fd).into_iter();
-    let open = own
-        .chain([files.root().as_raw_fd()])
-        .chain(listener.as_ref().map(|l| l.as_raw_fd()))
-        .chain(work.as_ref().map(Door::descriptor));
-    check::check(&open.collect::<Vec<_>>(), setup, &host_network)?;
+    let open =
+        own.chain([files.root().as_raw_fd()]).chain(listener.as_ref().map(|l| l.as_raw_fd()));
+    let door = work.as_ref().map(Door::descriptor);
+    check::check(&open.collect::<Vec<_>>(), door, setup, &host_network)?;
     let (commands, workers) = (Vec::new(), Vec::new());
     let reach = setup.reach;
     Ok((Init { socket, reach, signals, files, commands, workers, stop_at: None, work }, listener))

@@ -21,6 +21,7 @@ use rustix::mount::{
     OpenTreeFlags, UnmountFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen,
     mount_change, move_mount, open_tree, unmount,
 };
+use rustix::path::Arg;
 use rustix::process::{fchdir, pivot_root};
 
 use super::super::frame::{Reach, Setup};
@@ -103,7 +104,7 @@ fn bits(flags: MountAttrFlags) -> u64 {
 }
 
 /// A detached copy of the mount at a path.
-fn copy(at: BorrowedFd<'_>, path: &str, recursive: bool) -> Result<OwnedFd, Errno> {
+pub(super) fn copy(at: BorrowedFd<'_>, path: impl Arg, recursive: bool) -> Result<OwnedFd, Errno> {
     let mut flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_EMPTY_PATH;
