@@ -14,6 +14,7 @@ mod build;
 pub mod doctor;
 mod entry;
 mod notices;
+pub mod open_files;
 pub mod providers;
 mod reload;
 mod signals;
@@ -91,6 +92,7 @@ impl RunningServer {
 /// # Errors
 /// Why it failed, and what to do.
 pub fn start(config: Config) -> anyhow::Result<RunningServer> {
+    open_files::raise();
     let listener = listen(config.server.listen)?;
     let address = listener.local_addr()?;
     let secrets = Secrets::ensure(&config)?;

@@ -186,6 +186,24 @@ async fn countable_resources_are_limited() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a C compiler, and uses up what there is of the machine"]
+async fn descriptors_on_their_way_keep_no_other_sandbox_from_work() {
+    let Some(world) = World::new(16).await else { return };
+    let other = world.local.sandbox("other").await;
+    let hostile = world.hostile("holder", None).await;
+    assert_eq!(hostile.attempt("keep_descriptors_on_their_way").await, "ETOOMANYREFS");
+    let new = world.local.sandbox("new").await;
+    for sandbox in [&hostile.sandbox, &other, &new] {
+        assert_eq!(sandbox.sh("echo runs").await, "runs\n");
+        sandbox.write(b"file", "content").await.expect("written");
+        assert_eq!(sandbox.read(b"file").await.expect("readable"), "content");
+    }
+    world.assert_unharmed("holding descriptors on their way").await;
+    hostile.assert_gone_after_stop().await;
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a C compiler, and uses up what there is of the machine"]
 async fn limits_not_enforced_for_an_ordinary_user_are_reported() {
     let Some(world) = World::new(12).await else { return };
     if ordinary::is_run_by_root() {

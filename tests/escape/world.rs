@@ -46,6 +46,8 @@ impl World {
     /// `None` if this machine can't make sandboxes; see [`Local::with`]. Each group of attempts
     /// has its own number, so that no two use the same uids.
     pub async fn new(group: u32) -> Option<Self> {
+        // As the server does.
+        issuebox::app::open_files::raise();
         let first = 2_100_000 + group * 1000;
         let local = Local::with(|config| {
             config.launcher = launcher();

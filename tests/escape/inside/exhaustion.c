@@ -174,6 +174,21 @@ static outcome descriptors_on_their_way(const char *_) {
     return "done";
 }
 
+/* Goes on holding what an attempt took, in a child that outlives it. */
+static outcome kept(outcome result) {
+    pid_t child = fork();
+    if (child == 0) {
+        for (int stream = 0; stream < 3; stream++) close(stream);
+        pause();
+        _exit(0);
+    }
+    return child == -1 ? of(-1) : result;
+}
+
+static outcome keep_descriptors_on_their_way(const char *_) {
+    return kept(descriptors_on_their_way(""));
+}
+
 static outcome terminals(const char *_) {
     for (long count = 0;; count++)
         if (open("/dev/ptmx", O_RDWR | O_NOCTTY) == -1) return had(count, strerrorname_np(errno));
@@ -262,6 +277,7 @@ static const struct attempt EXHAUSTION[] = {
     {"orphans", orphans},
     {"descriptors", descriptors},
     {"descriptors_on_their_way", descriptors_on_their_way},
+    {"keep_descriptors_on_their_way", keep_descriptors_on_their_way},
     {"terminals", terminals},
     {"pipes", pipes},
     {"socket_buffers", socket_buffers},

@@ -6,6 +6,7 @@
 
 use std::fs;
 
+use rustix::io::Errno;
 use rustix::process::{
     DumpableBehavior, Resource, Rlimit, Signal, getrlimit, set_dumpable_behavior,
     set_parent_process_death_signal, setrlimit,
@@ -21,8 +22,12 @@ use super::seccomp::Filters;
 use super::{NameStep, SetupError, sys};
 use crate::sabotage::{Bug, on};
 
-/// Most open files of one process: enough for builds and servers, and a common default.
+/// Most open files of a command: enough for builds and servers, and a common default.
 const OPEN_FILES_MAX: u64 = 65_536;
+
+/// A sandbox's part of what the kernel counts for its host user, if it shares that with the server
+/// and with other sandboxes: one of so many.
+const SHARE: u64 = 4;
 
 /// Confines this process and all its future children. The view is already entered.
 pub fn confine(setup: &Setup, filters: &Filters) -> Result<(), SetupError> {
@@ -71,8 +76,21 @@ fn limits(setup: &Setup) -> Result<(), SetupError> {
         let data = allowed(Resource::Data, bytes(data));
         setrlimit(Resource::Data, both(data)).step("limit the memory of a process")?;
     }
-    let open_files = allowed(Resource::Nofile, OPEN_FILES_MAX);
-    setrlimit(Resource::Nofile, both(open_files)).step("limit open files")
+    // All that the server may have, too: see `limit_command`.
+    let open_files = getrlimit(Resource::Nofile).maximum;
+    let open_files = Rlimit { current: open_files, maximum: open_files };
+    setrlimit(Resource::Nofile, open_files).step("raise the limit of open files")
+}
+
+/// Limits what only commands are limited in. In a command's fork.
+///
+/// The kernel refuses to pass descriptors while those of the sender's *user* that are on their way
+/// exceed the sender's limit of open files (`ETOOMANYREFS`, `unix(7)`). The server and every other
+/// sandbox can be the same user. With a part of their limit, no command gets that many on the way.
+pub fn limit_command() -> Result<(), Errno> {
+    let all = getrlimit(Resource::Nofile).maximum;
+    let open_files = Some(all.map_or(OPEN_FILES_MAX, |all| (all / SHARE).min(OPEN_FILES_MAX)));
+    setrlimit(Resource::Nofile, Rlimit { current: open_files, maximum: open_files })
 }
 
 fn give_up_capabilities() -> Result<(), SetupError> {

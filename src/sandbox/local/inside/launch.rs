@@ -152,8 +152,11 @@ fn run(socket: &OwnedFd, order: LaunchOrder, filters: &Filters) -> Result<(), Se
     let pidfd = pidfd_open(child, PidfdFlags::empty()).step("open a pidfd of PID 1")?;
     // The server counts the sandbox as up from *forked* and *ready* on.
     workspace.wait_until_safe()?;
-    // If the server has ended, `watch` notices it.
-    let _ = packet::send(socket, &Answer::Forked { device }.encode(), &[pidfd.as_fd()]);
+    match packet::send(socket, &Answer::Forked { device }.encode(), &[pidfd.as_fd()]) {
+        // If the server has ended, `watch` notices it.
+        Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => {}
+        Err(errno) => return Err(errno).step("send a pidfd of PID 1"),
+    }
     confine_launcher(&workspace)?;
     let mut watched = workspace.watched(setup.disk_mb_max)?;
 

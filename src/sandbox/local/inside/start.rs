@@ -18,7 +18,7 @@ use super::super::frame::WorkFailure;
 use super::files::RequestFailure;
 use super::sys::{self, Fork};
 use super::work_group::Door;
-use super::{HOME, WORKSPACE, explain, shortened};
+use super::{HOME, WORKSPACE, confine, explain, shortened};
 
 /// The environment that every command begins with; a request's own values come over it.
 const ENVIRONMENT: [(&str, &str); 8] = [
@@ -137,7 +137,7 @@ fn become_command(
         }
         sys::end_at_execution_from(3)?;
         sys::reset_signals();
-        Ok(())
+        confine::limit_command()
     };
     if let Err(errno) = prepare() {
         return (AT_EXECUTION, errno);
