@@ -26,7 +26,7 @@ use crate::sabotage::{self, Bug};
 use crate::types::Resources;
 
 /// Each mistake, and PID 1's message.
-const MISTAKES: [(Bug, &str); 19] = [
+const MISTAKES: [(Bug, &str); 20] = [
     (Bug::CapabilitiesKept, "CapPrm is not empty"),
     (Bug::BoundingSetKept, "CapBnd is not empty"),
     (Bug::PrivilegesGained, "NoNewPrivs is not set"),
@@ -39,6 +39,7 @@ const MISTAKES: [(Bug, &str); 19] = [
     (Bug::DevicesOpened, "/tmp opens devices"),
     (Bug::SetUidHonoured, "honours set-uid"),
     (Bug::ProgramsWritable, "/usr is writable"),
+    (Bug::ProcUncovered, "is not covered"),
     (Bug::RootWritable, "/ is writable"),
     (Bug::DumpableInside, "PID 1 is dumpable"),
     (Bug::OutlivesLauncher, "PID 1 would outlive its launcher"),
