@@ -9,6 +9,7 @@ use std::ops::RangeInclusive;
 
 use issuebox::sandbox::Lifecycle;
 use issuebox::types::Resources;
+use rustix::fs::inotify;
 
 use crate::common::{call, limit_event, request};
 use crate::ordinary;
@@ -199,6 +200,28 @@ async fn descriptors_on_their_way_keep_no_other_sandbox_from_work() {
     }
     world.assert_unharmed("holding descriptors on their way").await;
     hostile.assert_gone_after_stop().await;
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a C compiler, and uses up what there is of the machine"]
+async fn what_the_kernel_counts_for_a_user_is_left_to_the_others() {
+    let Some(world) = World::new(17).await else { return };
+    let other = world.hostile("other", None).await;
+    for (holds, error, needs) in [
+        ("keep_watches", "EMFILE", "watch"),
+        ("keep_timers", "EAGAIN", "set_a_timer"),
+        ("keep_queues", "EMFILE", "queue"),
+    ] {
+        let hostile = world.hostile("holder", None).await;
+        let held = hostile.attempt(holds).await;
+        assert!([error, "ENOSPC"].contains(&&*held), "{holds}: {held}");
+        assert_eq!(other.attempt(needs).await, "done", "{needs} beside {holds}");
+        // The server's user has its own left, too.
+        inotify::init(inotify::CreateFlags::CLOEXEC).expect(holds);
+        hostile.assert_gone_after_stop().await;
+    }
+    other.assert_gone_after_stop().await;
     world.end().await;
 }
 

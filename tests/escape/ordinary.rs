@@ -50,7 +50,7 @@ fn the_suite_holds_for_an_ordinary_user() {
         .expect("started");
     let output = String::from_utf8_lossy(&ended.stdout);
     assert!(ended.status.success(), "{output}\n{}", String::from_utf8_lossy(&ended.stderr));
-    assert!(output.contains("17 passed"), "{output}");
+    assert!(output.contains("18 passed"), "{output}");
     let table = fs::read_dir("/proc").expect("/proc").flatten();
     let is_theirs = |entry: &fs::DirEntry| entry.metadata().is_ok_and(|data| data.uid() == USER);
     let left: Vec<_> = table.filter(is_theirs).map(|entry| entry.path()).collect();

@@ -227,12 +227,45 @@ static outcome watches(const char *_) {
         if (inotify_init() == -1) return strerrorname_np(errno);
 }
 
+static outcome keep_watches(const char *_) { return kept(watches("")); }
+
+static outcome watch(const char *_) {
+    int fd = inotify_init();
+    return of(fd == -1 ? -1 : inotify_add_watch(fd, "/workspace", IN_CREATE));
+}
+
 static outcome queues(const char *_) {
     char name[32];
     for (long count = 0;; count++) {
         snprintf(name, sizeof name, "/q%ld", count);
         if (mq_open(name, O_CREAT | O_RDWR, 0600, NULL) == -1) return strerrorname_np(errno);
     }
+}
+
+static outcome keep_queues(const char *_) { return kept(queues("")); }
+
+static outcome queue(const char *_) {
+    return of(mq_open("/one", O_CREAT | O_RDWR, 0600, NULL));
+}
+
+static outcome set_a_timer(const char *_) {
+    timer_t timer;
+    return of(timer_create(CLOCK_REALTIME, NULL, &timer));
+}
+
+/* A timer ends with its process, which therefore has to set them itself. */
+static outcome keep_timers(const char *_) {
+    int said[2];
+    char end = 0;
+    if (pipe(said) == -1) return of(-1);
+    if (fork() == 0) {
+        for (int stream = 0; stream < 3; stream++) close(stream);
+        timers("");
+        if (write(said[1], "!", 1) == 1) pause();
+        _exit(0);
+    }
+    close(said[1]);
+    return read(said[0], &end, 1) == 1 ? "EAGAIN" : "killed";
 }
 
 static outcome locked_memory(const char *_) {
@@ -283,6 +316,12 @@ static const struct attempt EXHAUSTION[] = {
     {"socket_buffers", socket_buffers},
     {"timers", timers},
     {"watches", watches},
+    {"keep_watches", keep_watches},
+    {"watch", watch},
+    {"set_a_timer", set_a_timer},
+    {"queue", queue},
+    {"keep_timers", keep_timers},
+    {"keep_queues", keep_queues},
     {"queues", queues},
     {"locked_memory", locked_memory},
     {"long_arguments", long_arguments},

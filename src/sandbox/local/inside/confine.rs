@@ -5,6 +5,7 @@
 //! refuses calls that earlier steps need.
 
 use std::fs;
+use std::io::ErrorKind;
 
 use rustix::io::Errno;
 use rustix::process::{
@@ -45,6 +46,9 @@ pub fn confine(setup: &Setup, filters: &Filters) -> Result<(), SetupError> {
     // reachable only from there. Nothing inside can undo this.
     fs::write("/proc/sys/user/max_user_namespaces", "0").step("forbid user namespaces")?;
     limits(setup)?;
+    if setup.host_id.is_none() {
+        share()?;
+    }
     give_up_capabilities()?;
     if !on(Bug::PrivilegesGained) {
         set_no_new_privs(true).step("set no new privileges")?;
@@ -80,6 +84,30 @@ fn limits(setup: &Setup) -> Result<(), SetupError> {
     let open_files = getrlimit(Resource::Nofile).maximum;
     let open_files = Rlimit { current: open_files, maximum: open_files };
     setrlimit(Resource::Nofile, open_files).step("raise the limit of open files")
+}
+
+/// Leaves the rest of what the kernel counts for the host user to the server and to other sandboxes
+/// of that user. A sandbox with a host user of its own has all of it.
+fn share() -> Result<(), SetupError> {
+    for name in ["instances", "watches"] {
+        let step = format!("limit inotify {name}");
+        let of_user = match fs::read_to_string(format!("/proc/sys/fs/inotify/max_user_{name}")) {
+            // This kernel has no inotify.
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            of_user => of_user.step(&step)?,
+        };
+        let of_user: u64 = of_user.trim().parse().map_err(|_| SetupError::check(&step))?;
+        let own = (of_user / SHARE).to_string();
+        fs::write(format!("/proc/sys/user/max_inotify_{name}"), own).step(&step)?;
+    }
+    for resource in [Resource::Sigpending, Resource::Msgqueue] {
+        if let Some(of_user) = getrlimit(resource).maximum {
+            let own = Some(of_user / SHARE);
+            setrlimit(resource, Rlimit { current: own, maximum: own })
+                .step("limit signals and queues")?;
+        }
+    }
+    Ok(())
 }
 
 /// Limits what only commands are limited in. In a command's fork.
