@@ -68,10 +68,12 @@ pub fn confine(setup: &Setup, filters: &Filters) -> Result<(), SetupError> {
 
 fn limits(setup: &Setup) -> Result<(), SetupError> {
     let both = |value: u64| Rlimit { current: Some(value), maximum: Some(value) };
-    setrlimit(Resource::Core, both(0)).step("forbid core files")?;
     let bytes = |mb: u64| mb.saturating_mul(1 << 20);
     let allowed =
         |resource, value: u64| getrlimit(resource).maximum.map_or(value, |m| value.min(m));
+    // 1 byte is no core file, and unlike 0 it also keeps the kernel from starting the host's program
+    // for cores as root (`fs/coredump.c`, where `core_pattern` begins with `|`).
+    setrlimit(Resource::Core, both(allowed(Resource::Core, 1))).step("forbid core files")?;
     let processes = allowed(Resource::Nproc, u64::from(setup.processes_max));
     setrlimit(Resource::Nproc, both(processes)).step("limit processes")?;
     let longest = allowed(Resource::Fsize, bytes(setup.disk_mb_max));
