@@ -10,7 +10,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{WaitOptions, waitpid};
 
 use super::super::cgroup::{Cgroups, Controller};
@@ -19,6 +18,7 @@ use super::super::image::{IMAGE, Templates};
 use super::super::launching::LaunchError;
 use super::super::packet;
 use super::super::read_only::ReadOnlyCopies;
+use super::super::spawner::socket_pair;
 use super::copies;
 use super::launch::launch;
 use super::sys::{self, Fork};
@@ -84,6 +84,30 @@ fn launcher_with_a_mistake() {
     }
 }
 
+/// Has this binary act as a launcher with a mistake.
+fn acts(mut command: Command, mistake: &str) -> Command {
+    command
+        .args(["--exact", "sandbox::local::inside::refusals::launcher_with_a_mistake"])
+        .args(["--nocapture", "--test-threads=1"])
+        .env(MISTAKE, mistake);
+    command
+}
+
+/// What a launcher and PID 1 answer: the failure, or `None` if both are up.
+fn answer(socket: &OwnedFd) -> Option<(String, i32)> {
+    let (mut buffer, mut beside) = (vec![0; PACKET_LEN_MAX], Vec::new());
+    let mut is_half_up = false;
+    loop {
+        let len = packet::receive(socket, &mut buffer, &mut beside).expect("received");
+        match Answer::decode(&buffer[..len]).expect("an answer") {
+            Answer::Forked { .. } | Answer::Ready if is_half_up => return None,
+            Answer::Forked { .. } | Answer::Ready => is_half_up = true,
+            Answer::SetupFailed { step, errno } => return Some((step, errno)),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 /// The failure of a launcher with a mistake; `None` if the sandbox becomes ready. Its workspace is
 /// an image if there are templates.
 fn refusal(
@@ -104,16 +128,8 @@ fn refusal(
     }
     let object: OwnedFd = File::open(dir.path()).expect("opened").into();
 
-    let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
-    let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, flags, None).expect("sockets");
+    let (ours, theirs) = socket_pair().expect("sockets");
     let itself = || Command::new(std::env::current_exe().expect("known"));
-    let acts = |mut command: Command, mistake| {
-        command
-            .args(["--exact", "sandbox::local::inside::refusals::launcher_with_a_mistake"])
-            .args(["--nocapture", "--test-threads=1"])
-            .env(MISTAKE, mistake);
-        command
-    };
     let copies = ReadOnlyCopies::made_by(acts(itself(), COPIES), dir.path());
     let copies = match copies {
         Ok(copies) => copies,
@@ -145,17 +161,7 @@ fn refusal(
     let doors = doors.iter().flat_map(|(enter, leave)| [enter, leave]);
     let beside: Vec<_> = [&object, &lock].into_iter().chain(doors).map(AsFd::as_fd).collect();
     packet::send(&ours, &order, &beside).expect("sent");
-    let (mut buffer, mut beside) = (vec![0; PACKET_LEN_MAX], Vec::new());
-    let mut is_half_up = false;
-    let refusal = loop {
-        let len = packet::receive(&ours, &mut buffer, &mut beside).expect("received");
-        match Answer::decode(&buffer[..len]).expect("an answer") {
-            Answer::Forked { .. } | Answer::Ready if is_half_up => break None,
-            Answer::Forked { .. } | Answer::Ready => is_half_up = true,
-            Answer::SetupFailed { step, errno } => break Some((step, errno)),
-            other => panic!("{other:?}"),
-        }
-    };
+    let refusal = answer(&ours);
     drop(ours);
     launcher.wait().expect("waited");
     refusal
