@@ -1,7 +1,7 @@
 //! What a process of the sandbox holds of the host's files, as the kernel's links in `/proc/self`
 //! show it: the program that it executes, open descriptors, its directories, its mappings.
 //!
-//! Whoever gets hold of such a file can change it as far as its *mount* allows: its mode, times and
+//! A process with such a file open can change it as far as its *mount* allows: its mode, times and
 //! attributes, if the file is the sandbox user's. So each must be on a mount of the sandbox's own
 //! view, which the rest of the check looks at, or on one that is read-only.
 
@@ -27,16 +27,26 @@ pub fn check(mounts: &str, door: Option<RawFd>) -> Result<(), SetupError> {
     let own: HashSet<u64> =
         mounts.lines().filter_map(|line| line.split(' ').next()?.parse().ok()).collect();
     let door = door.map(|fd| format!("/proc/self/fd/{fd}"));
-    let several = [names("/proc/self/fd")?, names(MAPPINGS)?].concat();
-    for link in SINGLE.map(String::from).into_iter().chain(several) {
-        if Some(&link) == door.as_ref() {
-            continue;
+    let is_other = |link: &String| Some(link) != door.as_ref();
+    let open = names("/proc/self/fd")?.into_iter().filter(is_other);
+    for link in SINGLE.map(String::from).into_iter().chain(open) {
+        refuse_if(can_be_changed(&link, &own), &link)?;
+    }
+    for link in names(MAPPINGS)? {
+        match can_be_changed(&link, &own) {
+            // The kernel refuses by what the process may, whichever file it is.
+            Err(Errno::PERM) => break,
+            found => refuse_if(found, &link)?,
         }
-        if can_be_changed(&link, &own).step(&format!("look at {link}"))? {
-            return Err(SetupError::check(format!(
-                "{link} is on a mount of the host that can be changed"
-            )));
-        }
+    }
+    Ok(())
+}
+
+fn refuse_if(can_be_changed: Result<bool, Errno>, link: &str) -> Result<(), SetupError> {
+    if can_be_changed.step(&format!("look at {link}"))? {
+        return Err(SetupError::check(format!(
+            "{link} is on a mount of the host that can be changed"
+        )));
     }
     Ok(())
 }
@@ -64,10 +74,7 @@ fn can_be_changed(link: &str, own: &HashSet<u64>) -> Result<bool, Errno> {
     if !target.as_bytes().starts_with(b"/") {
         return Ok(false);
     }
-    let found = match statx(CWD, link, AtFlags::empty(), StatxFlags::MNT_ID) {
-        Err(Errno::PERM) if link.starts_with(MAPPINGS) => return Ok(false),
-        found => found?,
-    };
+    let found = statx(CWD, link, AtFlags::empty(), StatxFlags::MNT_ID)?;
     let has_mount = found.stx_mask & StatxFlags::MNT_ID.bits() != 0;
     if has_mount && own.contains(&found.stx_mnt_id) {
         return Ok(false);
