@@ -180,7 +180,7 @@ fn show(root: BorrowedFd<'_>, path: &str) -> Result<(), SetupError> {
         let target = fs::read_link(&from).step(&step())?;
         parents(root, path).and_then(|()| symlinkat(&target, root, path)).step(&step())
     } else if kind.is_dir() || kind.is_file() {
-        let mount = copy(CWD, &format!("/{path}"), true).step(&step())?;
+        let mount = copy(CWD, format!("/{path}"), true).step(&step())?;
         let mut flags = READ_ONLY | NO_SUID | NO_DEV;
         flags.set(READ_ONLY, !on(Bug::ProgramsWritable));
         flags.set(NO_SUID, !on(Bug::SetUidHonoured));
@@ -228,7 +228,7 @@ fn devices(root: BorrowedFd<'_>) -> Result<(), SetupError> {
         if !kind.is_char_device() {
             return Err(SetupError::check(format!("/{path} is not a device")));
         }
-        let mount = copy(CWD, &format!("/{path}"), false).step(&step)?;
+        let mount = copy(CWD, format!("/{path}"), false).step(&step)?;
         sys::set_mount(&mount, bits(READ_ONLY | NO_SUID | NO_EXEC), false).step(&step)?;
         attach(&mount, root, &path, false).step(&step)?;
     }
