@@ -16,6 +16,7 @@ mod entry;
 mod exposure;
 mod life_log;
 mod notices;
+pub mod open_files;
 pub mod providers;
 mod reload;
 mod signals;
@@ -98,6 +99,7 @@ pub fn start(config: Config) -> anyhow::Result<RunningServer> {
 
 /// The same; with `is_new` as a new installation, in a data directory that has no database.
 fn start_as(config: Config, is_new: bool) -> anyhow::Result<RunningServer> {
+    open_files::raise();
     let listener = listen(config.server.listen)?;
     let address = listener.local_addr()?;
     let exposed = exposure::check(&config)?;

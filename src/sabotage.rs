@@ -96,6 +96,8 @@ pub(crate) enum Bug {
     DevicesOpened,
     /// A sandbox can change the host's programs.
     ProgramsWritable,
+    /// A sandbox sees in `/proc` what tells of others.
+    ProcUncovered,
     /// The host's set-uid programs work in a sandbox.
     SetUidHonoured,
     /// A sandbox can change its root file system.

@@ -52,6 +52,7 @@ mod options;
 mod packet;
 mod processes;
 mod proxy_socket;
+mod read_only;
 mod settings;
 mod spawner;
 mod terminal;

@@ -9,6 +9,7 @@ use std::ops::RangeInclusive;
 
 use issuebox::sandbox::Lifecycle;
 use issuebox::types::Resources;
+use rustix::fs::inotify;
 
 use crate::common::{call, limit_event, request};
 use crate::ordinary;
@@ -181,6 +182,46 @@ async fn countable_resources_are_limited() {
         ("gives a program all arguments there are", "long_arguments", Be(&["E2BIG"])),
     ];
     try_each(&world, &attempts).await;
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a C compiler, and uses up what there is of the machine"]
+async fn descriptors_on_their_way_keep_no_other_sandbox_from_work() {
+    let Some(world) = World::new(16).await else { return };
+    let other = world.local.sandbox("other").await;
+    let hostile = world.hostile("holder", None).await;
+    assert_eq!(hostile.attempt("keep_descriptors_on_their_way").await, "ETOOMANYREFS");
+    let new = world.local.sandbox("new").await;
+    for sandbox in [&hostile.sandbox, &other, &new] {
+        assert_eq!(sandbox.sh("echo runs").await, "runs\n");
+        sandbox.write(b"file", "content").await.expect("written");
+        assert_eq!(sandbox.read(b"file").await.expect("readable"), "content");
+    }
+    world.assert_unharmed("holding descriptors on their way").await;
+    hostile.assert_gone_after_stop().await;
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a C compiler, and uses up what there is of the machine"]
+async fn what_the_kernel_counts_for_a_user_is_left_to_the_others() {
+    let Some(world) = World::new(17).await else { return };
+    let other = world.hostile("other", None).await;
+    for (holds, error, needs) in [
+        ("keep_watches", "EMFILE", "watch"),
+        ("keep_timers", "EAGAIN", "set_a_timer"),
+        ("keep_queues", "EMFILE", "queue"),
+    ] {
+        let hostile = world.hostile("holder", None).await;
+        let held = hostile.attempt(holds).await;
+        assert!([error, "ENOSPC"].contains(&&*held), "{holds}: {held}");
+        assert_eq!(other.attempt(needs).await, "done", "{needs} beside {holds}");
+        // The server's user has its own left, too.
+        inotify::init(inotify::CreateFlags::CLOEXEC).expect(holds);
+        hostile.assert_gone_after_stop().await;
+    }
+    other.assert_gone_after_stop().await;
     world.end().await;
 }
 

@@ -35,6 +35,8 @@ fn the_suite_holds_for_an_ordinary_user() {
     ] {
         fs::copy(from, &to).expect("copied");
         fs::set_permissions(&to, PermissionsExt::from_mode(0o755)).expect("made to run");
+        // The user owns what it runs, as after `cargo install`.
+        chown(&to, Some(USER), Some(USER)).expect("root may give it away");
     }
     chown(dir.path(), Some(USER), Some(USER)).expect("root may give it away");
     let ended = Command::new(own)
@@ -48,7 +50,7 @@ fn the_suite_holds_for_an_ordinary_user() {
         .expect("started");
     let output = String::from_utf8_lossy(&ended.stdout);
     assert!(ended.status.success(), "{output}\n{}", String::from_utf8_lossy(&ended.stderr));
-    assert!(output.contains("17 passed"), "{output}");
+    assert!(output.contains("20 passed"), "{output}");
     let table = fs::read_dir("/proc").expect("/proc").flatten();
     let is_theirs = |entry: &fs::DirEntry| entry.metadata().is_ok_and(|data| data.uid() == USER);
     let left: Vec<_> = table.filter(is_theirs).map(|entry| entry.path()).collect();

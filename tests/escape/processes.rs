@@ -1,5 +1,9 @@
 //! PID 1, other processes, and inherited state.
 
+use std::time::Duration;
+
+use issuebox::sandbox::ExecRequest;
+
 use crate::common::{marker, processes_with, request, until};
 use crate::world::World;
 
@@ -50,6 +54,34 @@ async fn a_neighbour_s_processes_are_not_reached() {
     }
     assert_eq!(hostile.attempt("signal_everyone").await, "done");
     assert!(!processes_with(&marker).is_empty(), "it must still run");
+    hostile.assert_gone_after_stop().await;
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a C compiler, and uses up what there is of the machine"]
+async fn pid_1_s_own_program_is_not_changed() {
+    let Some(world) = World::new(15).await else { return };
+    let hostile = world.hostile("program", None).await;
+    // Its link to PID 1's program leads there once the fork of PID 1 follows it.
+    hostile.sandbox.sh("ln -s /proc/self/exe run; touch keep").await;
+    let runs = async {
+        loop {
+            for program in ["/proc/self/exe", "./run"] {
+                let command = ["/proc/self/exe", "serve"];
+                let mut command = request(&command);
+                command.command[0] = program.into();
+                let timeout = Some(Duration::from_millis(500));
+                hostile.sandbox.run(ExecRequest { timeout, ..command }).await;
+            }
+        }
+    };
+    let result = tokio::select! {
+        result = hostile.attempt("change_the_program_of_pid_1") => result,
+        () = runs => unreachable!("it never ends"),
+    };
+    assert_eq!(result, "EROFS EROFS EROFS");
+    world.assert_unharmed("changing PID 1's program").await;
     hostile.assert_gone_after_stop().await;
     world.end().await;
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::{CStr, OsString};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -45,6 +46,8 @@ impl World {
     /// `None` if this machine can't make sandboxes; see [`Local::with`]. Each group of attempts
     /// has its own number, so that no two use the same uids.
     pub async fn new(group: u32) -> Option<Self> {
+        // As the server does.
+        issuebox::app::open_files::raise();
         let first = 2_100_000 + group * 1000;
         let local = Local::with(|config| {
             config.launcher = launcher();
@@ -228,6 +231,8 @@ struct Host {
     settings: Vec<Option<String>>,
     programs: Vec<Option<std::time::SystemTime>>,
     devices: BTreeSet<OsString>,
+    /// Mode and time of the last change of the server's program file.
+    server: (u32, i64, i64),
 }
 
 impl Host {
@@ -235,12 +240,14 @@ impl Host {
         let settings =
             ["kernel/core_pattern", "kernel/sysrq", "kernel/modprobe", "vm/panic_on_oom"];
         let settings = settings.map(|name| fs::read_to_string(format!("/proc/sys/{name}")).ok());
+        let server = fs::metadata(launcher()).expect("the server's program");
         let changed = |path| fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
         Self {
             name: text(rustix::system::uname().nodename()),
             settings: settings.into(),
             programs: ["/usr/bin", "/usr/bin/env", "/etc/passwd"].map(changed).into(),
             devices: devices(),
+            server: (server.mode(), server.ctime(), server.ctime_nsec()),
         }
     }
 }

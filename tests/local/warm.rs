@@ -111,9 +111,12 @@ async fn a_warm_sandbox_that_ended_is_not_assigned_and_is_removed() {
     let waiting = waits(&local).await;
     let [directory] = &*unnamed(local.dir.path()) else { panic!("one waits") };
     // The lock is held by its launcher or its PID 1.
+    let lock = fs::metadata(directory.join("lock")).expect("a lock");
     let held_by = |pid: &str| {
         let fds = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-        fds.filter_map(|fd| fs::read_link(fd.path()).ok()).any(|to| to == directory.join("lock"))
+        // By its inode: they hold it through another mount.
+        let mut files = fds.filter_map(|fd| fs::metadata(fd.path()).ok());
+        files.any(|file| (file.dev(), file.ino()) == (lock.dev(), lock.ino()))
     };
     let processes = fs::read_dir("/proc").expect("processes").flatten();
     let names = processes.filter_map(|entry| entry.file_name().into_string().ok());

@@ -86,6 +86,7 @@ impl From<Errno> for RequestFailure {
             | Errno::ROFS
             | Errno::MFILE
             | Errno::NFILE
+            | Errno::TOOMANYREFS
             | Errno::NOMEM
             | Errno::AGAIN
             | Errno::MLINK

@@ -9,8 +9,9 @@
 //!
 //! PID 1 is the launcher's fork and does not execute the binary a second time: the image is fresh
 //! and holds nothing of the server, and an executable inside would need its interpreter and
-//! libraries at their paths on the host. No process inside can reach the image through
-//! `/proc`, since PID 1 is not dumpable.
+//! libraries at their paths on the host. A command can execute that image, too, by
+//! `/proc/self/exe`, and is dumpable then. So the launcher runs from a read-only copy of the
+//! binary's mount ([`copies`]), and PID 1 checks that it holds nothing else of the host ([`held`]).
 //!
 //! Everything here is synchronous and has one thread, as `fork` and namespaces want it. Nothing
 //! here may be called in the server.
@@ -18,6 +19,8 @@
 mod check;
 mod confine;
 mod connect;
+mod copies;
+mod held;
 mod init;
 mod launch;
 mod netlink;
@@ -49,6 +52,10 @@ pub use sys::raise_loopback;
 /// The first argument that makes the binary a launcher. Not for people: it does nothing without
 /// the server's socket as its standard input.
 pub const HIDDEN_COMMAND: &str = "__issuebox-launch";
+
+/// The first argument that makes the binary the helper that copies mounts; the second is the
+/// provider's directory.
+pub const COPIES_COMMAND: &str = "__issuebox-copies";
 
 /// Who commands are, inside: uid and gid.
 const INNER_ID: u32 = 1000;

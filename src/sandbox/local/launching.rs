@@ -51,7 +51,7 @@ pub struct LaunchError {
 }
 
 impl LaunchError {
-    fn new(step: &str, error: &io::Error) -> Self {
+    pub fn new(step: &str, error: &io::Error) -> Self {
         Self { step: step.into(), errno: error.raw_os_error().unwrap_or(0) }
     }
 
@@ -122,15 +122,15 @@ pub async fn launch(
 ) -> Result<Arrived, LaunchError> {
     let doors =
         group.doors().map_err(|error| LaunchError::new("open the control group", &error))?;
-    let waiting =
-        spawner.launcher().await.map_err(|error| LaunchError::new("start the launcher", &error))?;
+    let waiting = spawner.launcher().await?;
+    let lock = spawner.lock(object).map_err(|error| LaunchError::new("open the lock", &error))?;
     let (socket, child) = waiting.into_parts();
     let group = Arc::clone(group);
     let launcher = Launcher { child: Some(child), runtime: Handle::current(), group };
     let socket = watched(socket).map_err(|error| LaunchError::new("watch the socket", &error))?;
     let work = doors.work.iter().flat_map(|(enter, leave)| [enter, leave]);
     let beside: Vec<_> =
-        [object].into_iter().chain(work).chain(&doors.all).map(AsFd::as_fd).collect();
+        [object, &lock].into_iter().chain(work).chain(&doors.all).map(AsFd::as_fd).collect();
     match shake_hands(&socket, setup, &beside).await {
         Ok((Forked { pidfd, device }, listener)) => {
             Ok(Arrived { socket, launcher, pidfd, device, listener })

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{Notify, mpsc, watch};
@@ -218,7 +219,7 @@ impl Link {
             let send = |socket: &AsyncFd<OwnedFd>| Ok(outgoing.send(socket.get_ref(), beside)?);
             match ready.try_io(send) {
                 Ok(Ok(())) => return Ok(()),
-                Ok(Err(_)) => return Err(WorkError::NotRunning),
+                Ok(Err(error)) => return Err(not_sent(&error)),
                 Err(_would_block) => {}
             }
         }
@@ -288,6 +289,20 @@ impl Link {
                 Some(place) => place.try_send((answer, descriptor)).is_ok(),
             },
         }
+    }
+}
+
+/// Why a request was not sent. Without room in the kernel nothing is known of the sandbox.
+fn not_sent(error: &std::io::Error) -> WorkError {
+    match Errno::from_io_error(error) {
+        Some(
+            errno @ (Errno::TOOMANYREFS
+            | Errno::MFILE
+            | Errno::NFILE
+            | Errno::NOBUFS
+            | Errno::NOMEM),
+        ) => broken(format_args!("the request could not be sent to the sandbox: {errno}")),
+        Some(_) | None => WorkError::NotRunning,
     }
 }
 

@@ -101,7 +101,8 @@ impl LocalObjects {
         };
         let disk = Disk::open(&config.dir, config.host_ids.clone(), &ids.request_id());
         let disk = Arc::new(disk.map_err(failed)?);
-        let spawner = LauncherSpawner::new(config.launcher.clone()).map_err(failed)?;
+        let spawner =
+            LauncherSpawner::new(config.launcher.clone(), config.dir.clone()).map_err(failed)?;
         recovery::wait_for_orphans(&disk).map_err(failed)?;
         let cgroups = Cgroups::open(disk.identity());
         cgroups.clear();

@@ -13,14 +13,15 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use tokio::sync::oneshot;
 
-use super::inside::HIDDEN_COMMAND;
+use super::launching::LaunchError;
+use super::read_only::ReadOnlyCopies;
 
 /// A launcher that waits for its order. Dropping it ends and reaps it.
 pub struct IdleLauncher(Option<(OwnedFd, Child)>);
@@ -53,42 +54,67 @@ impl Drop for IdleLauncher {
     }
 }
 
-type LauncherReply = oneshot::Sender<io::Result<IdleLauncher>>;
+type LauncherReply = oneshot::Sender<Result<IdleLauncher, LaunchError>>;
 
 /// A handle to the thread, which ends when the handle is dropped.
 pub struct LauncherSpawner {
     orders: mpsc::Sender<LauncherReply>,
+    /// Made for the first launcher.
+    copies: Arc<OnceLock<ReadOnlyCopies>>,
 }
 
 impl LauncherSpawner {
-    /// Starts the thread, which will start `launcher`.
+    /// Starts the thread, which will start `launcher` for objects below `dir`.
     ///
     /// # Errors
     /// Fails if no thread can start.
-    pub fn new(launcher: PathBuf) -> io::Result<Self> {
+    pub fn new(launcher: PathBuf, dir: PathBuf) -> io::Result<Self> {
         let (orders, replies) = mpsc::channel();
-        let run = move || serve(launcher, &replies);
+        let copies = Arc::default();
+        let made = Arc::clone(&copies);
+        let run = move || serve(|| ReadOnlyCopies::make(&launcher, &dir), &made, &replies);
         thread::Builder::new().name("local-spawner".into()).spawn(run)?;
-        Ok(Self { orders })
+        Ok(Self { orders, copies })
     }
 
     /// A launcher that waits for its order.
     ///
     /// # Errors
     /// The error of starting the process.
-    pub async fn launcher(&self) -> io::Result<IdleLauncher> {
+    pub async fn launcher(&self) -> Result<IdleLauncher, LaunchError> {
         let (reply, answer) = oneshot::channel();
-        let ended = || io::Error::other("the spawning thread has ended");
         self.orders.send(reply).map_err(|_| ended())?;
         answer.await.map_err(|_| ended())?
     }
+
+    /// Opens the lock of an object for its launcher, which can't change it.
+    ///
+    /// # Errors
+    /// The file system's error; `NotFound` before the first launcher.
+    pub fn lock(&self, object: &OwnedFd) -> io::Result<OwnedFd> {
+        let copies = self.copies.get().ok_or(io::ErrorKind::NotFound)?;
+        copies.lock(object)
+    }
 }
 
-fn serve(launcher: PathBuf, replies: &mpsc::Receiver<LauncherReply>) {
-    let command = move || {
-        let mut command = Command::new(&launcher);
-        command.arg(HIDDEN_COMMAND);
-        command
+fn ended() -> LaunchError {
+    LaunchError::new("start the launcher", &io::ErrorKind::BrokenPipe.into())
+}
+
+fn serve(
+    make: impl Fn() -> Result<ReadOnlyCopies, LaunchError>,
+    copies: &OnceLock<ReadOnlyCopies>,
+    replies: &mpsc::Receiver<LauncherReply>,
+) {
+    let command = || {
+        let copies = match copies.get() {
+            Some(copies) => copies,
+            None => {
+                let made = make()?;
+                copies.get_or_init(|| made)
+            }
+        };
+        Ok(copies.launcher())
     };
     let mut stock = Stock { command, next: None };
     for reply in replies {
@@ -101,39 +127,45 @@ fn serve(launcher: PathBuf, replies: &mpsc::Receiver<LauncherReply>) {
 }
 
 /// The source of launchers.
-struct Stock<C: FnMut() -> Command> {
+struct Stock<C: FnMut() -> Result<Command, LaunchError>> {
     command: C,
     next: Option<IdleLauncher>,
 }
 
-impl<C: FnMut() -> Command> Stock<C> {
+impl<C: FnMut() -> Result<Command, LaunchError>> Stock<C> {
     /// The one in stock, or a new one.
-    fn take(&mut self) -> io::Result<IdleLauncher> {
+    fn take(&mut self) -> Result<IdleLauncher, LaunchError> {
         match self.next.take() {
             Some(waiting) if waiting.still_waits() => Ok(waiting),
-            Some(_) | None => start((self.command)()),
+            Some(_) | None => start((self.command)()?),
         }
     }
 
     /// Starts one for the next call. If that fails, the next call retries and gets the error.
     fn fill(&mut self) {
         if self.next.is_none() {
-            self.next = start((self.command)()).ok();
+            self.next = (self.command)().and_then(start).ok();
         }
     }
 }
 
-fn start(mut command: Command) -> io::Result<IdleLauncher> {
+fn start(mut command: Command) -> Result<IdleLauncher, LaunchError> {
+    let mut start = || {
+        let (ours, theirs) = socket_pair()?;
+        rustix::io::ioctl_fionbio(&ours, true)?;
+        command.stdin(Stdio::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null());
+        Ok(IdleLauncher(Some((ours, command.spawn()?))))
+    };
+    start().map_err(|error| LaunchError::new("start the launcher", &error))
+}
+
+/// The server's end and the other end of a socket for packets.
+///
+/// # Errors
+/// The system's error.
+pub fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let kind = SocketType::SEQPACKET;
-    let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
-    rustix::io::ioctl_fionbio(&ours, true)?;
-    let child = command
-        .env_clear()
-        .stdin(Stdio::from(theirs))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()?;
-    Ok(IdleLauncher(Some((ours, child))))
+    Ok(socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?)
 }
 
 #[cfg(test)]
@@ -143,8 +175,8 @@ mod tests {
     use super::*;
 
     /// Ends when its socket closes, like a launcher without an order.
-    fn cat() -> Command {
-        Command::new("cat")
+    fn cat() -> Result<Command, LaunchError> {
+        Ok(Command::new("cat"))
     }
 
     fn is_there(pid: u32) -> bool {
@@ -184,7 +216,7 @@ mod tests {
         child.wait().expect("ended");
         let given = stock.take().expect("started");
         assert!(pid(Some(&given)) != gone && given.still_waits());
-        let mut stock = Stock { command: || Command::new("/nowhere/at/all"), next: None };
+        let mut stock = Stock { command: || Ok(Command::new("/nowhere/at/all")), next: None };
         stock.fill();
         assert!(stock.take().is_err(), "the caller gets the error");
     }

@@ -174,6 +174,21 @@ static outcome descriptors_on_their_way(const char *_) {
     return "done";
 }
 
+/* Goes on holding what an attempt took, in a child that outlives it. */
+static outcome kept(outcome result) {
+    pid_t child = fork();
+    if (child == 0) {
+        for (int stream = 0; stream < 3; stream++) close(stream);
+        pause();
+        _exit(0);
+    }
+    return child == -1 ? of(-1) : result;
+}
+
+static outcome keep_descriptors_on_their_way(const char *_) {
+    return kept(descriptors_on_their_way(""));
+}
+
 static outcome terminals(const char *_) {
     for (long count = 0;; count++)
         if (open("/dev/ptmx", O_RDWR | O_NOCTTY) == -1) return had(count, strerrorname_np(errno));
@@ -212,12 +227,45 @@ static outcome watches(const char *_) {
         if (inotify_init() == -1) return strerrorname_np(errno);
 }
 
+static outcome keep_watches(const char *_) { return kept(watches("")); }
+
+static outcome watch(const char *_) {
+    int fd = inotify_init();
+    return of(fd == -1 ? -1 : inotify_add_watch(fd, "/workspace", IN_CREATE));
+}
+
 static outcome queues(const char *_) {
     char name[32];
     for (long count = 0;; count++) {
         snprintf(name, sizeof name, "/q%ld", count);
         if (mq_open(name, O_CREAT | O_RDWR, 0600, NULL) == -1) return strerrorname_np(errno);
     }
+}
+
+static outcome keep_queues(const char *_) { return kept(queues("")); }
+
+static outcome queue(const char *_) {
+    return of(mq_open("/one", O_CREAT | O_RDWR, 0600, NULL));
+}
+
+static outcome set_a_timer(const char *_) {
+    timer_t timer;
+    return of(timer_create(CLOCK_REALTIME, NULL, &timer));
+}
+
+/* A timer ends with its process, which therefore has to set them itself. */
+static outcome keep_timers(const char *_) {
+    int said[2];
+    char end = 0;
+    if (pipe(said) == -1) return of(-1);
+    if (fork() == 0) {
+        for (int stream = 0; stream < 3; stream++) close(stream);
+        timers("");
+        if (write(said[1], "!", 1) == 1) pause();
+        _exit(0);
+    }
+    close(said[1]);
+    return read(said[0], &end, 1) == 1 ? "EAGAIN" : "killed";
 }
 
 static outcome locked_memory(const char *_) {
@@ -262,11 +310,18 @@ static const struct attempt EXHAUSTION[] = {
     {"orphans", orphans},
     {"descriptors", descriptors},
     {"descriptors_on_their_way", descriptors_on_their_way},
+    {"keep_descriptors_on_their_way", keep_descriptors_on_their_way},
     {"terminals", terminals},
     {"pipes", pipes},
     {"socket_buffers", socket_buffers},
     {"timers", timers},
     {"watches", watches},
+    {"keep_watches", keep_watches},
+    {"watch", watch},
+    {"set_a_timer", set_a_timer},
+    {"queue", queue},
+    {"keep_timers", keep_timers},
+    {"keep_queues", keep_queues},
     {"queues", queues},
     {"locked_memory", locked_memory},
     {"long_arguments", long_arguments},

@@ -11,7 +11,8 @@ use rustix::process::{DumpableBehavior, Signal, dumpable_behavior, parent_proces
 
 use super::super::frame::{Reach, Setup};
 use super::seccomp::FILTERS;
-use super::{INNER_ID, NameStep, SetupError, WORKSPACE, network};
+use super::view::HIDDEN;
+use super::{INNER_ID, NameStep, SetupError, WORKSPACE, held, network};
 
 /// The end of the message, after `uid` or `gid`, about an inner id that is 0 outside.
 pub const HOST_ROOT: &str = "0 of the host is mapped into the sandbox";
@@ -19,15 +20,23 @@ pub const HOST_ROOT: &str = "0 of the host is mapped into the sandbox";
 /// The only writable mounts.
 const WRITABLE: [&str; 5] = [WORKSPACE, "/tmp", "/home", "/dev/shm", "/proc"];
 
-/// Checks everything that is visible from inside. `descriptors` are all that may be open;
-/// `host_network` is the host's network namespace, which only the order may allow.
-pub fn check(descriptors: &[RawFd], setup: &Setup, host_network: &Path) -> Result<(), SetupError> {
+/// Checks everything that is visible from inside. `descriptors` are all that may be open, beside
+/// the `door` of the workers' control group; `host_network` is the host's network namespace, which
+/// only the order may allow.
+pub fn check(
+    descriptors: &[RawFd],
+    door: Option<RawFd>,
+    setup: &Setup,
+    host_network: &Path,
+) -> Result<(), SetupError> {
     let read = |path: &str| fs::read_to_string(path).step(&format!("read {path}"));
     let failed = |what: Option<String>| what.map_or(Ok(()), |what| Err(SetupError::check(what)));
     failed(status_trouble(&read("/proc/self/status")?))?;
     failed(map_trouble("uid", &read("/proc/self/uid_map")?))?;
     failed(map_trouble("gid", &read("/proc/self/gid_map")?))?;
-    failed(mount_trouble(&read("/proc/self/mountinfo")?))?;
+    let mounts = read("/proc/self/mountinfo")?;
+    failed(mount_trouble(&mounts))?;
+    failed(hidden_trouble(&mounts, |path| fs::symlink_metadata(path).is_ok()))?;
     if setup.has_work_group {
         failed(group_trouble(&read("/proc/self/cgroup")?))?;
     }
@@ -47,7 +56,8 @@ pub fn check(descriptors: &[RawFd], setup: &Setup, host_network: &Path) -> Resul
     if death != Some(Signal::KILL) {
         return Err(SetupError::check("PID 1 would outlive its launcher"));
     }
-    descriptor_trouble(descriptors)
+    descriptor_trouble(&[descriptors, door.as_slice()].concat())?;
+    held::check(&mounts, door)
 }
 
 /// The first wrong privilege in `/proc/self/status`.
@@ -102,6 +112,16 @@ fn mount_trouble(mounts: &str) -> Option<String> {
             None
         }
     })
+}
+
+/// What of `/proc` should be covered and is not; `exists` says what this kernel has.
+fn hidden_trouble(mounts: &str, exists: impl Fn(&str) -> bool) -> Option<String> {
+    let covers = |path: &str| mounts.lines().any(|line| line.split(' ').nth(4) == Some(path));
+    let paths = HIDDEN.iter().map(|name| format!("/proc/{name}"));
+    paths
+        .into_iter()
+        .find(|path| exists(path) && !covers(path))
+        .map(|path| format!("{path} is not covered"))
 }
 
 /// What is wrong in `/proc/self/cgroup`: the namespace's root is the workers' group, and PID 1
@@ -195,6 +215,17 @@ mod tests {
         ] {
             assert!(mount_trouble(&bad).is_some(), "{bad:?} must be found");
         }
+    }
+
+    #[test]
+    fn what_is_left_uncovered_in_proc_is_found() {
+        let line = |name: &str| format!("50 49 0:9 /x /proc/{name} ro - tmpfs tmpfs rw");
+        let all: Vec<String> = HIDDEN.iter().map(|name| line(name)).collect();
+        assert_eq!(hidden_trouble(&all.join("\n"), |_| true), None);
+        let rest = all[1..].join("\n");
+        let trouble = hidden_trouble(&rest, |_| true);
+        assert_eq!(trouble.as_deref(), Some("/proc/fs is not covered"));
+        assert_eq!(hidden_trouble(&rest, |path| path != "/proc/fs"), None, "it does not exist");
     }
 
     #[test]

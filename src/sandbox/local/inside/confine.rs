@@ -7,7 +7,9 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
+use std::sync::OnceLock;
 
+use rustix::io::Errno;
 use rustix::process::{
     DumpableBehavior, Resource, Rlimit, Signal, getrlimit, set_dumpable_behavior,
     set_parent_process_death_signal, setrlimit,
@@ -33,6 +35,13 @@ const OF_NETWORK: [(&str, &str); 3] = [
     ("core/optmem_max", "20480"),
 ];
 
+/// A sandbox's part of what the kernel counts for its host user, if it shares that with the server
+/// and with other sandboxes: one of so many.
+const SHARE: u64 = 4;
+
+/// Most open files of a command, by the machine; set when PID 1 confines itself.
+static COMMAND_FILES_MAX: OnceLock<u64> = OnceLock::new();
+
 /// Confines this process and all its future children. The view is already entered. Returns the
 /// listener for [netlink sockets](super::netlink).
 pub fn confine(setup: &Setup, filters: &Filters) -> Result<Option<OwnedFd>, SetupError> {
@@ -57,6 +66,9 @@ pub fn confine(setup: &Setup, filters: &Filters) -> Result<Option<OwnedFd>, Setu
     // reachable only from there. Nothing inside can undo this.
     fs::write("/proc/sys/user/max_user_namespaces", "0").step("forbid user namespaces")?;
     limits(setup)?;
+    if setup.host_id.is_none() {
+        share()?;
+    }
     give_up_capabilities()?;
     if !on(Bug::PrivilegesGained) {
         set_no_new_privs(true).step("set no new privileges")?;
@@ -76,10 +88,12 @@ pub fn confine(setup: &Setup, filters: &Filters) -> Result<Option<OwnedFd>, Setu
 
 fn limits(setup: &Setup) -> Result<(), SetupError> {
     let both = |value: u64| Rlimit { current: Some(value), maximum: Some(value) };
-    setrlimit(Resource::Core, both(0)).step("forbid core files")?;
     let bytes = |mb: u64| mb.saturating_mul(1 << 20);
     let allowed =
         |resource, value: u64| getrlimit(resource).maximum.map_or(value, |m| value.min(m));
+    // 1 byte is no core file, and unlike 0 it also keeps the kernel from starting the host's program
+    // for cores as root (`fs/coredump.c`, where `core_pattern` begins with `|`).
+    setrlimit(Resource::Core, both(allowed(Resource::Core, 1))).step("forbid core files")?;
     let processes = allowed(Resource::Nproc, u64::from(setup.processes_max));
     setrlimit(Resource::Nproc, both(processes)).step("limit processes")?;
     let longest = allowed(Resource::Fsize, bytes(setup.disk_mb_max));
@@ -88,8 +102,48 @@ fn limits(setup: &Setup) -> Result<(), SetupError> {
         let data = allowed(Resource::Data, bytes(data));
         setrlimit(Resource::Data, both(data)).step("limit the memory of a process")?;
     }
-    let open_files = allowed(Resource::Nofile, open_files_max(setup.processes_max, file_max()?));
-    setrlimit(Resource::Nofile, both(open_files)).step("limit open files")
+    // Nothing else sets it.
+    let _ = COMMAND_FILES_MAX.set(open_files_max(setup.processes_max, file_max()?));
+    // All that the server may have, too: see `limit_command`.
+    let open_files = getrlimit(Resource::Nofile).maximum;
+    let open_files = Rlimit { current: open_files, maximum: open_files };
+    setrlimit(Resource::Nofile, open_files).step("raise the limit of open files")
+}
+
+/// Leaves the rest of what the kernel counts for the host user to the server and to other sandboxes
+/// of that user. A sandbox with a host user of its own has all of it.
+fn share() -> Result<(), SetupError> {
+    for name in ["instances", "watches"] {
+        let step = format!("limit inotify {name}");
+        let of_user = match fs::read_to_string(format!("/proc/sys/fs/inotify/max_user_{name}")) {
+            // This kernel has no inotify.
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            of_user => of_user.step(&step)?,
+        };
+        let of_user: u64 = of_user.trim().parse().map_err(|_| SetupError::check(&step))?;
+        let own = (of_user / SHARE).to_string();
+        fs::write(format!("/proc/sys/user/max_inotify_{name}"), own).step(&step)?;
+    }
+    for resource in [Resource::Sigpending, Resource::Msgqueue] {
+        if let Some(of_user) = getrlimit(resource).maximum {
+            let own = Some(of_user / SHARE);
+            setrlimit(resource, Rlimit { current: own, maximum: own })
+                .step("limit signals and queues")?;
+        }
+    }
+    Ok(())
+}
+
+/// Limits what only commands are limited in. In a command's fork.
+///
+/// The kernel refuses to pass descriptors while those of the sender's *user* that are on their way
+/// exceed the sender's limit of open files (`ETOOMANYREFS`, `unix(7)`). The server and every other
+/// sandbox can be the same user. With a part of their limit, no command gets that many on the way.
+pub fn limit_command() -> Result<(), Errno> {
+    let all = getrlimit(Resource::Nofile).maximum;
+    let most = COMMAND_FILES_MAX.get().copied().unwrap_or_default();
+    let open_files = Some(all.map_or(most, |all| (all / SHARE).min(most)));
+    setrlimit(Resource::Nofile, Rlimit { current: open_files, maximum: open_files })
 }
 
 /// The open files of the whole machine.

@@ -9,7 +9,7 @@
 //! sandbox's lock, so that a killed launcher does not free it early; and the door of the control group in
 //! which memory is limited. It is not dumpable, so no process of the sandbox can reach them.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -95,7 +95,15 @@ pub fn run(
     let code = catch_unwind(AssertUnwindSafe(|| match prepared() {
         Ok((mut init, listener)) => {
             let beside: Vec<_> = listener.iter().map(AsFd::as_fd).collect();
-            init.send_with(&Answer::Ready, &beside);
+            if let Err(errno) = packet::send(socket, &Answer::Ready.encode(), &beside) {
+                let failed = Answer::SetupFailed {
+                    step: "send the proxy's socket".into(),
+                    errno: errno.raw_os_error(),
+                };
+                // The server may have ended.
+                let _ = packet::send(socket, &failed.encode(), &[]);
+                return 1;
+            }
             // From here on only the server can accept the proxy's connections.
             drop(listener);
             init.serve();
@@ -157,11 +165,10 @@ fn prepare<'a>(
     }
     let listener = network::listen_for_proxy(setup.reach)?;
     let own = [socket, lock, &signals].map(AsRawFd::as_raw_fd).into_iter();
-    let open = own
-        .chain([files.root().as_raw_fd()])
-        .chain(listener.as_ref().map(|l| l.as_raw_fd()))
-        .chain(work.as_ref().map(Door::descriptor));
-    check::check(&open.collect::<Vec<_>>(), setup, &host_network)?;
+    let open =
+        own.chain([files.root().as_raw_fd()]).chain(listener.as_ref().map(|l| l.as_raw_fd()));
+    let door = work.as_ref().map(Door::descriptor);
+    check::check(&open.collect::<Vec<_>>(), door, setup, &host_network)?;
     let (commands, workers) = (Vec::new(), Vec::new());
     let reach = setup.reach;
     Ok((Init { socket, reach, signals, files, commands, workers, stop_at: None, work }, listener))
@@ -231,12 +238,16 @@ impl Init<'_> {
     }
 
     fn send(&self, answer: &Answer) {
-        self.send_with(answer, &[]);
+        // If the server has ended, the loop notices it when it reads.
+        let _ = packet::send(self.socket, &answer.encode(), &[]);
     }
 
-    fn send_with(&self, answer: &Answer, beside: &[BorrowedFd<'_>]) {
-        // If the server has ended, the loop notices it when it reads.
-        let _ = packet::send(self.socket, &answer.encode(), beside);
+    /// Answers a request with a descriptor, or that it can't be passed.
+    fn give(&self, id: u64, descriptor: &OwnedFd) {
+        let answer = Answer::Opened { id }.encode();
+        if let Err(errno) = packet::send(self.socket, &answer, &[descriptor.as_fd()]) {
+            self.fail(id, errno.into());
+        }
     }
 
     fn fail(&self, id: u64, failure: RequestFailure) {
@@ -277,11 +288,11 @@ impl Init<'_> {
                 }
             }
             Request::Read { id, path } => match self.files.read(&path) {
-                Ok(file) => self.send_with(&Answer::Opened { id }, &[file.as_fd()]),
+                Ok(file) => self.give(id, &file),
                 Err(failure) => self.fail(id, failure),
             },
             Request::Write { id, path } => match self.files.write(id, &path) {
-                Ok(file) => self.send_with(&Answer::Opened { id }, &[file.as_fd()]),
+                Ok(file) => self.give(id, &file),
                 Err(failure) => self.fail(id, failure),
             },
             Request::Finish { id, write, keep } => match self.files.finish(write, keep) {
@@ -299,7 +310,7 @@ impl Init<'_> {
                 self.fork_worker(id, |files| files.delete(&path).map(|()| false));
             }
             Request::Connect { id, port, v6 } => match connect::connect(port, v6) {
-                Ok(socket) => self.send_with(&Answer::Opened { id }, &[socket.as_fd()]),
+                Ok(socket) => self.give(id, &socket),
                 Err(failure) => self.fail(id, failure),
             },
             Request::Files { id, work } => self.work_on_files(id, work, descriptors.pop()),
@@ -364,7 +375,7 @@ impl Init<'_> {
     ) -> Result<(), RequestFailure> {
         let (master, slave) = terminal::open(columns, rows)?;
         let starting = start::start(&order, &Streams::Terminal(slave), self.work.as_ref())?;
-        self.send_with(&Answer::Opened { id }, &[master.as_fd()]);
+        self.give(id, &master);
         self.attend(id, order, starting);
         Ok(())
     }

@@ -11,10 +11,11 @@
 
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::process::ExitCode;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, openat};
+use rustix::fs::{FlockOperation, Mode, flock};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{
     DumpableBehavior, PidfdFlags, Signal, WaitOptions, getegid, geteuid, getpid, pidfd_open,
@@ -22,7 +23,7 @@ use rustix::process::{
     waitpid,
 };
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, UnshareFlags, set_capabilities, set_no_new_privs,
+    CapabilitySet, CapabilitySets, UnshareFlags, set_capabilities, set_name, set_no_new_privs,
     set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 
@@ -35,7 +36,9 @@ use super::sys::Fork;
 use super::watched::WatchedDisk;
 use super::work_group::WorkGroup;
 use super::workspace::TakenWorkspace;
-use super::{HIDDEN_COMMAND, INNER_ID, NameStep, SetupError, init, network, sys};
+use super::{
+    COPIES_COMMAND, HIDDEN_COMMAND, INNER_ID, NameStep, SetupError, copies, init, network, sys,
+};
 use crate::sabotage::{Bug, on};
 
 /// How much more likely the kernel kills a sandbox's process when the host's memory runs out, of 1000.
@@ -44,19 +47,27 @@ const OOM_SCORE: &str = "500";
 /// Runs the hidden command if this process was started for it, and returns its exit code; `None` if it
 /// was not. Must be called before the process has a second thread.
 pub fn run_hidden_command() -> Option<ExitCode> {
-    if std::env::args_os().nth(1)? != HIDDEN_COMMAND {
-        return None;
+    let mut arguments = std::env::args_os().skip(1);
+    let command = arguments.next()?;
+    if command == HIDDEN_COMMAND {
+        Some(launch())
+    } else if command == COPIES_COMMAND {
+        Some(copies::run(Path::new(&arguments.next()?)))
+    } else {
+        None
     }
-    Some(launch())
+}
+
+/// Takes the server's socket, the standard input, and closes what else is open.
+pub(super) fn take_socket() -> Result<OwnedFd, Errno> {
+    sys::close_from(3).and_then(|()| fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3))
 }
 
 /// Runs as a launcher. Its standard input is the server's socket.
 pub(super) fn launch() -> ExitCode {
-    let socket =
-        match sys::close_from(3).and_then(|()| fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)) {
-            Ok(socket) => socket,
-            Err(_) => return ExitCode::from(2),
-        };
+    let Ok(socket) = take_socket() else { return ExitCode::from(2) };
+    // It was executed by a descriptor, whose number is its name now. This is for people alone.
+    let _ = set_name(c"issuebox");
     sys::default_signals();
     // Built before the order arrives, so that the sandbox need not wait for it.
     let filters = Filters::build();
@@ -79,6 +90,8 @@ pub(super) fn launch() -> ExitCode {
 struct LaunchOrder {
     setup: Setup,
     object: OwnedFd,
+    /// The sandbox's lock, which is not taken yet.
+    lock: OwnedFd,
     /// The control group of commands and workers.
     work: Option<WorkGroup>,
     /// The doors of the control groups of the whole sandbox.
@@ -95,20 +108,18 @@ fn receive_setup(socket: &OwnedFd) -> Result<Option<LaunchOrder>, SetupError> {
         return Err(SetupError::check("the order must be a setup"));
     };
     let mut beside = descriptors.into_iter();
-    let Some(object) = beside.next() else {
-        return Err(SetupError::check("the order must have a directory"));
+    let (Some(object), Some(lock)) = (beside.next(), beside.next()) else {
+        return Err(SetupError::check("the order must have a directory and its lock"));
     };
     let work = if setup.has_work_group { Some(WorkGroup::take(&mut beside)?) } else { None };
-    Ok(Some(LaunchOrder { setup, object, work, doors: beside.collect() }))
+    Ok(Some(LaunchOrder { setup, object, lock, work, doors: beside.collect() }))
 }
 
 fn run(socket: &OwnedFd, order: LaunchOrder, filters: &Filters) -> Result<(), SetupError> {
-    let LaunchOrder { setup, object, work, doors } = order;
+    let LaunchOrder { setup, object, lock, work, doors } = order;
     // A session of its own: Ctrl-C at a terminal must reach only the server, which stops its sandboxes.
     setsid().step("start a session")?;
     umask(Mode::from_raw_mode(0o022));
-    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let lock = openat(&object, "lock", flags, Mode::empty()).step("open the lock")?;
     // While it waits for the lock it does not see its socket hang up. Nothing is made yet that would
     // have to be undone, so until then it ends with the thread that started it.
     let tie = "tie the launcher to the server";
@@ -153,8 +164,11 @@ fn run(socket: &OwnedFd, order: LaunchOrder, filters: &Filters) -> Result<(), Se
     let pidfd = pidfd_open(child, PidfdFlags::empty()).step("open a pidfd of PID 1")?;
     // The server counts the sandbox as up from *forked* and *ready* on.
     workspace.wait_until_safe()?;
-    // If the server has ended, `watch` notices it.
-    let _ = packet::send(socket, &Answer::Forked { device }.encode(), &[pidfd.as_fd()]);
+    match packet::send(socket, &Answer::Forked { device }.encode(), &[pidfd.as_fd()]) {
+        // If the server has ended, `watch` notices it.
+        Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => {}
+        Err(errno) => return Err(errno).step("send a pidfd of PID 1"),
+    }
     confine_launcher(&workspace)?;
     let mut watched = workspace.watched(setup.disk_mb_max)?;
 

@@ -7,22 +7,26 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{WaitOptions, waitpid};
 
 use super::super::cgroup::{Cgroups, Controller};
 use super::super::frame::{Answer, PACKET_LEN_MAX, Reach, Request, Setup};
 use super::super::image::{IMAGE, Templates};
+use super::super::launching::LaunchError;
 use super::super::packet;
+use super::super::read_only::ReadOnlyCopies;
+use super::super::spawner::socket_pair;
+use super::copies;
 use super::launch::launch;
 use super::sys::{self, Fork};
 use crate::sabotage::{self, Bug};
 use crate::types::Resources;
 
 /// Each mistake, and PID 1's message.
-const MISTAKES: [(Bug, &str); 19] = [
+const MISTAKES: [(Bug, &str); 20] = [
     (Bug::CapabilitiesKept, "CapPrm is not empty"),
     (Bug::BoundingSetKept, "CapBnd is not empty"),
     (Bug::PrivilegesGained, "NoNewPrivs is not set"),
@@ -35,6 +39,7 @@ const MISTAKES: [(Bug, &str); 19] = [
     (Bug::DevicesOpened, "/tmp opens devices"),
     (Bug::SetUidHonoured, "honours set-uid"),
     (Bug::ProgramsWritable, "/usr is writable"),
+    (Bug::ProcUncovered, "is not covered"),
     (Bug::RootWritable, "/ is writable"),
     (Bug::DumpableInside, "PID 1 is dumpable"),
     (Bug::OutlivesLauncher, "PID 1 would outlive its launcher"),
@@ -47,6 +52,17 @@ const MISTAKES: [(Bug, &str); 19] = [
 /// The number of a mistake; set if this binary is to be the launcher that makes it.
 const MISTAKE: &str = "ISSUEBOX_TEST_MISTAKE";
 
+/// The mistake of this binary as the helper that copies mounts.
+const COPIES: &str = "copies";
+
+/// What the server gives a launcher as it is on the host, instead of a read-only copy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OfTheHost {
+    Nothing,
+    Program,
+    Lock,
+}
+
 /// Acts as the launcher.
 #[test]
 fn launcher_with_a_mistake() {
@@ -57,8 +73,10 @@ fn launcher_with_a_mistake() {
         }
         Fork::Child => {
             let number = mistake.parse::<usize>().ok();
+            let directory = std::env::args_os().next_back().expect("arguments");
             let _ = match number.and_then(|number| MISTAKES.get(number)) {
                 Some((bug, _)) => sabotage::with(*bug, launch),
+                None if mistake == COPIES => copies::run(Path::new(&directory)),
                 None => launch(),
             };
             sys::exit_now(0)
@@ -66,11 +84,39 @@ fn launcher_with_a_mistake() {
     }
 }
 
+/// Has this binary act as a launcher with a mistake.
+fn acts(mut command: Command, mistake: &str) -> Command {
+    command
+        .args(["--exact", "sandbox::local::inside::refusals::launcher_with_a_mistake"])
+        .args(["--nocapture", "--test-threads=1"])
+        .env(MISTAKE, mistake);
+    command
+}
+
+/// What a launcher and PID 1 answer: the failure, or `None` if both are up.
+fn answer(socket: &OwnedFd) -> Option<(String, i32)> {
+    let (mut buffer, mut beside) = (vec![0; PACKET_LEN_MAX], Vec::new());
+    let mut is_half_up = false;
+    loop {
+        let len = packet::receive(socket, &mut buffer, &mut beside).expect("received");
+        match Answer::decode(&buffer[..len]).expect("an answer") {
+            Answer::Forked { .. } | Answer::Ready if is_half_up => return None,
+            Answer::Forked { .. } | Answer::Ready => is_half_up = true,
+            Answer::SetupFailed { step, errno } => return Some((step, errno)),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 /// The failure of a launcher with a mistake; `None` if the sandbox becomes ready. Its workspace is
 /// an image if there are templates.
-fn refusal(mistake: &str, images: Option<&Templates>) -> Option<(String, i32)> {
+fn refusal(
+    mistake: &str,
+    images: Option<&Templates>,
+    of_the_host: OfTheHost,
+) -> Option<(String, i32)> {
     let dir = tempfile::tempdir().expect("a directory");
-    File::create(dir.path().join("lock")).expect("a lock");
+    let lock: OwnedFd = File::create(dir.path().join("lock")).expect("a lock").into();
     let host_id = rustix::process::geteuid().is_root().then_some(2_000_001);
     match images {
         Some(images) => images.copy(16, &dir.path().join(IMAGE)).expect("an image"),
@@ -82,12 +128,17 @@ fn refusal(mistake: &str, images: Option<&Templates>) -> Option<(String, i32)> {
     }
     let object: OwnedFd = File::open(dir.path()).expect("opened").into();
 
-    let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
-    let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, flags, None).expect("sockets");
-    let mut launcher = Command::new(std::env::current_exe().expect("known"))
-        .args(["--exact", "sandbox::local::inside::refusals::launcher_with_a_mistake"])
-        .args(["--nocapture", "--test-threads=1"])
-        .env(MISTAKE, mistake)
+    let (ours, theirs) = socket_pair().expect("sockets");
+    let itself = || Command::new(std::env::current_exe().expect("known"));
+    let copies = ReadOnlyCopies::made_by(acts(itself(), COPIES), dir.path());
+    let copies = match copies {
+        Ok(copies) => copies,
+        Err(LaunchError { step, errno }) => return Some((step, errno)),
+    };
+    let program = if of_the_host == OfTheHost::Program { itself() } else { copies.command() };
+    let lock =
+        if of_the_host == OfTheHost::Lock { lock } else { copies.lock(&object).expect("there") };
+    let mut launcher = acts(program, mistake)
         .stdin(Stdio::from(theirs))
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -108,19 +159,9 @@ fn refusal(mistake: &str, images: Option<&Templates>) -> Option<(String, i32)> {
     };
     let order = Request::Setup(setup).encode();
     let doors = doors.iter().flat_map(|(enter, leave)| [enter, leave]);
-    let beside: Vec<_> = [&object].into_iter().chain(doors).map(AsFd::as_fd).collect();
+    let beside: Vec<_> = [&object, &lock].into_iter().chain(doors).map(AsFd::as_fd).collect();
     packet::send(&ours, &order, &beside).expect("sent");
-    let (mut buffer, mut beside) = (vec![0; PACKET_LEN_MAX], Vec::new());
-    let mut is_half_up = false;
-    let refusal = loop {
-        let len = packet::receive(&ours, &mut buffer, &mut beside).expect("received");
-        match Answer::decode(&buffer[..len]).expect("an answer") {
-            Answer::Forked { .. } | Answer::Ready if is_half_up => break None,
-            Answer::Forked { .. } | Answer::Ready => is_half_up = true,
-            Answer::SetupFailed { step, errno } => break Some((step, errno)),
-            other => panic!("{other:?}"),
-        }
-    };
+    let refusal = answer(&ours);
     drop(ours);
     launcher.wait().expect("waited");
     refusal
@@ -128,7 +169,7 @@ fn refusal(mistake: &str, images: Option<&Templates>) -> Option<(String, i32)> {
 
 #[test]
 fn a_wrongly_set_up_sandbox_never_becomes_ready() {
-    if let Some(trouble) = refusal("none", None) {
+    if let Some(trouble) = refusal("none", None, OfTheHost::Nothing) {
         let required = std::env::var("ISSUEBOX_REQUIRE_LOCAL").is_ok_and(|v| v == "1");
         assert!(!required, "{trouble:?}");
         writeln!(std::io::stderr(), "SKIPPED: {trouble:?}").expect("standard error");
@@ -147,8 +188,15 @@ fn a_wrongly_set_up_sandbox_never_becomes_ready() {
         if *bug == Bug::BarriersOff && images.is_none() {
             continue;
         }
-        let refusal = refusal(&number.to_string(), images);
+        let refusal = refusal(&number.to_string(), images, OfTheHost::Nothing);
         let (step, errno) = refusal.unwrap_or_else(|| panic!("{bug:?} must be found"));
         assert!(step.contains(message) && errno == 0, "{bug:?}: {step}, {errno}");
+    }
+    let message = "is on a mount of the host that can be changed";
+    for (held, link) in
+        [(OfTheHost::Program, "/proc/self/exe"), (OfTheHost::Lock, "/proc/self/fd/")]
+    {
+        let (step, errno) = refusal("none", None, held).expect("it must be found");
+        assert!(step.starts_with(link) && step.ends_with(message) && errno == 0, "{step}, {errno}");
     }
 }

@@ -16,7 +16,7 @@ use rustix::process::{Pid, ioctl_tiocsctty, setsid};
 
 use super::sys::{self, Fork};
 use super::work_group::Door;
-use super::{HOME, WORKSPACE, explain, shortened};
+use super::{HOME, WORKSPACE, confine, explain, shortened};
 use crate::sandbox::confined::{RequestFailure, WorkFailure};
 
 /// The environment that every command begins with; a request's own values come over it.
@@ -136,7 +136,7 @@ fn become_command(
         }
         sys::end_at_execution_from(3)?;
         sys::reset_signals();
-        Ok(())
+        confine::limit_command()
     };
     if let Err(errno) = prepare() {
         return (AT_EXECUTION, errno);

@@ -14,13 +14,16 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, chmodat, mkdirat, openat, symlinkat};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, chmodat, mkdirat, openat, statat, symlinkat, unlinkat,
+};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags,
     OpenTreeFlags, UnmountFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen,
     mount_change, move_mount, open_tree, unmount,
 };
+use rustix::path::Arg;
 use rustix::process::{fchdir, pivot_root};
 
 use super::super::frame::{Reach, Setup};
@@ -37,6 +40,23 @@ const ROOT_MB: u32 = 1;
 
 /// Devices without state of the host.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+
+/// What of `/proc` tells of other sandboxes and users: their disks with what they write, the
+/// machine's keys, how it was started, and how busy it is, where watches can also be set. Covered
+/// with what is empty.
+pub(super) const HIDDEN: [&str; 11] = [
+    "fs",
+    "bus",
+    "irq",
+    "scsi",
+    "keys",
+    "key-users",
+    "partitions",
+    "diskstats",
+    "mdstat",
+    "cmdline",
+    "pressure",
+];
 
 /// The sandbox's own `/etc`.
 const OWN_SETTINGS: [(&str, &str); 6] = [
@@ -103,7 +123,7 @@ fn bits(flags: MountAttrFlags) -> u64 {
 }
 
 /// A detached copy of the mount at a path.
-fn copy(at: BorrowedFd<'_>, path: &str, recursive: bool) -> Result<OwnedFd, Errno> {
+pub(super) fn copy(at: BorrowedFd<'_>, path: impl Arg, recursive: bool) -> Result<OwnedFd, Errno> {
     let mut flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_EMPTY_PATH;
@@ -160,7 +180,7 @@ fn show(root: BorrowedFd<'_>, path: &str) -> Result<(), SetupError> {
         let target = fs::read_link(&from).step(&step())?;
         parents(root, path).and_then(|()| symlinkat(&target, root, path)).step(&step())
     } else if kind.is_dir() || kind.is_file() {
-        let mount = copy(CWD, &format!("/{path}"), true).step(&step())?;
+        let mount = copy(CWD, format!("/{path}"), true).step(&step())?;
         let mut flags = READ_ONLY | NO_SUID | NO_DEV;
         flags.set(READ_ONLY, !on(Bug::ProgramsWritable));
         flags.set(NO_SUID, !on(Bug::SetUidHonoured));
@@ -208,7 +228,7 @@ fn devices(root: BorrowedFd<'_>) -> Result<(), SetupError> {
         if !kind.is_char_device() {
             return Err(SetupError::check(format!("/{path} is not a device")));
         }
-        let mount = copy(CWD, &format!("/{path}"), false).step(&step)?;
+        let mount = copy(CWD, format!("/{path}"), false).step(&step)?;
         sys::set_mount(&mount, bits(READ_ONLY | NO_SUID | NO_EXEC), false).step(&step)?;
         attach(&mount, root, &path, false).step(&step)?;
     }
@@ -256,5 +276,36 @@ fn processes(root: BorrowedFd<'_>) -> Result<(), SetupError> {
         fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
     };
     let mount = mount().step("mount /proc")?;
-    attach(&mount, root, "proc", true).step("attach /proc")
+    attach(&mount, root, "proc", true).step("attach /proc")?;
+    if on(Bug::ProcUncovered) {
+        return Ok(());
+    }
+    hide(root)
+}
+
+/// Covers [`HIDDEN`], where this kernel has it, with one empty file and one empty directory.
+fn hide(root: BorrowedFd<'_>) -> Result<(), SetupError> {
+    let (file, directory) = ("empty-file", "empty-directory");
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+    openat(root, file, flags, Mode::from_raw_mode(0o444)).step("make an empty file")?;
+    mkdirat(root, directory, Mode::from_raw_mode(0o555)).step("make an empty directory")?;
+    for name in HIDDEN {
+        let path = format!("proc/{name}");
+        let cover = || {
+            let kind = match statat(root, &*path, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => FileType::from_raw_mode(stat.st_mode),
+                Err(Errno::NOENT) => return Ok(()),
+                Err(errno) => return Err(errno),
+            };
+            let empty = if kind == FileType::Directory { directory } else { file };
+            let mount = copy(root, empty, false)?;
+            sys::set_mount(&mount, bits(READ_ONLY | NO_SUID | NO_DEV | NO_EXEC), false)?;
+            move_mount(&mount, "", root, &*path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+        };
+        cover().step(&format!("cover /{path}"))?;
+    }
+    // The mounts stay.
+    unlinkat(root, file, AtFlags::empty())
+        .and_then(|()| unlinkat(root, directory, AtFlags::REMOVEDIR))
+        .step("remove what is empty")
 }

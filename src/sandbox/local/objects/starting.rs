@@ -128,7 +128,14 @@ fn refusal(error: LaunchError, directory: &OwnedFd) -> ProviderError {
             ProviderError::Refused(damaged(directory, errno))
         }
         Some(
-            Errno::AGAIN | Errno::NOMEM | Errno::MFILE | Errno::NFILE | Errno::IO | Errno::INTR,
+            Errno::AGAIN
+            | Errno::NOMEM
+            | Errno::NOBUFS
+            | Errno::MFILE
+            | Errno::NFILE
+            | Errno::TOOMANYREFS
+            | Errno::IO
+            | Errno::INTR,
         ) => ProviderError::Broken(message),
         Some(errno) if image::is_passing(&error.step, errno) => ProviderError::Broken(message),
         _ => ProviderError::Refused(message),
@@ -145,4 +152,22 @@ fn damaged(directory: &OwnedFd, errno: Errno) -> String {
          the image, repair it with `e2fsck -f -y {image}`, then start the sandbox again; see \
          docs/providers/local.md"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_passes_by_itself_is_no_refusal() {
+        let directory: OwnedFd = fs::File::open("/").expect("opened").into();
+        let failed = |errno: Errno| {
+            let error = LaunchError { step: "dance".into(), errno: errno.raw_os_error() };
+            refusal(error, &directory)
+        };
+        for passing in [Errno::TOOMANYREFS, Errno::MFILE, Errno::NFILE, Errno::NOBUFS] {
+            assert!(matches!(failed(passing), ProviderError::Broken(_)), "{passing}");
+        }
+        assert!(matches!(failed(Errno::PERM), ProviderError::Refused(_)));
+    }
 }
