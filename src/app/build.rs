@@ -24,7 +24,7 @@ use crate::types::{LiveSecrets, NamedSecrets, TemplateName};
 use super::entry::{self, EntryParts, EntryPublisher};
 use super::notices;
 use super::providers::{self, ProviderMap};
-use super::reload::Reload;
+use super::reload::{self, Reload};
 use super::{CALLS_TIME_MAX, REQUESTS_TIME_MAX};
 
 /// The inputs of a server.
@@ -59,6 +59,7 @@ pub(super) async fn serve(
     };
     let webhook_secrets = LiveSecrets::new(secrets.webhook_secrets.clone());
     let admin_token = LiveToken::new(TokenHash::of(&secrets.admin_token));
+    reload::warn_of_short_token(&admin_token);
     let mut reload = Reload {
         config: config.clone(),
         secrets,

@@ -1,8 +1,9 @@
 //! Authentication: by the admin token, or by a session of the dashboard.
 //!
 //! The token is kept as its SHA-256 and compared in constant time. Wrong tokens are counted by
-//! address; an address with too many is blocked for a while, so that guessing takes time. A
-//! session's cookie can read everything below `/v1`. A change also needs the same origin and the
+//! address; the wrong ones of an address with too many are refused for a while, and the right one is
+//! not: others at that address cannot lock its owner out. A short token could be guessed, so that
+//! for a while it is refused there, too. A session's cookie can read everything below `/v1`. A change also needs the same origin and the
 //! session's form token, since browsers send the cookie with requests of foreign pages.
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -25,25 +26,39 @@ use super::sessions::{SESSION_COOKIE, SessionKey};
 /// The header in which a script sends its session's form token.
 pub const FORM_TOKEN_HEADER: &str = "x-form-token";
 
+/// Length of the shortest token that cannot be guessed over a network, in characters: 128 bits in
+/// hexadecimal. A generated token has twice as many.
+pub const TOKEN_LEN_LOW: usize = 32;
+
 /// The SHA-256 of a token.
 #[derive(Clone, PartialEq, Eq)]
-pub struct TokenHash([u8; 32]);
+pub struct TokenHash {
+    hash: [u8; 32],
+    is_short: bool,
+}
 
 impl TokenHash {
     /// The hash of a token.
     pub fn of(token: &Secret) -> Self {
-        Self(Sha256::digest(token.expose().as_bytes()).into())
+        let token = token.expose();
+        let is_short = token.chars().count() < TOKEN_LEN_LOW;
+        Self { hash: Sha256::digest(token.as_bytes()).into(), is_short }
     }
 
     /// The bytes of the hash, for data that is bound to the token.
     pub(super) const fn as_bytes(&self) -> &[u8; 32] {
-        &self.0
+        &self.hash
+    }
+
+    /// Whether the token is shorter than [`TOKEN_LEN_LOW`], so that it might be guessed.
+    pub const fn is_short(&self) -> bool {
+        self.is_short
     }
 
     /// Compares a token in constant time.
     pub fn matches(&self, given: &str) -> bool {
         let given: [u8; 32] = Sha256::digest(given.as_bytes()).into();
-        self.0.ct_eq(&given).into()
+        self.hash.ct_eq(&given).into()
     }
 }
 
@@ -116,7 +131,7 @@ impl FromRequest for Caller {
 ///
 /// # Errors
 /// 401 without a valid token or session, 403 for a change by a session from another origin, 429
-/// for an address that sent too many wrong tokens.
+/// for a wrong token of an address that sent too many.
 pub async fn authenticate(
     shared: &Shared,
     request: &HttpRequest,
@@ -155,37 +170,44 @@ pub fn require_token(shared: &Shared, request: &HttpRequest) -> Result<(), ApiEr
 /// Compares a token, and counts wrong ones by address.
 ///
 /// # Errors
-/// 401 if it is wrong, 429 if the address gave too many wrong ones.
+/// 401 if it is wrong, 429 if the address gave too many wrong ones: for a wrong token, and also for
+/// the right one if it is short.
 pub fn check_token(
     shared: &Shared,
     address: Option<IpAddr>,
     given: Option<&str>,
 ) -> Result<(), ApiError> {
     let in_force = shared.edge.admin_token.in_force();
-    attempt(shared, address, || given.is_some_and(|token| in_force.matches(token)))
+    let is_right = given.is_some_and(|token| in_force.matches(token));
+    attempt(shared, address, is_right, in_force.is_short())
 }
 
 /// Uses a log-in link up. Wrong links count as wrong tokens.
 ///
 /// # Errors
-/// As for [`check_token`].
+/// As for [`check_token`]; a right link is never refused.
 pub fn take_link(shared: &Shared, address: Option<IpAddr>, key: &str) -> Result<(), ApiError> {
-    let now = shared.edge.clock.now();
-    attempt(shared, address, || shared.edge.login_links.take(key, now))
+    let is_right = shared.edge.login_links.take(key, shared.edge.clock.now());
+    attempt(shared, address, is_right, false)
 }
 
-/// Checks a credential, unless its address sent too many wrong ones.
+/// Counts a wrong credential. One that could be guessed is refused although it is right, if its
+/// address sent too many wrong ones.
 fn attempt(
     shared: &Shared,
     address: Option<IpAddr>,
-    is_right: impl FnOnce() -> bool,
+    is_right: bool,
+    is_guessable: bool,
 ) -> Result<(), ApiError> {
+    if is_right && !is_guessable {
+        return Ok(());
+    }
     let now = shared.edge.clock.now();
     if let Some(secs) = shared.attempts.blocked_secs(address, now) {
         let error = ApiError::new(Code::TooManyAttempts, "this address sent too many wrong tokens");
         return Err(error.hint("wait, then send the right token").retry_after(secs));
     }
-    if is_right() {
+    if is_right {
         return Ok(());
     }
     shared.attempts.failed(address, now);

@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::common::server::{Answer, TOKEN, TestServer, send};
-use issuebox::http::Limits;
+use issuebox::http::{Limits, LiveToken, TokenHash};
+use issuebox::types::Secret;
 use reqwest::Method;
 use serde_json::json;
 
@@ -23,14 +24,33 @@ async fn everything_under_v1_asks_for_the_token() {
     assert_eq!(server.get("/v1/system").await.status, 200);
 }
 
-#[tokio::test]
-async fn an_address_that_guesses_tokens_is_refused_for_a_while() {
-    let server = TestServer::start().await;
+/// A token that cannot be guessed.
+const LONG_TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+async fn guess_until_refused(server: &TestServer) {
     let mut last = 0;
     for _ in 0..40 {
         last = send(server.client.get(server.url("/v1/system")).bearer_auth("guess")).await.status;
     }
     assert_eq!(last, 429);
+}
+
+#[tokio::test]
+async fn wrong_tokens_are_refused_for_a_while_and_the_right_one_is_not() {
+    let server = TestServer::with(|edge| {
+        edge.admin_token = LiveToken::new(TokenHash::of(&Secret::new(LONG_TOKEN)));
+    })
+    .await;
+    guess_until_refused(&server).await;
+    let system = || server.client.get(server.url("/v1/system"));
+    assert_eq!(send(system().bearer_auth(LONG_TOKEN)).await.status, 200);
+    assert_eq!(send(system().bearer_auth("guess")).await.status, 429, "guesses still are");
+}
+
+#[tokio::test]
+async fn a_short_token_is_refused_with_the_wrong_ones_of_its_address() {
+    let server = TestServer::start().await;
+    guess_until_refused(&server).await;
     let right = server.get("/v1/system").await;
     assert_eq!((right.status, right.code().as_str()), (429, "too_many_attempts"));
     assert!(right.header("retry-after").parse::<u32>().is_ok_and(|secs| secs > 0));
