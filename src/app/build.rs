@@ -6,7 +6,6 @@ use std::sync::{Arc, mpsc};
 use actix::Arbiter;
 use anyhow::Context;
 use tokio::sync::{mpsc as mpsc_async, watch};
-use tokio::time::Instant;
 
 use crate::clock::{Clock, IdSource, SystemClock, SystemIds};
 use crate::config::{Config, Secrets, Server, StepBounds};
@@ -45,7 +44,7 @@ pub(super) async fn serve(
     calls: tokio::runtime::Handle,
     ready: mpsc::SyncSender<()>,
 ) -> anyhow::Result<Option<mpsc::Receiver<()>>> {
-    let ServerParts { config, secrets, listener, mut ended, reloads, login_links } = parts;
+    let ServerParts { config, secrets, listener, ended, reloads, login_links } = parts;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let ids: Arc<dyn IdSource> = Arc::new(SystemIds);
     let sqlite = SqliteStore::open(&config.server.data)?;
@@ -141,20 +140,16 @@ pub(super) async fn serve(
         },
         listener,
     )?;
-    let handle = server.handle();
-    let serving = actix::spawn(server);
+    let mut stopped = ended.clone();
+    // An error means that the owner is gone, so the server stops too.
+    let stop = async move { drop(stopped.wait_for(|ended| *ended).await) };
+    let serving = actix::spawn(server.run(stop));
     let address_file = config.server.data.join(Server::ADDRESS_FILE);
     std::fs::write(&address_file, format!("{address}\n")).context("the data directory is full")?;
     ready.send(()).context("the server was given up while it started")?;
-    // An error means that the owner is gone, so the server stops too.
-    drop(ended.wait_for(|ended| *ended).await);
-    // The HTTP server bounds this itself; a second, forced stop would be ignored.
-    let began = Instant::now();
-    handle.stop(true).await;
-    if began.elapsed() >= REQUESTS_TIME_MAX {
+    if !serving.await.context("the HTTP server panicked")?? {
         tracing::warn!("aborted requests that were still in flight");
     }
-    drop(serving.await);
     if let Err(error) = std::fs::remove_file(&address_file) {
         tracing::debug!(%error, "the address file was already gone");
     }
