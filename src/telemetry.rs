@@ -96,6 +96,11 @@ impl Format {
     }
 }
 
+/// The target that has an ERROR line for every connection with bytes that are no request, so that
+/// any client could fill the log. The metric `issuebox_http_cut_offs` counts them; a filter that
+/// names the target shows them.
+const CONNECTIONS: &str = "actix_http::h1::dispatcher";
+
 /// The subscriber that formats and writes lines.
 fn lines<W>(
     format: Format,
@@ -105,8 +110,12 @@ fn lines<W>(
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    let filter =
+    let mut parsed =
         EnvFilter::try_new(filter).map_err(|e| TelemetryError::Filter(filter.to_owned(), e))?;
+    if !filter.contains(CONNECTIONS) {
+        parsed = parsed.add_directive(format!("{CONNECTIONS}=off").parse().expect("it is one"));
+    }
+    let filter = parsed;
     let lines = tracing_subscriber::fmt::layer().with_writer(writer);
     Ok(match format {
         Format::Compact { colours } => {
@@ -200,6 +209,14 @@ mod tests {
         assert!(text.contains("loud") && !text.contains("quiet"), "{text}");
         let text = written(Format::Compact { colours: false }, "issuebox=debug", log);
         assert!(text.contains("quiet"), "{text}");
+    }
+
+    #[test]
+    fn connections_without_a_request_do_not_fill_the_log() {
+        let log = || tracing::error!(target: "actix_http::h1::dispatcher", "stream error");
+        let of = |filter: &str| written(Format::Compact { colours: false }, filter, log);
+        assert_eq!(of("info"), "");
+        assert!(of("info,actix_http::h1::dispatcher=error").contains("stream error"));
     }
 
     #[test]
