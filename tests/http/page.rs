@@ -46,10 +46,19 @@ async fn the_page_allows_nothing_but_its_own_files() {
     let page = home(&server, &cookie).await;
     let policy = page.header("content-security-policy");
     for part in
-        ["default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "base-uri 'none'"]
+        ["default-src 'none'", "script-src 'nonce-", "frame-ancestors 'none'", "base-uri 'none'"]
     {
         assert!(policy.contains(part), "{part} is missing in {policy}");
     }
+    let nonce = |page: &Answer| {
+        let policy = page.header("content-security-policy").to_owned();
+        let nonce =
+            policy.split("script-src 'nonce-").nth(1).and_then(|rest| rest.split('\'').next());
+        nonce.expect("a nonce").to_owned()
+    };
+    let script = format!("nonce=\"{}\"", nonce(&page));
+    assert_eq!((page.text.matches("<script").count(), page.text.matches(&script).count()), (1, 1));
+    assert_ne!(nonce(&page), nonce(&home(&server, &cookie).await), "each answer has its own");
     assert!(!policy.contains("unsafe"));
     assert_eq!(page.header("x-frame-options"), "DENY");
     assert!(
