@@ -21,7 +21,7 @@ use crate::types::{AccountName, Cause, Secret};
 
 use super::Shared;
 use super::error::{ApiError, Code};
-use super::sessions::{SESSION_COOKIE, SessionKey};
+use super::sessions::SessionKey;
 
 /// The header in which a script sends its session's form token.
 pub const FORM_TOKEN_HEADER: &str = "x-form-token";
@@ -233,9 +233,25 @@ pub async fn session(
     shared: &Shared,
     request: &HttpRequest,
 ) -> Result<Option<SessionKey>, ApiError> {
-    let Some(cookie) = request.cookie(SESSION_COOKIE) else { return Ok(None) };
-    shared.sessions.find(cookie.value(), shared.edge.clock.now()).await
+    let (name, now) = (shared.session_cookie(), shared.edge.clock.now());
+    let given: Vec<String> = match request.cookies() {
+        Ok(cookies) => {
+            let ours = cookies.iter().filter(|cookie| cookie.name() == name);
+            ours.take(SAME_COOKIES_MAX).map(|cookie| cookie.value().to_owned()).collect()
+        }
+        Err(_) => Vec::new(),
+    };
+    // Without https any server of this host can add a cookie of this name.
+    for secret in given {
+        if let Some(session) = shared.sessions.find(&secret, now).await? {
+            return Ok(Some(session));
+        }
+    }
+    Ok(None)
 }
+
+/// How many cookies of the session's name are tried.
+const SAME_COOKIES_MAX: usize = 4;
 
 /// Checks that a change by a session comes from its own page.
 ///
@@ -286,7 +302,7 @@ pub fn client_address(shared: &Shared, request: &HttpRequest) -> Option<IpAddr> 
     if !trusted.contains(&peer) {
         // An untrusted proxy on this machine: all its clients share one count, apart from that of
         // direct local clients.
-        let behind = peer.to_canonical().is_loopback() && !is_local(request);
+        let behind = peer.to_canonical().is_loopback() && !is_local(shared, request);
         return Some(if behind { BEHIND_A_PROXY } else { peer });
     }
     let forwarded = request.headers().get_all("x-forwarded-for");
@@ -301,8 +317,9 @@ pub fn client_address(shared: &Shared, request: &HttpRequest) -> Option<IpAddr> 
 /// Stands for all clients of an untrusted proxy on this machine.
 const BEHIND_A_PROXY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// Whether the request comes from this machine, and not through a proxy.
-pub fn is_local(request: &HttpRequest) -> bool {
+/// Whether the request comes from this machine, not through a proxy, and names this server: a page
+/// of another site that has its own name lead to this machine (DNS rebinding) is no local caller.
+pub fn is_local(shared: &Shared, request: &HttpRequest) -> bool {
     let proxied = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
     request.peer_addr().is_some_and(|peer| peer.ip().to_canonical().is_loopback())
         && !proxied.iter().any(|name| request.headers().contains_key(*name))
@@ -314,6 +331,23 @@ fn bearer(value: &HeaderValue) -> Option<&str> {
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+        && text(request.headers(), "host").is_none_or(|host| names_this_server(shared, host))
+}
+
+/// Whether a `Host` is an address, a name of this machine, or that of `public_url`.
+fn names_this_server(shared: &Shared, host: &str) -> bool {
+    let public = shared.edge.public_url.as_deref().and_then(|url| url.split_once("://"));
+    if public.is_some_and(|(_, rest)| rest.split('/').next() == Some(host)) {
+        return true;
+    }
+    let host = host.to_ascii_lowercase();
+    let (name, port) = host.rsplit_once(':').unwrap_or((&host, ""));
+    let name = if port.bytes().all(|byte| byte.is_ascii_digit()) { name } else { &host };
+    let address = name.trim_matches(['[', ']']);
+    address.parse::<IpAddr>().is_ok()
+        || name == "localhost"
+        || name.ends_with(".localhost")
+        || rustix::system::uname().nodename().to_bytes().eq_ignore_ascii_case(name.as_bytes())
     headers.get(name)?.to_str().ok()
 }
 

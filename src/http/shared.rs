@@ -23,7 +23,7 @@ use super::error::ApiError;
 use super::events::Position;
 use super::page::docs;
 use super::refused::RefusedRing;
-use super::sessions::Sessions;
+use super::sessions::{SESSION_COOKIE, SESSION_COOKIE_HTTPS, Sessions};
 use super::survey::Survey;
 
 /// How long the result of a health check is reused: `/readyz` is public, and must not let clients
@@ -88,6 +88,14 @@ impl Shared {
             store: Recent(Mutex::new(None)),
             survey: Recent(Mutex::new(None)),
             edge,
+        }
+    }
+
+    /// The name of the session's cookie.
+    pub fn session_cookie(&self) -> &'static str {
+        match &self.edge.public_url {
+            Some(url) if url.starts_with("https:") => SESSION_COOKIE_HTTPS,
+            Some(_) | None => SESSION_COOKIE,
         }
     }
 

@@ -167,6 +167,14 @@ async fn metrics_are_open_here_and_closed_through_a_proxy() {
     let open = send(server.client.get(server.url("/metrics"))).await;
     assert_eq!(open.status, 200);
     assert!(open.text.contains("issuebox_sandboxes_live{phase=\"running\"} 0"));
+    let named =
+        |host: &'static str| send(server.client.get(server.url("/metrics")).header("host", host));
+    for host in ["localhost", "LOCALHOST:8787", "x.localhost", "127.0.0.1", "[::1]:8787", "[::1]"] {
+        assert_eq!(named(host).await.status, 200, "{host}");
+    }
+    for host in ["evil.example", "evil.example:8787", "localhost.evil.example"] {
+        assert_eq!(named(host).await.status, 401, "its name may lead to this machine: {host}");
+    }
     let proxied =
         server.client.get(server.url("/metrics")).header("x-forwarded-for", "203.0.113.9");
     assert_eq!(send(proxied).await.status, 401);

@@ -184,3 +184,24 @@ async fn guesses_through_a_trusted_proxy_are_counted_by_client() {
     assert_eq!(ask("203.0.113.9", TOKEN).await.status, 429);
     assert_eq!(ask("203.0.113.10", TOKEN).await.status, 200);
 }
+
+#[tokio::test]
+async fn a_session_over_https_has_a_cookie_of_this_very_host() {
+    let server =
+        TestServer::with(|edge| edge.public_url = Some("https://box.example".into())).await;
+    let log_in = server.client.post(server.url("/login")).header("origin", "https://box.example");
+    let answer = send(log_in.body(format!("token={TOKEN}"))).await;
+    let cookie = answer.header("set-cookie").to_owned();
+    assert!(cookie.starts_with("__Host-issuebox_session="), "{cookie}");
+    assert!(cookie.contains("Secure") && cookie.contains("Path=/") && !cookie.contains("Domain"));
+    let cookie = cookie.split(';').next().unwrap_or_default();
+    assert!(home(&server, cookie).await.text.contains("No sandboxes yet"));
+}
+
+#[tokio::test]
+async fn another_cookie_of_the_same_name_does_not_end_a_session() {
+    let server = TestServer::start().await;
+    let cookie = server.log_in().await;
+    let both = format!("issuebox_session={}; {cookie}", "0".repeat(64));
+    assert!(home(&server, &both).await.text.contains("No sandboxes yet"));
+}
