@@ -6,7 +6,7 @@
 //! for a while it is refused there, too. A session's cookie can read everything below `/v1`. A change also needs the same origin and the
 //! session's form token, since browsers send the cookie with requests of foreign pages.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use actix_web::dev::Payload;
@@ -306,12 +306,20 @@ pub fn client_address(shared: &Shared, request: &HttpRequest) -> Option<IpAddr> 
         return Some(if behind { BEHIND_A_PROXY } else { peer });
     }
     let forwarded = request.headers().get_all("x-forwarded-for");
-    let hops: Vec<IpAddr> = forwarded
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .filter_map(|hop| hop.trim().parse().ok())
-        .collect();
-    Some(hops.into_iter().rev().find(|hop| !trusted.contains(hop)).unwrap_or(peer))
+    let hops = forwarded.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    let hops: Vec<_> = hops.map(hop_address).collect();
+    // A hop that cannot be read was written by a trusted proxy. What stands before it is the
+    // client's own word, so that the client stays unknown behind the peer.
+    let last = hops.into_iter().rev().find(|hop| hop.is_none_or(|hop| !trusted.contains(&hop)));
+    Some(last.flatten().unwrap_or(peer))
+}
+
+/// The address of a hop in `X-Forwarded-For`. Some proxies add the port, and brackets around IPv6.
+fn hop_address(hop: &[u8]) -> Option<IpAddr> {
+    let hop = std::str::from_utf8(hop).ok()?.trim();
+    let bracketed = hop.strip_prefix('[').and_then(|hop| hop.strip_suffix(']'));
+    let with_port = || hop.parse().ok().map(|hop: SocketAddr| hop.ip());
+    bracketed.unwrap_or(hop).parse().ok().or_else(with_port)
 }
 
 /// Stands for all clients of an untrusted proxy on this machine.
@@ -323,14 +331,6 @@ pub fn is_local(shared: &Shared, request: &HttpRequest) -> bool {
     let proxied = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
     request.peer_addr().is_some_and(|peer| peer.ip().to_canonical().is_loopback())
         && !proxied.iter().any(|name| request.headers().contains_key(*name))
-}
-
-fn bearer(value: &HeaderValue) -> Option<&str> {
-    let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
-}
-
-fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
         && text(request.headers(), "host").is_none_or(|host| names_this_server(shared, host))
 }
 
@@ -348,6 +348,14 @@ fn names_this_server(shared: &Shared, host: &str) -> bool {
         || name == "localhost"
         || name.ends_with(".localhost")
         || rustix::system::uname().nodename().to_bytes().eq_ignore_ascii_case(name.as_bytes())
+}
+
+fn bearer(value: &HeaderValue) -> Option<&str> {
+    let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }
 
@@ -377,6 +385,27 @@ mod tests {
             [("Bearer x", Some("x")), ("bearer x", Some("x")), ("Basic x", None), ("x", None)]
         {
             assert_eq!(bearer(&HeaderValue::from_static(value)), token, "{value}");
+        }
+    }
+
+    #[test]
+    fn hops_of_proxies_are_read_in_each_of_their_forms() {
+        for (hop, address) in [
+            (" 9.9.9.9 ", Some("9.9.9.9")),
+            ("9.9.9.9:4711", Some("9.9.9.9")),
+            ("2001:db8::5", Some("2001:db8::5")),
+            ("[2001:db8::5]", Some("2001:db8::5")),
+            ("[2001:db8::5]:4711", Some("2001:db8::5")),
+            ("unknown", None),
+            ("_hidden", None),
+            ("", None),
+            ("9.9.9.9:x", None),
+        ] {
+            assert_eq!(
+                hop_address(hop.as_bytes()),
+                address.map(|a| a.parse().expect("one")),
+                "{hop}"
+            );
         }
     }
 

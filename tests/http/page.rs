@@ -186,6 +186,23 @@ async fn guesses_through_a_trusted_proxy_are_counted_by_client() {
 }
 
 #[tokio::test]
+async fn a_client_does_not_choose_its_address_where_a_proxy_writes_it_in_another_form() {
+    for hop in ["9.9.9.9:4711", "[2001:db8::5]", "[2001:db8::5]:4711", "unknown"] {
+        let server = TestServer::with(|edge| {
+            edge.trusted_proxies = vec!["127.0.0.1".parse().expect("an address")];
+        })
+        .await;
+        let mut last = 0;
+        for n in 0..31 {
+            let request = server.client.get(server.url("/v1/system")).bearer_auth("guess");
+            let hops = format!("198.51.100.{n}, {hop}");
+            last = send(request.header("x-forwarded-for", hops)).await.status;
+        }
+        assert_eq!(last, 429, "{hop}");
+    }
+}
+
+#[tokio::test]
 async fn a_session_over_https_has_a_cookie_of_this_very_host() {
     let server =
         TestServer::with(|edge| edge.public_url = Some("https://box.example".into())).await;
