@@ -7,8 +7,10 @@
 //! # Guarantees
 //! - A delivery's signature is verified before its body is parsed (`webhooks`).
 //! - Requests below `/v1` are authenticated before they are routed (`middleware`).
-//! - Memory is bounded: one body, the sum of all bodies, the ring of events, log-in links, failed
-//!   log-ins and refused deliveries have stated limits, and a request over a limit is answered.
+//! - Memory is bounded: connections, heads, one body, the sum of all heads and bodies, the ring of
+//!   events, log-in links, failed log-ins and refused deliveries have stated limits. Where clients
+//!   share a limit, the slowest gives way (`budget`, `server`).
+//! - Where a request ends is checked before it is parsed (`server`).
 //! - The served description is made from the routes themselves ([`routes`]).
 //! - The listener, the clock, ids and the shutdown signal are injected.
 //!
@@ -21,6 +23,7 @@ pub mod api;
 mod attempts;
 mod auth;
 mod body;
+mod budget;
 mod doc;
 mod ending;
 pub mod error;
@@ -65,10 +68,10 @@ use crate::store::report::Reports;
 use crate::store::session::SessionStore;
 use crate::types::{LiveSecrets, ProviderName, Timestamp};
 
-pub use auth::{LiveToken, TokenHash};
+pub use auth::{LiveToken, TOKEN_LEN_LOW, TokenHash};
 pub use feed::Feed;
 pub use login_links::LoginLinks;
-pub use server::build;
+pub use server::{HttpServer, build};
 pub use sessions::SESSION_COOKIE;
 
 use shared::Shared;
@@ -125,8 +128,16 @@ pub struct Limits {
     pub body_len_max: usize,
     /// Longest file that can be put into a workspace, in bytes.
     pub upload_len_max: u64,
-    /// Bytes of bodies that may be held in memory at the same moment, all requests together.
+    /// Connections that may be open at the same moment. It is lowered to half of the files that the
+    /// process may open, which leaves the other half to sandboxes, the store and pipes. One address
+    /// has at most half of them.
+    pub connections_max: usize,
+    /// Bytes of heads and bodies that may be held in memory at the same moment, all requests
+    /// together. A quarter is kept for bodies of at most 64 KiB, and one address has at most a
+    /// quarter.
     pub bodies_sum_max: usize,
+    /// Longest head of a request, in bytes.
+    pub head_len_max: usize,
     /// How long request headers may take.
     pub header_time_max: Duration,
     /// How long a body may take. GitHub gives up after 10 seconds.
@@ -156,7 +167,9 @@ impl Default for Limits {
             delivery_len_max: 25 * 1024 * 1024,
             body_len_max: 1024 * 1024,
             upload_len_max: 1024 * 1024 * 1024,
+            connections_max: 8_192,
             bodies_sum_max: 128 * 1024 * 1024,
+            head_len_max: 32 * 1024,
             header_time_max: Duration::from_secs(10),
             body_time_max: Duration::from_secs(10),
             upload_silence_max: Duration::from_secs(30),

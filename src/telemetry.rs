@@ -108,6 +108,11 @@ impl Format {
     }
 }
 
+/// The target that has an ERROR line for every connection with bytes that are no request, so that
+/// any client could fill the log. The metric `issuebox_http_cut_offs` counts them; a filter that
+/// names the target shows them.
+const CONNECTIONS: &str = "actix_http::h1::dispatcher";
+
 /// The subscriber that formats and writes lines.
 fn lines<W>(
     format: Format,
@@ -118,9 +123,12 @@ fn lines<W>(
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    let filter =
+    let mut parsed =
         EnvFilter::try_new(filter).map_err(|e| TelemetryError::Filter(filter.to_owned(), e))?;
-    let filter = filter.and(flood);
+    if !filter.contains(CONNECTIONS) {
+        parsed = parsed.add_directive(format!("{CONNECTIONS}=off").parse().expect("it is one"));
+    }
+    let filter = parsed.and(flood);
     let lines = tracing_subscriber::fmt::layer().with_writer(writer);
     Ok(match format {
         Format::Compact { colours } => {
@@ -238,6 +246,14 @@ mod tests {
         assert_eq!(count("failed to store a step home="), 10, "{text}");
         assert_eq!((count("all others are written"), count("sandbox failed")), (500, 500));
         assert!(text.contains("count=490 line=\"failed to store a step\""), "{text}");
+    }
+
+    #[test]
+    fn connections_without_a_request_do_not_fill_the_log() {
+        let log = || tracing::error!(target: "actix_http::h1::dispatcher", "stream error");
+        let of = |filter: &str| written(Format::Compact { colours: false }, filter, log);
+        assert_eq!(of("info"), "");
+        assert!(of("info,actix_http::h1::dispatcher=error").contains("stream error"));
     }
 
     #[test]

@@ -4,10 +4,8 @@ use std::net::TcpListener;
 use std::sync::{Arc, mpsc};
 
 use actix::Arbiter;
-use actix_web::dev::ServerHandle;
 use anyhow::Context;
 use tokio::sync::{mpsc as mpsc_async, watch};
-use tokio::time::Instant;
 
 use crate::clock::{Clock, IdSource, SystemClock, SystemIds};
 use crate::config::{Config, Secrets, StepBounds};
@@ -49,7 +47,7 @@ pub(super) async fn serve(
     calls: tokio::runtime::Handle,
     ready: mpsc::SyncSender<()>,
 ) -> anyhow::Result<Option<mpsc::Receiver<()>>> {
-    let ServerParts { config, is_new, secrets, listener, mut ended, reloads, login_links } = parts;
+    let ServerParts { config, is_new, secrets, listener, ended, reloads, login_links } = parts;
     let (adapters, provider_reloads) = Adapters::open(&config, is_new, &listener, &io)?;
     let (store, closed) = (Arc::clone(&adapters.sqlite), adapters.sqlite.closed());
     let reload = Reload {
@@ -82,15 +80,16 @@ pub(super) async fn serve(
     let address = listener.local_addr()?;
     let shared = EdgeParts { engine, logs, feed, login_links, live, closing: ended.clone() };
     let server = crate::http::build(shared.edge(&config, adapters), listener)?;
-    let handle = server.handle();
-    let serving = actix::spawn(server);
+    let mut stopped = ended.clone();
+    // An error means that the owner is gone, so the server stops too.
+    let stop = async move { drop(stopped.wait_for(|ended| *ended).await) };
+    let serving = actix::spawn(server.run(stop));
     let announced =
         config.server.announce(address).context("cannot write to the data directory")?;
     ready.send(()).context("the server was given up while it started")?;
-    // An error means that the owner is gone, so the server stops too.
-    drop(ended.wait_for(|ended| *ended).await);
-    end_requests(&handle).await;
-    drop(serving.await);
+    if !serving.await.context("the HTTP server panicked")?? {
+        tracing::warn!("the time to shut down is over: requests still in flight were aborted");
+    }
     drop(announced);
     running.end().await;
     Ok(closed)
@@ -221,16 +220,6 @@ impl EdgeParts {
             limits: Limits { drain_time_max: REQUESTS_TIME_MAX, ..Limits::default() },
             closing,
         }
-    }
-}
-
-/// Ends the HTTP server: requests in flight are answered, as far as there is time.
-async fn end_requests(server: &ServerHandle) {
-    // The HTTP server bounds this itself; a second, forced stop would be ignored.
-    let began = Instant::now();
-    server.stop(true).await;
-    if began.elapsed() >= REQUESTS_TIME_MAX {
-        tracing::warn!("the time to shut down is over: requests still in flight were aborted");
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Context;
 
 use crate::config::{Config, Secrets};
-use crate::http::{LiveToken, LoginLinks, TokenHash};
+use crate::http::{LiveToken, LoginLinks, TOKEN_LEN_LOW, TokenHash};
 use crate::sandbox::ReloadedSettings;
 use crate::types::{LiveSecrets, NamedSecrets};
 
@@ -72,6 +72,7 @@ impl Reload {
         }
         if secrets.admin_token != self.secrets.admin_token {
             self.admin_token.replace(TokenHash::of(&secrets.admin_token));
+            warn_of_short_token(&self.admin_token);
             self.login_links.forget();
             taken_over.now.push("auth.admin_token");
         }
@@ -92,6 +93,18 @@ impl Reload {
         }
         taken_over.later = differing(&self.config, &given);
         Ok(taken_over)
+    }
+}
+
+/// Warns of an admin token that could be guessed: it is refused, too, while its address is refused
+/// for wrong ones.
+pub(super) fn warn_of_short_token(token: &LiveToken) {
+    if token.in_force().is_short() {
+        tracing::warn!(
+            "the admin token has fewer than {TOKEN_LEN_LOW} characters: after 30 wrong tokens in a \
+             minute an address is refused with the right one, too; generate a longer one \
+             (`openssl rand -hex 32`)"
+        );
     }
 }
 

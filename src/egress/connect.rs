@@ -11,7 +11,7 @@ use super::lookups::{LookupFailure, Lookups};
 use super::machine::ThisMachine;
 use super::meter::{Meter, MeteredStream, metered};
 use super::notices::{NoticeKind, Notices};
-use super::policy::{Destination, Policy, Refusal};
+use super::policy::{Destination, Policy, Refusal, not_public};
 use super::race;
 use crate::sandbox::EgressResult;
 use crate::types::HostName;
@@ -43,12 +43,22 @@ pub enum NotConnected {
     /// The policy refuses it.
     #[error("{0}")]
     Refused(#[from] Refusal),
-    /// The name has no address.
-    #[error("{0} was not found: {1}")]
+    /// The name has no address. If name servers said so, the text is that of an address that is not
+    /// public.
+    #[error("{}", not_found(.0, .1))]
     NotFound(Destination, LookupFailure),
     /// No address accepts a connection.
     #[error("cannot reach {0}: {1}")]
     NotReached(Destination, String),
+}
+
+fn not_found(destination: &Destination, why: &LookupFailure) -> String {
+    match why {
+        LookupFailure::NotFound(_) => not_public(destination),
+        LookupFailure::NoAnswer | LookupFailure::Overloaded => {
+            format!("{destination} was not found: {why}")
+        }
+    }
 }
 
 impl NotConnected {
@@ -56,7 +66,8 @@ impl NotConnected {
     fn notice(&self) -> String {
         match self {
             Self::Refused(refusal) => refusal.notice(),
-            Self::NotFound(..) | Self::NotReached(..) => self.to_string(),
+            Self::NotFound(destination, why) => format!("{destination} was not found: {why}"),
+            Self::NotReached(..) => self.to_string(),
         }
     }
 

@@ -62,10 +62,7 @@ pub enum Refusal {
     )]
     Mail(Destination),
     /// The address is not public.
-    #[error(
-        "{destination} leads to an address that is not public. The sandbox's log on the server \
-         (`issuebox logs`) says which one, and what to do"
-    )]
+    #[error("{}", not_public(.destination))]
     NotPublic {
         /// The target.
         destination: Destination,
@@ -76,10 +73,7 @@ pub enum Refusal {
     },
     /// The address is off limits for every sandbox. The text is the same as for `NotPublic`, because the
     /// difference would reveal what is there.
-    #[error(
-        "{destination} leads to an address that is not public. The sandbox's log on the server \
-         (`issuebox logs`) says which one, and what to do"
-    )]
+    #[error("{}", not_public(.destination))]
     Never {
         /// The target.
         destination: Destination,
@@ -88,6 +82,19 @@ pub enum Refusal {
         /// What is there.
         what: &'static str,
     },
+}
+
+/// The text for a sandbox about a target that is not public. A name that does not exist has the same
+/// one: the difference would tell which names there are in networks that it cannot reach.
+pub fn not_public(destination: &Destination) -> String {
+    let found = match destination.host {
+        HostName::Address(_) => "",
+        HostName::Name(_) => "was not found, or ",
+    };
+    format!(
+        "{destination} {found}leads to an address that is not public. The sandbox's log on the \
+         server (`issuebox logs`) says which one, and what to do"
+    )
 }
 
 impl Refusal {
@@ -350,7 +357,8 @@ mod tests {
             full(&[]).check_address(&destination, ip, &MACHINE).expect_err("not public").to_string()
         };
         let one = refusal("10.0.0.6");
-        assert!(one.starts_with("inner.test:443 leads to an address that is not public"), "{one}");
+        let sentence = "inner.test:443 was not found, or leads to an address that is not public";
+        assert!(one.starts_with(sentence), "{one}");
         // All refusals are equal.
         for other in ["10.0.0.7", "127.0.0.1", "169.254.169.254", "140.82.0.9", "fd00::1", "::"] {
             assert_eq!(refusal(other), one, "{other}");

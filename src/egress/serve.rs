@@ -20,6 +20,7 @@ use tokio::task::JoinSet;
 
 use super::connect::{Connector, IDLE_WAIT, NotConnected, OutgoingStream};
 use super::idle::Idle;
+use super::lookups::LookupFailure;
 use super::policy::{Destination, Refusal};
 use crate::sandbox::EgressResult;
 use crate::types::is_of_one_connection;
@@ -61,6 +62,10 @@ impl RequestError {
                 | Refusal::Never { .. } => StatusCode::FORBIDDEN,
             },
             Self::NoTarget | Self::NeedsConnect => StatusCode::BAD_REQUEST,
+            // As for an address that is not public.
+            Self::NotConnected(NotConnected::NotFound(_, LookupFailure::NotFound(_))) => {
+                StatusCode::FORBIDDEN
+            }
             Self::NotConnected(NotConnected::NotFound(..) | NotConnected::NotReached(..))
             | Self::NoAnswer(..) => StatusCode::BAD_GATEWAY,
         }

@@ -199,9 +199,13 @@ async fn a_refusal_names_its_reason() {
     for (target, status, why) in [
         ("CONNECT evil.test:PORT", 403, "evil.test:PORT is not in the allow list"),
         ("CONNECT site.test:443", 403, "site.test:443 is not in the allow list"),
-        ("CONNECT metadata.test:PORT", 403, "leads to an address that is not public"),
+        (
+            "CONNECT metadata.test:PORT",
+            403,
+            "metadata.test:PORT was not found, or leads to an address",
+        ),
         ("CONNECT 169.254.169.254:80", 403, "leads to an address that is not public"),
-        ("CONNECT gone.test:PORT", 502, "was not found"),
+        ("CONNECT gone.test:PORT", 403, "gone.test:PORT was not found, or leads to an address"),
         ("CONNECT 2130706433:PORT", 400, "four decimal numbers"),
         ("CONNECT site.test", 400, ""),
         ("CONNECT user@site.test:PORT", 400, ""),

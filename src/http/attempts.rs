@@ -59,7 +59,8 @@ impl Attempts {
     }
 }
 
-fn network(address: IpAddr) -> IpAddr {
+/// What counts as one client: an IPv4 address, or the /64 of an IPv6 address.
+pub fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(v4) => IpAddr::V4(v4),
         IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX))),

@@ -1,11 +1,12 @@
 //! Authentication: by the admin token, or by a session of the dashboard.
 //!
 //! The token is kept as its SHA-256 and compared in constant time. Wrong tokens are counted by
-//! address; an address with too many is blocked for a while, so that guessing takes time. A
-//! session's cookie can read everything below `/v1`. A change also needs the same origin and the
+//! address; the wrong ones of an address with too many are refused for a while, and the right one is
+//! not: others at that address cannot lock its owner out. A short token could be guessed, so that
+//! for a while it is refused there, too. A session's cookie can read everything below `/v1`. A change also needs the same origin and the
 //! session's form token, since browsers send the cookie with requests of foreign pages.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use actix_web::dev::Payload;
@@ -20,30 +21,44 @@ use crate::types::{AccountName, Cause, Secret};
 
 use super::Shared;
 use super::error::{ApiError, Code};
-use super::sessions::{SESSION_COOKIE, SessionKey};
+use super::sessions::SessionKey;
 
 /// The header in which a script sends its session's form token.
 pub const FORM_TOKEN_HEADER: &str = "x-form-token";
 
+/// Length of the shortest token that cannot be guessed over a network, in characters: 128 bits in
+/// hexadecimal. A generated token has twice as many.
+pub const TOKEN_LEN_LOW: usize = 32;
+
 /// The SHA-256 of a token.
 #[derive(Clone, PartialEq, Eq)]
-pub struct TokenHash([u8; 32]);
+pub struct TokenHash {
+    hash: [u8; 32],
+    is_short: bool,
+}
 
 impl TokenHash {
     /// The hash of a token.
     pub fn of(token: &Secret) -> Self {
-        Self(Sha256::digest(token.expose().as_bytes()).into())
+        let token = token.expose();
+        let is_short = token.chars().count() < TOKEN_LEN_LOW;
+        Self { hash: Sha256::digest(token.as_bytes()).into(), is_short }
     }
 
     /// The bytes of the hash, for data that is bound to the token.
     pub(super) const fn as_bytes(&self) -> &[u8; 32] {
-        &self.0
+        &self.hash
+    }
+
+    /// Whether the token is shorter than [`TOKEN_LEN_LOW`], so that it might be guessed.
+    pub const fn is_short(&self) -> bool {
+        self.is_short
     }
 
     /// Compares a token in constant time.
     pub fn matches(&self, given: &str) -> bool {
         let given: [u8; 32] = Sha256::digest(given.as_bytes()).into();
-        self.0.ct_eq(&given).into()
+        self.hash.ct_eq(&given).into()
     }
 }
 
@@ -116,7 +131,7 @@ impl FromRequest for Caller {
 ///
 /// # Errors
 /// 401 without a valid token or session, 403 for a change by a session from another origin, 429
-/// for an address that sent too many wrong tokens.
+/// for a wrong token of an address that sent too many.
 pub async fn authenticate(
     shared: &Shared,
     request: &HttpRequest,
@@ -155,37 +170,44 @@ pub fn require_token(shared: &Shared, request: &HttpRequest) -> Result<(), ApiEr
 /// Compares a token, and counts wrong ones by address.
 ///
 /// # Errors
-/// 401 if it is wrong, 429 if the address gave too many wrong ones.
+/// 401 if it is wrong, 429 if the address gave too many wrong ones: for a wrong token, and also for
+/// the right one if it is short.
 pub fn check_token(
     shared: &Shared,
     address: Option<IpAddr>,
     given: Option<&str>,
 ) -> Result<(), ApiError> {
     let in_force = shared.edge.admin_token.in_force();
-    attempt(shared, address, || given.is_some_and(|token| in_force.matches(token)))
+    let is_right = given.is_some_and(|token| in_force.matches(token));
+    attempt(shared, address, is_right, in_force.is_short())
 }
 
 /// Uses a log-in link up. Wrong links count as wrong tokens.
 ///
 /// # Errors
-/// As for [`check_token`].
+/// As for [`check_token`]; a right link is never refused.
 pub fn take_link(shared: &Shared, address: Option<IpAddr>, key: &str) -> Result<(), ApiError> {
-    let now = shared.edge.clock.now();
-    attempt(shared, address, || shared.edge.login_links.take(key, now))
+    let is_right = shared.edge.login_links.take(key, shared.edge.clock.now());
+    attempt(shared, address, is_right, false)
 }
 
-/// Checks a credential, unless its address sent too many wrong ones.
+/// Counts a wrong credential. One that could be guessed is refused although it is right, if its
+/// address sent too many wrong ones.
 fn attempt(
     shared: &Shared,
     address: Option<IpAddr>,
-    is_right: impl FnOnce() -> bool,
+    is_right: bool,
+    is_guessable: bool,
 ) -> Result<(), ApiError> {
+    if is_right && !is_guessable {
+        return Ok(());
+    }
     let now = shared.edge.clock.now();
     if let Some(secs) = shared.attempts.blocked_secs(address, now) {
         let error = ApiError::new(Code::TooManyAttempts, "this address sent too many wrong tokens");
         return Err(error.hint("wait, then send the right token").retry_after(secs));
     }
-    if is_right() {
+    if is_right {
         return Ok(());
     }
     shared.attempts.failed(address, now);
@@ -211,9 +233,25 @@ pub async fn session(
     shared: &Shared,
     request: &HttpRequest,
 ) -> Result<Option<SessionKey>, ApiError> {
-    let Some(cookie) = request.cookie(SESSION_COOKIE) else { return Ok(None) };
-    shared.sessions.find(cookie.value(), shared.edge.clock.now()).await
+    let (name, now) = (shared.session_cookie(), shared.edge.clock.now());
+    let given: Vec<String> = match request.cookies() {
+        Ok(cookies) => {
+            let ours = cookies.iter().filter(|cookie| cookie.name() == name);
+            ours.take(SAME_COOKIES_MAX).map(|cookie| cookie.value().to_owned()).collect()
+        }
+        Err(_) => Vec::new(),
+    };
+    // Without https any server of this host can add a cookie of this name.
+    for secret in given {
+        if let Some(session) = shared.sessions.find(&secret, now).await? {
+            return Ok(Some(session));
+        }
+    }
+    Ok(None)
 }
+
+/// How many cookies of the session's name are tried.
+const SAME_COOKIES_MAX: usize = 4;
 
 /// Checks that a change by a session comes from its own page.
 ///
@@ -264,26 +302,52 @@ pub fn client_address(shared: &Shared, request: &HttpRequest) -> Option<IpAddr> 
     if !trusted.contains(&peer) {
         // An untrusted proxy on this machine: all its clients share one count, apart from that of
         // direct local clients.
-        let behind = peer.to_canonical().is_loopback() && !is_local(request);
+        let behind = peer.to_canonical().is_loopback() && !is_local(shared, request);
         return Some(if behind { BEHIND_A_PROXY } else { peer });
     }
     let forwarded = request.headers().get_all("x-forwarded-for");
-    let hops: Vec<IpAddr> = forwarded
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .filter_map(|hop| hop.trim().parse().ok())
-        .collect();
-    Some(hops.into_iter().rev().find(|hop| !trusted.contains(hop)).unwrap_or(peer))
+    let hops = forwarded.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    let hops: Vec<_> = hops.map(hop_address).collect();
+    // A hop that cannot be read was written by a trusted proxy. What stands before it is the
+    // client's own word, so that the client stays unknown behind the peer.
+    let last = hops.into_iter().rev().find(|hop| hop.is_none_or(|hop| !trusted.contains(&hop)));
+    Some(last.flatten().unwrap_or(peer))
+}
+
+/// The address of a hop in `X-Forwarded-For`. Some proxies add the port, and brackets around IPv6.
+fn hop_address(hop: &[u8]) -> Option<IpAddr> {
+    let hop = std::str::from_utf8(hop).ok()?.trim();
+    let bracketed = hop.strip_prefix('[').and_then(|hop| hop.strip_suffix(']'));
+    let with_port = || hop.parse().ok().map(|hop: SocketAddr| hop.ip());
+    bracketed.unwrap_or(hop).parse().ok().or_else(with_port)
 }
 
 /// Stands for all clients of an untrusted proxy on this machine.
 const BEHIND_A_PROXY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// Whether the request comes from this machine, and not through a proxy.
-pub fn is_local(request: &HttpRequest) -> bool {
+/// Whether the request comes from this machine, not through a proxy, and names this server: a page
+/// of another site that has its own name lead to this machine (DNS rebinding) is no local caller.
+pub fn is_local(shared: &Shared, request: &HttpRequest) -> bool {
     let proxied = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
     request.peer_addr().is_some_and(|peer| peer.ip().to_canonical().is_loopback())
         && !proxied.iter().any(|name| request.headers().contains_key(*name))
+        && text(request.headers(), "host").is_none_or(|host| names_this_server(shared, host))
+}
+
+/// Whether a `Host` is an address, a name of this machine, or that of `public_url`.
+fn names_this_server(shared: &Shared, host: &str) -> bool {
+    let public = shared.edge.public_url.as_deref().and_then(|url| url.split_once("://"));
+    if public.is_some_and(|(_, rest)| rest.split('/').next() == Some(host)) {
+        return true;
+    }
+    let host = host.to_ascii_lowercase();
+    let (name, port) = host.rsplit_once(':').unwrap_or((&host, ""));
+    let name = if port.bytes().all(|byte| byte.is_ascii_digit()) { name } else { &host };
+    let address = name.trim_matches(['[', ']']);
+    address.parse::<IpAddr>().is_ok()
+        || name == "localhost"
+        || name.ends_with(".localhost")
+        || rustix::system::uname().nodename().to_bytes().eq_ignore_ascii_case(name.as_bytes())
 }
 
 fn bearer(value: &HeaderValue) -> Option<&str> {
@@ -321,6 +385,27 @@ mod tests {
             [("Bearer x", Some("x")), ("bearer x", Some("x")), ("Basic x", None), ("x", None)]
         {
             assert_eq!(bearer(&HeaderValue::from_static(value)), token, "{value}");
+        }
+    }
+
+    #[test]
+    fn hops_of_proxies_are_read_in_each_of_their_forms() {
+        for (hop, address) in [
+            (" 9.9.9.9 ", Some("9.9.9.9")),
+            ("9.9.9.9:4711", Some("9.9.9.9")),
+            ("2001:db8::5", Some("2001:db8::5")),
+            ("[2001:db8::5]", Some("2001:db8::5")),
+            ("[2001:db8::5]:4711", Some("2001:db8::5")),
+            ("unknown", None),
+            ("_hidden", None),
+            ("", None),
+            ("9.9.9.9:x", None),
+        ] {
+            assert_eq!(
+                hop_address(hop.as_bytes()),
+                address.map(|a| a.parse().expect("one")),
+                "{hop}"
+            );
         }
     }
 

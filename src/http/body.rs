@@ -1,14 +1,14 @@
-//! Request bodies, read within three limits: the size of one, its time, and the sum of all that are
-//! read at the same time.
+//! Request bodies, read within three limits: the size of one, its time, and the [`Budget`] of all
+//! that are read at the same time.
 //!
-//! actix-web limits neither the time nor the sum of bodies, so a few hundred slow senders of large
-//! bodies could exhaust memory. Here the received bytes of a body count until it is dropped; when
-//! the budget is used up, the answer is 503 with `Retry-After`. After an early refusal actix-web
-//! reads and discards for [`Limits::linger`](super::Limits::linger), so that the client gets the
-//! answer instead of a connection reset.
+//! The received bytes of a body count until it is dropped. Where there is no room for them, the
+//! answer is 503 with `Retry-After`. After an early refusal actix-web reads and discards for
+//! [`Limits::linger`](super::Limits::linger), so that the client gets the answer instead of a
+//! connection reset.
+//!
+//! [`Budget`]: super::budget::Budget
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::future::poll_fn;
 use std::time::Duration;
 
 use actix_web::dev::Payload;
@@ -20,55 +20,22 @@ use futures_util::future::LocalBoxFuture;
 use futures_util::{Stream, StreamExt};
 
 use super::Shared;
+use super::attempts::network;
+use super::auth;
+use super::budget::{NoRoom, Share};
 use super::error::{ApiError, Code};
 use super::fields::Fields;
+use super::metrics::CutOff;
 
 /// Largest allocation before a body arrives, in bytes: enough for nearly every delivery, and small
 /// enough for clients that only declare a length.
 const RESERVED_LEN_MAX: usize = 32 * 1024;
 
-/// The budget of all bodies in memory.
-#[derive(Debug)]
-pub struct Budget {
-    used: AtomicUsize,
-    max: usize,
-}
-
-impl Budget {
-    /// An unused budget of `max` bytes.
-    pub fn new(max: usize) -> Self {
-        Self { used: AtomicUsize::new(0), max }
-    }
-
-    /// The bytes in memory.
-    pub fn used(&self) -> usize {
-        self.used.load(Ordering::Relaxed)
-    }
-
-    fn take(&self, bytes: usize) -> bool {
-        let take = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.max);
-        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
-    }
-}
-
-/// The share of one body in the budget, given back on drop.
-#[derive(Debug)]
-struct BudgetShare {
-    budget: Arc<Budget>,
-    bytes: usize,
-}
-
-impl Drop for BudgetShare {
-    fn drop(&mut self) {
-        self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
-
 /// A complete body. It counts towards the budget until it is dropped.
 #[derive(Debug)]
 pub struct Body {
     bytes: Bytes,
-    _held: BudgetShare,
+    _held: Share,
 }
 
 impl std::ops::Deref for Body {
@@ -82,14 +49,34 @@ impl std::ops::Deref for Body {
 /// Reads a complete body.
 ///
 /// # Errors
-/// 413 if it is longer than `len_max`, 408 if it takes longer than `time_max`, 503 if the budget is
-/// used up, 400 if it ends early.
+/// 413 if it is longer than `len_max`, 408 if it takes longer than
+/// [`Limits::body_time_max`](super::Limits::body_time_max), 503 if there is no room for it, 400 if
+/// it ends early.
 pub async fn read<S>(
+    shared: &Shared,
+    request: &HttpRequest,
+    body: S,
+    len_max: usize,
+) -> Result<Body, ApiError>
+where
+    S: Stream<Item = Result<Bytes, PayloadError>>,
+{
+    let address = auth::client_address(shared, request).filter(|address| !address.is_unspecified());
+    let share = shared.budget.share(address.map(network));
+    let time_max = shared.edge.limits.body_time_max;
+    let read = collect(declared_len(request), body, len_max, time_max, share).await;
+    if read.as_ref().is_err_and(|error| error.code() == Code::Overloaded) {
+        shared.edge.feed.metrics.cut_off(CutOff::BodyOverloaded, 1);
+    }
+    read
+}
+
+async fn collect<S>(
     declared: Option<u64>,
     body: S,
     len_max: usize,
     time_max: Duration,
-    budget: &Arc<Budget>,
+    held: Share,
 ) -> Result<Body, ApiError>
 where
     S: Stream<Item = Result<Bytes, PayloadError>>,
@@ -97,34 +84,39 @@ where
     if declared.is_some_and(|len| len > len_max as u64) {
         return Err(too_large(len_max as u64));
     }
-    let mut held = BudgetShare { budget: Arc::clone(budget), bytes: 0 };
     let collect = async {
         let mut body = std::pin::pin!(body);
         // One allocation, but a declared length is trusted only up to the usual size.
         let likely = declared.map_or(0, |len| usize::try_from(len).unwrap_or(usize::MAX));
         let mut whole = BytesMut::with_capacity(likely.min(RESERVED_LEN_MAX));
-        while let Some(chunk) = body.next().await {
+        loop {
+            let chunk = tokio::select! {
+                biased;
+                () = poll_fn(|context| held.poll_given_way(context)) => return Err(no_room(NoRoom)),
+                chunk = body.next() => chunk,
+            };
+            let Some(chunk) = chunk else { break };
             let chunk = chunk.map_err(broken_off)?;
             if whole.len() + chunk.len() > len_max {
                 return Err(too_large(len_max as u64));
             }
-            if !held.budget.take(chunk.len()) {
-                return Err(ApiError::new(
-                    Code::Overloaded,
-                    "too many large request bodies at the same time",
-                )
-                .hint("nothing was stored; retry in a moment")
-                .retry_after(1));
-            }
-            held.bytes += chunk.len();
+            held.take(chunk.len()).map_err(no_room)?;
             whole.extend_from_slice(&chunk);
         }
+        held.is_whole();
         Ok(whole.freeze())
     };
     match tokio::time::timeout(time_max, collect).await {
         Ok(bytes) => Ok(Body { bytes: bytes?, _held: held }),
         Err(_) => Err(too_slow()),
     }
+}
+
+/// 503: others come faster.
+fn no_room(NoRoom: NoRoom) -> ApiError {
+    let message = "too many large request bodies at the same time";
+    let error = ApiError::new(Code::Overloaded, message);
+    cut_short(error.hint("nothing was stored; retry in a moment").retry_after(1))
 }
 
 /// 413.
@@ -162,14 +154,11 @@ impl FromRequest for JsonBody {
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
         let shared = request.app_data::<web::Data<Shared>>().cloned();
-        let declared = declared_len(request);
-        let payload = payload.take();
+        let (request, payload) = (request.clone(), payload.take());
         Box::pin(async move {
             let shared = shared.expect("every app of this server carries its shared state");
-            let limits = &shared.edge.limits;
-            let time_max = limits.body_time_max;
-            let body =
-                read(declared, payload, limits.body_len_max, time_max, &shared.budget).await?;
+            let len_max = shared.edge.limits.body_len_max;
+            let body = read(&shared, &request, payload, len_max).await?;
             Fields::parse(&body).map(Self)
         })
     }
@@ -178,7 +167,9 @@ impl FromRequest for JsonBody {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::budget::Budget;
     use futures_util::stream;
+    use std::sync::Arc;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -193,23 +184,26 @@ mod tests {
     #[tokio::test]
     async fn a_body_is_bounded_by_what_it_declares_and_by_what_it_sends() {
         let budget = Arc::new(Budget::new(100));
-        let body = read(None, chunks(&["ab", "cd"]), 4, SECOND, &budget).await.expect("it fits");
+        let body = collect(None, chunks(&["ab", "cd"]), 4, SECOND, budget.share(None))
+            .await
+            .expect("it fits");
         assert_eq!(&*body, b"abcd");
-        let declared = read(Some(5), chunks(&["ab"]), 4, SECOND, &budget).await;
+        let declared = collect(Some(5), chunks(&["ab"]), 4, SECOND, budget.share(None)).await;
         assert_eq!(code(declared), Some(Code::BodyTooLarge));
-        let sent = read(None, chunks(&["ab", "cde"]), 4, SECOND, &budget).await;
+        let sent = collect(None, chunks(&["ab", "cde"]), 4, SECOND, budget.share(None)).await;
         assert_eq!(code(sent), Some(Code::BodyTooLarge));
     }
 
     #[tokio::test]
     async fn the_sum_of_bodies_is_bounded_and_given_back() {
         let budget = Arc::new(Budget::new(5));
-        let first = read(None, chunks(&["abc"]), 10, SECOND, &budget).await.expect("it fits");
-        let second = read(None, chunks(&["ab", "c"]), 10, SECOND, &budget).await;
+        let first =
+            collect(None, chunks(&["abc"]), 10, SECOND, budget.share(None)).await.expect("it fits");
+        let second = collect(None, chunks(&["ab", "c"]), 10, SECOND, budget.share(None)).await;
         assert_eq!(code(second), Some(Code::Overloaded));
         assert_eq!(budget.used(), 3, "the refused body holds nothing");
         drop(first);
-        assert!(read(None, chunks(&["abcde"]), 10, SECOND, &budget).await.is_ok());
+        assert!(collect(None, chunks(&["abcde"]), 10, SECOND, budget.share(None)).await.is_ok());
         assert_eq!(budget.used(), 0);
     }
 
@@ -217,7 +211,10 @@ mod tests {
     async fn a_slow_body_is_cut_off() {
         let budget = Arc::new(Budget::new(100));
         let slow = chunks(&["a"]).chain(stream::pending());
-        assert_eq!(code(read(None, slow, 10, SECOND, &budget).await), Some(Code::RequestTimeout));
+        assert_eq!(
+            code(collect(None, slow, 10, SECOND, budget.share(None)).await),
+            Some(Code::RequestTimeout)
+        );
         assert_eq!(budget.used(), 0);
     }
 }

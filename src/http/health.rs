@@ -93,7 +93,7 @@ pub async fn metrics(
     shared: web::Data<Shared>,
     request: HttpRequest,
 ) -> Result<HttpResponse, ApiError> {
-    if !auth::is_local(&request) {
+    if !auth::is_local(&shared, &request) {
         auth::require_token(&shared, &request)?;
     }
     let feed = &shared.edge.feed;

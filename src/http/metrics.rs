@@ -3,6 +3,7 @@
 //! Issues, repositories and accounts are never labels: routes, phases and configured providers
 //! bound the number of series.
 
+mod cut_offs;
 mod deliveries;
 mod effects;
 
@@ -24,6 +25,8 @@ use crate::types::{Mode, ProviderName};
 
 pub use deliveries::DeliveryCounts;
 
+pub use cut_offs::CutOff;
+use cut_offs::CutOffMetrics;
 use deliveries::DeliveryCounters;
 use effects::EffectMetrics;
 
@@ -42,6 +45,8 @@ pub struct Metrics {
     requests: Family<RequestLabels, Counter>,
     live: Family<PhaseLabels, Gauge>,
     body_bytes: Gauge,
+    connections: Gauge,
+    cut_offs: CutOffMetrics,
     cleanups: Family<CleanupLabels, Counter>,
     effects: EffectMetrics,
     providers: ProviderMetrics,
@@ -149,9 +154,12 @@ impl Metrics {
         let body_bytes = add(
             to,
             "issuebox_http_body_bytes",
-            "Bytes of request bodies in memory",
+            "Bytes of request heads and bodies that are being received",
             Gauge::default(),
         );
+        let connections =
+            add(to, "issuebox_http_connections", "Open connections of clients", Gauge::default());
+        let cut_offs = CutOffMetrics::new(to);
         let cleanups = add(
             to,
             "issuebox_cleanups",
@@ -168,6 +176,8 @@ impl Metrics {
             requests,
             live,
             body_bytes,
+            connections,
+            cut_offs,
             cleanups,
             effects,
             providers,
@@ -199,6 +209,16 @@ impl Metrics {
     /// Counts a request.
     pub fn answered(&self, method: &'static str, route: String, status: u16) {
         self.requests.get_or_create(&RequestLabels { method, route, status }).inc();
+    }
+
+    /// Counts what was refused or ended early.
+    pub fn cut_off(&self, reason: CutOff, count: usize) {
+        self.cut_offs.count(reason, count);
+    }
+
+    /// Counts an open connection, or one less.
+    pub fn connected(&self, change: i64) {
+        self.connections.inc_by(change);
     }
 
     /// All metrics as text. Gauges are read from their sources: live sandboxes from the live map,

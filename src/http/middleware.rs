@@ -3,7 +3,9 @@
 //! It gives each request an id (one from outside could forge log lines), authenticates requests
 //! below `/v1` before routing, refuses encoded bodies before reading them, and counts answers.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use actix_web::body::{BodySize, BoxBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
@@ -11,12 +13,14 @@ use actix_web::http::header::{self, HeaderName, HeaderValue};
 use actix_web::http::{ConnectionType, Method, StatusCode};
 use actix_web::middleware::Next;
 use actix_web::{HttpMessage, HttpRequest, ResponseError, web};
+use bytes::Bytes;
 use tracing::Instrument;
 
 use super::Shared;
 use super::auth;
 use super::error::{ApiError, Code};
 use super::routes;
+use super::server::{Answering, ClientConnection};
 
 /// The header that carries a request's id back.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -34,6 +38,8 @@ pub async fn middleware<B: MessageBody + 'static>(
     mut request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<BoxBody>, actix_web::Error> {
+    let answering =
+        request.request().conn_data::<Arc<ClientConnection>>().map(ClientConnection::answering);
     let id: Arc<str> = shared.edge.ids.request_id().into();
     let method = method_word(request.method());
     let asks_for_upgrade = request.head().upgrade();
@@ -61,9 +67,11 @@ pub async fn middleware<B: MessageBody + 'static>(
         response = response.map_body(|_, _| BoxBody::new(()));
     }
     let status = response.status();
-    if asks_for_upgrade && status != StatusCode::SWITCHING_PROTOCOLS {
+    let is_upgraded = status == StatusCode::SWITCHING_PROTOCOLS;
+    let is_last = *shared.edge.closing.borrow();
+    if (asks_for_upgrade || is_last) && !is_upgraded {
         // actix-web takes the bytes after such a request for those of the upgrade, also if it was
-        // refused, so the connection cannot serve another request.
+        // refused, so the connection cannot serve another request. At the shutdown none does.
         response.response_mut().head_mut().set_connection_type(ConnectionType::Close);
     }
     let status = status.as_u16();
@@ -77,7 +85,28 @@ pub async fn middleware<B: MessageBody + 'static>(
     }
     tracing::debug!(http.method = method, http.route = route, http.status = status, request.id = %id, "request answered");
     shared.edge.feed.metrics.answered(method, route, status);
-    Ok(response)
+    Ok(response.map_body(|_, body| BoxBody::new(AnswerBody { body, _answering: answering })))
+}
+
+/// The body of an answer; its drop tells that the answer is written or given up.
+struct AnswerBody {
+    body: BoxBody,
+    _answering: Option<Answering>,
+}
+
+impl MessageBody for AnswerBody {
+    type Error = Box<dyn std::error::Error>;
+
+    fn size(&self) -> BodySize {
+        self.body.size()
+    }
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Self::Error>>> {
+        self.body.as_pin_mut().poll_next(context)
+    }
 }
 
 /// Checks a request before routing.

@@ -32,6 +32,8 @@ mod text;
 mod time;
 mod visitor;
 
+use std::sync::LazyLock;
+
 use actix_web::http::StatusCode;
 use actix_web::http::header;
 use actix_web::{HttpResponse, HttpResponseBuilder, get, web};
@@ -39,14 +41,24 @@ use maud::Markup;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::error::{ApiError, Code, only};
+use super::sessions::new_secret;
+use crate::clock::SystemIds;
 
 pub use list::home;
 pub use session::{login, login_page, logout};
 
-/// Only our own files, no frames but our own, no other targets for forms.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
-    connect-src 'self'; frame-src 'self'; form-action 'self'; base-uri 'none'; \
-    frame-ancestors 'none'";
+/// Only our own files, no frames but our own, no other targets for forms. Of scripts only the one with
+/// the answer's nonce: what a sandbox serves is at our address, too.
+fn policy(nonce: &str) -> String {
+    format!(
+        "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'self'; img-src 'self'; \
+         connect-src 'self'; frame-src 'self'; form-action 'self'; base-uri 'none'; \
+         frame-ancestors 'none'"
+    )
+}
+
+/// Stands in a page for the nonce of its answer. Nothing from outside can contain it.
+static NONCE_MARK: LazyLock<String> = LazyLock::new(|| new_secret(&SystemIds));
 
 /// The characters that are percent-encoded in a query.
 const IN_A_QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -110,14 +122,15 @@ fn address(path: &str, parts: &[(&str, Option<&str>)]) -> String {
 
 /// Answers with a page and its security headers.
 fn respond(mut answer: HttpResponseBuilder, page: &Markup) -> HttpResponse {
+    let nonce = new_secret(&SystemIds);
     answer
         .insert_header((header::CONTENT_TYPE, "text/html; charset=utf-8"))
-        .insert_header((header::CONTENT_SECURITY_POLICY, POLICY))
+        .insert_header((header::CONTENT_SECURITY_POLICY, policy(&nonce)))
         .insert_header((header::X_FRAME_OPTIONS, "DENY"))
         // With `no-referrer` browsers would send `Origin: null` with our own forms.
         .insert_header((header::REFERRER_POLICY, "same-origin"))
         .insert_header(("cross-origin-opener-policy", "same-origin"))
-        .body(page.0.clone())
+        .body(page.0.replace(&*NONCE_MARK, &nonce))
 }
 
 /// Answers 200 with a page.

@@ -21,6 +21,9 @@ use super::error::ApiError;
 
 /// The name of the cookie.
 pub const SESSION_COOKIE: &str = "issuebox_session";
+/// The name of the cookie where the public address is https: browsers take such a cookie only from
+/// this very host, over https and for all paths (RFC 6265bis, section 4.1.3.2).
+pub const SESSION_COOKIE_HTTPS: &str = "__Host-issuebox_session";
 /// How long a session lasts: a working day.
 pub const SESSION_LIFETIME: Duration = Duration::from_secs(12 * 60 * 60);
 /// Length of a secret, in characters. Cookies of another length are ignored.

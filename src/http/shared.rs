@@ -1,5 +1,6 @@
 //! The state that all requests of a server share: the parts of the edge, and its own caches.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -17,12 +18,12 @@ use crate::types::{AccountName, IssueId, ProviderName, SandboxId, Timestamp, tal
 use super::Edge;
 use super::attempts::Attempts;
 use super::auth::Caller;
-use super::body::Budget;
+use super::budget::Budget;
 use super::error::ApiError;
 use super::events::Position;
 use super::page::docs;
 use super::refused::RefusedRing;
-use super::sessions::Sessions;
+use super::sessions::{SESSION_COOKIE, SESSION_COOKIE_HTTPS, Sessions};
 use super::survey::Survey;
 
 /// How long the result of a health check is reused: `/readyz` is public, and must not let clients
@@ -40,6 +41,8 @@ pub struct Shared {
     pub document: Bytes,
     pub docs: Markup,
     pub refused: RefusedRing,
+    /// The address of the listener.
+    pub listens_on: SocketAddr,
     health: Recent<Arc<Vec<(ProviderName, Health)>>>,
     store: Recent<Result<(), StoreError>>,
     survey: Recent<(Position, Arc<Survey>)>,
@@ -82,7 +85,7 @@ impl<T: Clone> Recent<T> {
 }
 
 impl Shared {
-    pub fn new(edge: Edge, document: &OpenApi) -> Self {
+    pub fn new(edge: Edge, document: &OpenApi, listens_on: SocketAddr) -> Self {
         let text_keys = "the description has text keys only";
         let value = serde_json::to_value(document).expect(text_keys);
         Self {
@@ -92,10 +95,19 @@ impl Shared {
             document: Bytes::from(document.to_json().expect(text_keys)),
             docs: docs::render(&value),
             refused: RefusedRing::new(edge.started_at),
+            listens_on,
             health: Recent(Mutex::new(None)),
             store: Recent(Mutex::new(None)),
             survey: Recent(Mutex::new(None)),
             edge,
+        }
+    }
+
+    /// The name of the session's cookie.
+    pub fn session_cookie(&self) -> &'static str {
+        match &self.edge.public_url {
+            Some(url) if url.starts_with("https:") => SESSION_COOKIE_HTTPS,
+            Some(_) | None => SESSION_COOKIE,
         }
     }
 

@@ -109,14 +109,7 @@ async fn receive(
     let headers = request.headers();
     let content_type = text(headers, "content-type");
     check_content_type(content_type)?;
-    let raw = body::read(
-        body::declared_len(request),
-        payload,
-        edge.limits.delivery_len_max,
-        edge.limits.body_time_max,
-        &shared.budget,
-    )
-    .await?;
+    let raw = body::read(shared, request, payload, edge.limits.delivery_len_max).await?;
     verify(&edge.webhook_secrets.in_force(), text(headers, "x-hub-signature-256"), &raw)
         .map_err(|unsigned| ApiError::new(Code::BadSignature, unsigned.to_string()))?;
     let event = text(headers, "x-github-event")

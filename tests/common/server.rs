@@ -8,7 +8,6 @@ use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use actix_web::dev::ServerHandle;
 use issuebox::clock::{Clock, SystemClock, SystemIds};
 use issuebox::config::RepositoryPattern;
 use issuebox::engine::{Engine, EngineParts, Quotas, Retention, Threads};
@@ -34,6 +33,9 @@ pub const TOKEN: &str = "the-admin-token";
 /// The webhook secret of every test server.
 pub const SECRET: &str = "the-webhook-secret";
 
+/// How long the end of a test's server may wait for requests.
+const DRAIN_TIME_MAX: Duration = Duration::from_secs(2);
+
 /// A running server. Dropping it ends it.
 pub struct TestServer {
     pub address: SocketAddr,
@@ -43,8 +45,8 @@ pub struct TestServer {
     pub engine: Engine,
     pub feed: Arc<Feed>,
     pub closing: watch::Sender<bool>,
+    stop: watch::Sender<bool>,
     pub client: reqwest::Client,
-    handle: ServerHandle,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -55,6 +57,7 @@ struct Parts {
     provider: Arc<MemoryProvider>,
     quotas: Quotas,
     closed: watch::Receiver<bool>,
+    stopped: watch::Receiver<bool>,
     change: Box<dyn FnOnce(&mut Edge) + Send>,
 }
 
@@ -64,7 +67,6 @@ struct Started {
     store: Arc<MoodyStore>,
     engine: Engine,
     feed: Arc<Feed>,
-    handle: ServerHandle,
 }
 
 /// An answer, read whole.
@@ -127,6 +129,7 @@ impl TestServer {
     ) -> Self {
         let provider = Arc::new(MemoryProvider::default());
         let (closing, closed) = watch::channel(false);
+        let (stop, stopped) = watch::channel(false);
         let (tx, started) = std::sync::mpsc::channel();
         let parts = Parts {
             data: Arc::clone(&data),
@@ -134,6 +137,7 @@ impl TestServer {
             provider: Arc::clone(&provider),
             quotas,
             closed,
+            stopped,
             change: Box::new(change),
         };
         // On a thread of its own: the server must not depend on the test's runtime.
@@ -146,8 +150,7 @@ impl TestServer {
             actix::System::new().block_on(serve(parts, io.handle().clone(), tx));
             io.shutdown_timeout(Duration::from_secs(5));
         });
-        let Started { address, store, engine, feed, handle } =
-            started.recv().expect("the server starts");
+        let Started { address, store, engine, feed } = started.recv().expect("the server starts");
         let client = reqwest::Client::builder()
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
@@ -155,7 +158,7 @@ impl TestServer {
             .build()
             .expect("a client");
         let thread = Some(thread);
-        Self { address, data, provider, store, engine, feed, closing, client, handle, thread }
+        Self { address, data, provider, store, engine, feed, closing, stop, client, thread }
     }
 
     /// Where a path is.
@@ -198,23 +201,38 @@ impl TestServer {
 
     /// A signed delivery.
     pub async fn deliver(&self, event: &str, delivery: &str, body: &str) -> Answer {
+        self.try_deliver(&self.client, event, delivery, body).await.expect("an answer")
+    }
+
+    /// Begins its end, as SIGTERM does.
+    pub fn end(&self) {
+        self.closing.send_replace(true);
+        self.stop.send_replace(true);
+    }
+
+    /// A signed delivery by a client of its own.
+    pub async fn try_deliver(
+        &self,
+        client: &reqwest::Client,
+        event: &str,
+        delivery: &str,
+        body: &str,
+    ) -> reqwest::Result<Answer> {
         let signature = sign(&Secret::new(SECRET), body.as_bytes());
-        let request = self
-            .client
+        let request = client
             .post(self.url("/webhooks/github"))
             .header("content-type", "application/json")
             .header("x-github-event", event)
             .header("x-github-delivery", delivery)
             .header("x-hub-signature-256", signature)
             .body(body.to_owned());
-        send(request).await
+        try_send(request).await
     }
 }
 
 impl Drop for TestServer {
     fn drop(&mut self) {
-        self.closing.send_replace(true);
-        drop(self.handle.stop(false));
+        self.end();
         if let Some(thread) = self.thread.take() {
             thread.join().expect("the server's thread ends well");
         }
@@ -223,9 +241,13 @@ impl Drop for TestServer {
 
 /// Sends a request and reads the answer.
 pub async fn send(request: reqwest::RequestBuilder) -> Answer {
-    let answer = request.send().await.expect("an answer");
+    try_send(request).await.expect("an answer")
+}
+
+async fn try_send(request: reqwest::RequestBuilder) -> reqwest::Result<Answer> {
+    let answer = request.send().await?;
     let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
-    Answer { status, headers, text: answer.text().await.expect("a body") }
+    Ok(Answer { status, headers, text: answer.text().await? })
 }
 
 /// A request that opens a terminal's WebSocket.
@@ -259,7 +281,7 @@ pub fn opened(id: u64, title: &str) -> String {
     .to_string()
 }
 
-async fn serve(parts: Parts, io: tokio::runtime::Handle, started: Sender<Started>) {
+async fn serve(mut parts: Parts, io: tokio::runtime::Handle, started: Sender<Started>) {
     let store = open_store(parts.data.path());
     let store = Arc::new(store);
     let (sessions, reports) = (Arc::clone(&store) as _, Arc::clone(&store) as _);
@@ -303,7 +325,7 @@ async fn serve(parts: Parts, io: tokio::runtime::Handle, started: Sender<Started
         admin_token: LiveToken::new(TokenHash::of(&Secret::new(TOKEN))),
         public_url: None,
         trusted_proxies: Vec::new(),
-        limits: Limits { workers: 2, ..Limits::default() },
+        limits: Limits { workers: 2, drain_time_max: DRAIN_TIME_MAX, ..Limits::default() },
         started_at: SystemClock.now(),
         closing: parts.closed,
     };
@@ -311,12 +333,10 @@ async fn serve(parts: Parts, io: tokio::runtime::Handle, started: Sender<Started
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("it is bound");
     let server = issuebox::http::build(edge, listener).expect("a usable listener");
-    let handle = server.handle();
     let of_test = engine.clone();
-    started
-        .send(Started { address, store, engine: of_test, feed, handle })
-        .expect("the test waits");
-    server.await.expect("the server ends well");
+    started.send(Started { address, store, engine: of_test, feed }).expect("the test waits");
+    let stop = async { drop(parts.stopped.wait_for(|stopped| *stopped).await) };
+    server.run(stop).await.expect("the server ends well");
     engine.stop(Duration::from_secs(1)).await;
     arbiter.stop();
     arbiter.join().expect("the arbiter ends well");

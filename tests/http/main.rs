@@ -21,6 +21,7 @@ mod ports;
 #[path = "../common/process.rs"]
 mod process;
 mod sandboxes;
+mod server;
 mod streams;
 mod terminal;
 mod webhooks;

@@ -46,10 +46,19 @@ async fn the_page_allows_nothing_but_its_own_files() {
     let page = home(&server, &cookie).await;
     let policy = page.header("content-security-policy");
     for part in
-        ["default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "base-uri 'none'"]
+        ["default-src 'none'", "script-src 'nonce-", "frame-ancestors 'none'", "base-uri 'none'"]
     {
         assert!(policy.contains(part), "{part} is missing in {policy}");
     }
+    let nonce = |page: &Answer| {
+        let policy = page.header("content-security-policy").to_owned();
+        let nonce =
+            policy.split("script-src 'nonce-").nth(1).and_then(|rest| rest.split('\'').next());
+        nonce.expect("a nonce").to_owned()
+    };
+    let script = format!("nonce=\"{}\"", nonce(&page));
+    assert_eq!((page.text.matches("<script").count(), page.text.matches(&script).count()), (1, 1));
+    assert_ne!(nonce(&page), nonce(&home(&server, &cookie).await), "each answer has its own");
     assert!(!policy.contains("unsafe"));
     assert_eq!(page.header("x-frame-options"), "DENY");
     assert!(
@@ -174,4 +183,42 @@ async fn guesses_through_a_trusted_proxy_are_counted_by_client() {
     }
     assert_eq!(ask("203.0.113.9", TOKEN).await.status, 429);
     assert_eq!(ask("203.0.113.10", TOKEN).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_client_does_not_choose_its_address_where_a_proxy_writes_it_in_another_form() {
+    for hop in ["9.9.9.9:4711", "[2001:db8::5]", "[2001:db8::5]:4711", "unknown"] {
+        let server = TestServer::with(|edge| {
+            edge.trusted_proxies = vec!["127.0.0.1".parse().expect("an address")];
+        })
+        .await;
+        let mut last = 0;
+        for n in 0..31 {
+            let request = server.client.get(server.url("/v1/system")).bearer_auth("guess");
+            let hops = format!("198.51.100.{n}, {hop}");
+            last = send(request.header("x-forwarded-for", hops)).await.status;
+        }
+        assert_eq!(last, 429, "{hop}");
+    }
+}
+
+#[tokio::test]
+async fn a_session_over_https_has_a_cookie_of_this_very_host() {
+    let server =
+        TestServer::with(|edge| edge.public_url = Some("https://box.example".into())).await;
+    let log_in = server.client.post(server.url("/login")).header("origin", "https://box.example");
+    let answer = send(log_in.body(format!("token={TOKEN}"))).await;
+    let cookie = answer.header("set-cookie").to_owned();
+    assert!(cookie.starts_with("__Host-issuebox_session="), "{cookie}");
+    assert!(cookie.contains("Secure") && cookie.contains("Path=/") && !cookie.contains("Domain"));
+    let cookie = cookie.split(';').next().unwrap_or_default();
+    assert!(home(&server, cookie).await.text.contains("No sandboxes yet"));
+}
+
+#[tokio::test]
+async fn another_cookie_of_the_same_name_does_not_end_a_session() {
+    let server = TestServer::start().await;
+    let cookie = server.log_in().await;
+    let both = format!("issuebox_session={}; {cookie}", "0".repeat(64));
+    assert!(home(&server, &both).await.text.contains("No sandboxes yet"));
 }

@@ -395,3 +395,29 @@ async fn an_address_of_the_provider_that_is_wrong_fails_and_gives_no_secret_away
         assert!(!answer.text.contains("the-secret"), "{answer:?}");
     }
 }
+
+#[tokio::test]
+async fn a_server_that_never_gets_to_its_answer_is_given_up() {
+    let server = TestServer::start().await;
+    let id = server.running("1").await;
+    for (interim, status) in [(10, 200), (usize::MAX, 502)] {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        reached_at(&server, format!("http://{}", listener.local_addr().expect("bound")));
+        let sending = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("asked");
+            let mut head = [0; 16];
+            stream.read_exact(&mut head).expect("a request");
+            for _ in 0..interim {
+                if stream.write_all(b"HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n").is_err() {
+                    return;
+                }
+            }
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+            let _ = stream.read_to_end(&mut Vec::new());
+        });
+        let answer = send(server.request(Method::GET, &at(&id, "/"))).await;
+        assert_eq!(answer.status, status, "{answer:?}");
+        assert_eq!(answer.text.contains("interim answers"), status == 502, "{answer:?}");
+        sending.join().expect("its connection ends");
+    }
+}

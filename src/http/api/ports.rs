@@ -13,6 +13,7 @@
 //! port-forward` under a host name of their own, since browsers send cookies to all ports of a
 //! host.
 
+mod allowed;
 mod forward;
 mod headers;
 mod http_way;

@@ -139,7 +139,7 @@ pub async fn send_sample(
     payload: web::Payload,
 ) -> Result<HttpResponse, PageError> {
     form::read_change(&shared, &request, &visitor, payload).await?.finish()?;
-    sample::send(&shared, request.app_config().local_addr()).await.map_err(|why| {
+    sample::send(&shared, shared.listens_on).await.map_err(|why| {
         tracing::warn!(error = %why, "failed to send the sample delivery");
         ApiError::new(
             Code::Overloaded,

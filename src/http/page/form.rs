@@ -24,9 +24,7 @@ pub async fn read(
     request: &HttpRequest,
     payload: web::Payload,
 ) -> Result<Query, ApiError> {
-    let declared = body::declared_len(request);
-    let time_max = shared.edge.limits.body_time_max;
-    let body = body::read(declared, payload, FORM_LEN_MAX, time_max, &shared.budget).await?;
+    let body = body::read(shared, request, payload, FORM_LEN_MAX).await?;
     let form = std::str::from_utf8(&body).map_err(|_| ApiError::field("form", "is not UTF-8"))?;
     Ok(Query::parse(form))
 }

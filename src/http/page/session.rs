@@ -12,7 +12,7 @@ use crate::http::auth::{
 };
 use crate::http::error::{ApiError, Code, only};
 use crate::http::query::Query;
-use crate::http::sessions::{SESSION_COOKIE, SESSION_LIFETIME};
+use crate::http::sessions::{SESSION_COOKIE_HTTPS, SESSION_LIFETIME};
 
 use super::form::{self, FORM_TOKEN, is_local_path};
 use super::{error, respond, shell};
@@ -152,12 +152,12 @@ pub async fn logout(
 }
 
 fn session_cookie(shared: &Shared, value: String, age: CookieAge) -> Cookie<'static> {
-    let is_https = shared.edge.public_url.as_deref().is_some_and(|url| url.starts_with("https:"));
-    Cookie::build(SESSION_COOKIE, value)
+    let name = shared.session_cookie();
+    Cookie::build(name, value)
         .path("/")
         .http_only(true)
         .same_site(SameSite::Strict)
-        .secure(is_https)
+        .secure(name == SESSION_COOKIE_HTTPS)
         .max_age(age)
         .finish()
 }

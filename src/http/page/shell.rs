@@ -7,6 +7,7 @@ use maud::{DOCTYPE, Markup, html};
 
 use crate::http::Shared;
 
+use super::NONCE_MARK;
 use super::assets::{ICON, SCRIPT, STYLE};
 use super::attention::{self, Attention};
 use super::form::FORM_TOKEN;
@@ -252,7 +253,7 @@ fn document(title: &str, bar: &Markup, body: &Markup, with_script: bool) -> Mark
                 link rel="icon" type="image/svg+xml" href=(ICON.url());
                 link rel="stylesheet" href=(STYLE.url());
                 @if with_script {
-                    script src=(SCRIPT.url()) defer {}
+                    script src=(SCRIPT.url()) nonce=(&**NONCE_MARK) defer {}
                 }
             }
             body {

@@ -15,7 +15,7 @@ use hyper::body::{Frame, Incoming};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, split};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::headers::{Head, WEBSOCKET};
@@ -27,6 +27,10 @@ use crate::sandbox::Stream;
 
 /// Timeout until an answer begins: longer than usual long polls.
 const ANSWER_WAIT: Duration = Duration::from_secs(120);
+
+/// Most interim answers (1xx) before an answer; servers send one or two. Each costs work and gives
+/// the caller nothing.
+const INTERIM_ANSWERS_MAX: usize = 10;
 
 /// Most bytes of an answer that are read ahead, besides the kernel's buffers.
 const READ_AHEAD_LEN: usize = 64 * 1024;
@@ -56,11 +60,19 @@ pub async fn forward(
         .await
         .map_err(closed)?;
     // It ends with the answer, or with an aborted request.
-    actix_web::rt::spawn(async move {
-        if let Err(error) = connection.with_upgrades().await {
-            tracing::debug!(%error, "a connection to a sandbox's port failed");
+    let (interim, mut interims) = watch::channel(0);
+    let carried = async move {
+        tokio::select! {
+            biased;
+            Ok(_) = interims.wait_for(|count| *count > INTERIM_ANSWERS_MAX) => {}
+            ended = connection.with_upgrades() => {
+                if let Err(error) = ended {
+                    tracing::debug!(%error, "a connection to a sandbox's port failed");
+                }
+            }
         }
-    });
+    };
+    actix_web::rt::spawn(carried);
     // An upgraded request has no body; later bytes belong to the upgraded connection.
     let (body, upgraded) = match head.opens_websocket {
         true => (None, Some(payload)),
@@ -74,9 +86,17 @@ pub async fn forward(
         piece.map(Frame::data)
     }));
     let is_head = *head.request.method() == hyper::Method::HEAD;
-    let request = std::mem::take(&mut head.request).map(|()| body);
+    let mut request = std::mem::take(&mut head.request).map(|()| body);
+    let counted = interim.clone();
+    hyper::ext::on_informational(&mut request, move |_| counted.send_modify(|count| *count += 1));
     let sending = sender.send_request(request);
-    let mut answer = answered(sending, &moved, &mut under.ending).await?;
+    let answered = answered(sending, &moved, &mut under.ending).await;
+    if *interim.borrow() > INTERIM_ANSWERS_MAX {
+        let message =
+            format!("the server on that port sent more than {INTERIM_ANSWERS_MAX} interim answers");
+        return Err(ApiError::new(Code::PortClosed, message));
+    }
+    let mut answer = answered?;
     let status = StatusCode::from_u16(answer.status().as_u16()).unwrap_or(StatusCode::BAD_GATEWAY);
     let mut back = HttpResponse::build(status);
     for (name, value) in head.come_back(answer.headers()) {

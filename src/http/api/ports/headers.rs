@@ -4,29 +4,11 @@ use actix_web::HttpRequest;
 use actix_web::http::header::{self, HeaderMap};
 use hyper::header::{HeaderName, HeaderValue};
 
+use super::allowed;
 use super::http_way::HttpWay;
 use crate::http::Shared;
-use crate::http::auth::{self, Caller, FORM_TOKEN_HEADER};
-use crate::http::sessions::SESSION_COOKIE;
-use crate::types::is_of_one_connection;
-
-/// Headers by which a sandbox could change a browser's behaviour at our address, besides cookies.
-const OURS_TO_SAY: [&str; 10] = [
-    "alt-svc",
-    // A browser would ask for a password for this address, and send it here from then on.
-    "authentication-info",
-    "www-authenticate",
-    "clear-site-data",
-    "nel",
-    "public-key-pins",
-    "report-to",
-    "reporting-endpoints",
-    "service-worker-allowed",
-    "strict-transport-security",
-];
-
-/// Headers that proxies in front of us obey, such as to serve one of their own files.
-const TO_PROXIES: [&str; 3] = ["x-accel-", "x-sendfile", "x-lighttpd-"];
+use crate::http::auth::{self, Caller};
+use crate::http::sessions::{SESSION_COOKIE, SESSION_COOKIE_HTTPS};
 
 /// Gives a document an opaque origin, without access to our origin's data.
 pub const SANDBOX: &str = "sandbox allow-downloads allow-forms allow-modals allow-popups \
@@ -57,8 +39,10 @@ fn is_shared(value: &HeaderValue) -> bool {
 
 /// The cookies without our own.
 fn other_cookies(value: &[u8]) -> Vec<u8> {
-    let own = format!("{SESSION_COOKIE}=");
-    let is_other = |pair: &&[u8]| !pair.trim_ascii().starts_with(own.as_bytes());
+    let is_other = |pair: &&[u8]| {
+        let name = pair.trim_ascii().split(|byte| *byte == b'=').next().unwrap_or_default();
+        ![SESSION_COOKIE, SESSION_COOKIE_HTTPS].iter().any(|own| own.as_bytes() == name)
+    };
     value.split(|byte| *byte == b';').filter(is_other).collect::<Vec<_>>().join(&b';')
 }
 
@@ -85,11 +69,7 @@ impl Head {
         let named = connection_options(request.headers());
         for (name, value) in request.headers() {
             let word = name.as_str();
-            let is_kept = match word {
-                "authorization" | "host" | "upgrade" | FORM_TOKEN_HEADER => false,
-                "cookie" => with_cookies,
-                word => !is_of_one_connection(word) && !word.starts_with("x-forwarded-"),
-            };
+            let is_kept = allowed::goes_in(word, with_cookies);
             if is_kept && !named.iter().any(|option| option.eq_ignore_ascii_case(word)) {
                 match word {
                     "cookie" => append(on.headers_mut(), word, &other_cookies(value.as_bytes())),
@@ -129,17 +109,9 @@ impl Head {
         let mut back = Vec::with_capacity(answer.len() + 1);
         for (name, value) in answer {
             let word = name.as_str();
-            let is_kept = match word {
-                "set-cookie" => self.with_cookies,
-                "upgrade" | "content-length" => false,
-                // The answer is for this caller alone, whatever it says to caches.
-                "cache-control" => !is_shared(value),
-                word => {
-                    !is_of_one_connection(word)
-                        && !OURS_TO_SAY.contains(&word)
-                        && !TO_PROXIES.iter().any(|start| word.starts_with(start))
-                }
-            };
+            // The answer is for this caller alone, whatever it says to caches.
+            let is_kept = allowed::comes_back(word, self.with_cookies)
+                && !(word == "cache-control" && is_shared(value));
             if is_kept {
                 let value = match (word, value.to_str()) {
                     ("location", Ok(to)) => self.location(to).into_bytes(),
@@ -249,7 +221,7 @@ mod tests {
             words
         };
         let policies = ["content-security-policy", "content-security-policy"];
-        assert_eq!(of(false), [&policies[..], &["x-own"]].concat(), "both policies hold");
+        assert_eq!(of(false), policies, "both policies hold");
         assert_eq!(of(true), [&policies[..], &["set-cookie", "set-cookie", "x-own"]].concat());
     }
 
@@ -272,6 +244,7 @@ mod tests {
             |cookies: &str| String::from_utf8(other_cookies(cookies.as_bytes())).expect("text");
         assert_eq!(of("a=b; issuebox_session=x; c=d"), "a=b; c=d");
         assert_eq!(of("issuebox_session=x"), "");
+        assert_eq!(of("__Host-issuebox_session=x; a=b"), " a=b");
         assert_eq!(of("not_issuebox_session=x"), "not_issuebox_session=x");
     }
 }
