@@ -251,6 +251,8 @@ pub struct IssueDelivery {
     pub action: String,
     /// What it says of the issue.
     pub news: News,
+    /// When what it is about happened: a comment was written, or `issue.updated_at`.
+    pub acted_at: Timestamp,
     /// The other side of a transfer: a name that the same issue had before.
     pub formerly: Option<IssueName>,
     /// The comment that it is about, if it gives a command: it counts once.
@@ -373,6 +375,8 @@ pub enum TriggerKind {
     Opened,
     /// The trigger label was put on.
     Label,
+    /// The same if taking it off stops nothing: then it counts also if it was taken off since.
+    LabelForGood,
     /// A comment gave the command.
     Command,
     /// The bot was assigned.
@@ -388,7 +392,7 @@ impl TriggerKind {
     pub const fn describe(self) -> &'static str {
         match self {
             Self::Opened => "the issue was opened",
-            Self::Label => "the trigger label was put on",
+            Self::Label | Self::LabelForGood => "the trigger label was put on",
             Self::Command => "a comment gave the command",
             Self::Assigned => "the bot was assigned",
             Self::Reopened => "the issue was reopened",

@@ -96,16 +96,18 @@ impl Script {
             }
             6 => {
                 let first = write.deliveries(vec![trigger(&mut story)]);
+                let late = write.deliveries(vec![trigger(&mut story)]);
+                story.pass();
                 let stop = story.commented(story.id * 100, "Enough.\n\n/issuebox stop");
                 let stop = write.deliveries(vec![stop]);
-                let late = write.deliveries(vec![trigger(&mut story)]);
                 ("stopped by a comment", End::Stopped, vec![first, stop, late])
             }
             7 => {
                 let first = write.deliveries(vec![trigger(&mut story)]);
+                let late = write.deliveries(vec![trigger(&mut story)]);
+                story.pass();
                 let delete = story.commented(story.id * 100, "/issuebox delete");
                 let delete = write.deliveries(vec![delete]);
-                let late = write.deliveries(vec![trigger(&mut story)]);
                 ("deleted by a comment", End::Gone, vec![first, delete, late])
             }
             8 => {

@@ -1,10 +1,12 @@
 //! The lifecycle by tables, and by properties over random lives with a model of a provider.
 
 mod answers;
+mod histories;
 mod issue_deliveries;
 mod life;
 mod model;
 mod observations;
+mod order;
 mod pending_starts;
 mod properties;
 mod provider_trouble;
