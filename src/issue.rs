@@ -28,6 +28,7 @@
 //! - After a create that may still land, absence is not concluded before
 //!   [`Record::may_land_until`].
 
+pub mod acts;
 pub mod commit;
 pub mod effect;
 pub mod event;

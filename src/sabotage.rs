@@ -56,6 +56,8 @@ pub(crate) enum Bug {
     LastPlaceTwice,
     /// A pending start that is admitted is dropped.
     PendingStartDropped,
+    /// What happens on GitHub counts as of its receipt.
+    OrderOfArrival,
     /// A transferred issue becomes a new home.
     TransferRekeys,
     /// Two homes of one issue both keep their sandbox.

@@ -15,8 +15,9 @@
 //!   its sandbox and is found by its new name; what happens to it there is ignored from then on.
 //!
 //! # Races accepted
-//! Deliveries come late, twice and out of order. Nothing here knows: the time of the payload goes
-//! along as [`News::as_of`], and the lifecycle decides what is newer.
+//! Deliveries come late, twice and out of order. Nothing here knows: the times of the payload go
+//! along as [`News::as_of`] and [`IssueDelivery::acted_at`], and the lifecycle decides what is newer. A
+//! time that is more than five minutes ahead of our clock counts as of the delivery's receipt.
 
 mod body;
 mod effect;
@@ -30,6 +31,7 @@ pub use body::{Unreadable, json_of};
 pub use signature::{Unsigned, sign, verify};
 
 use crate::github::policy::TriggerPolicy;
+use crate::issue::acts::plausible;
 use crate::issue::event::News;
 use crate::issue::{FanOut, IssueDelivery, IssueName};
 use crate::types::{DeliveryId, Repository, Timestamp};
@@ -126,11 +128,13 @@ impl DeliveryHead<'_> {
             Decision::Apply { effect, comment } => {
                 let instruction =
                     instruction::instruction(policy, &effect, &payload, self.received_at);
+                let news = news(policy, act, &payload, name, self.received_at);
                 Ok(Interpreted::Issue(Box::new(IssueDelivery {
                     delivery: self.delivery,
                     received_at: self.received_at,
                     event: self.event.to_owned(),
-                    news: news(policy, act, &payload, name, self.received_at),
+                    acted_at: acted_at(act, &payload, &news, self.received_at),
+                    news,
                     formerly,
                     comment,
                     installation: payload.installation.as_ref().and_then(|it| it.id),
@@ -221,11 +225,35 @@ fn news(
         open,
         labelled: effect::labelled(policy, act, payload),
         assigned: effect::assigned(policy, act, payload),
-        as_of: issue
-            .and_then(|issue| issue.updated_at.as_deref())
-            .and_then(Timestamp::parse)
-            .unwrap_or(received_at),
+        as_of: time_of(issue.and_then(|issue| issue.updated_at.as_deref()), received_at),
     }
+}
+
+/// When what the delivery is about happened. A comment says so itself; one that is edited says
+/// something new when it is.
+fn acted_at(act: IssueAction, payload: &Payload, news: &News, received_at: Timestamp) -> Timestamp {
+    let comment = payload.comment.as_ref();
+    let written = match act {
+        IssueAction::Commented => comment.and_then(|comment| comment.created_at.as_deref()),
+        IssueAction::CommentEdited => comment.and_then(|comment| comment.updated_at.as_deref()),
+        IssueAction::Opened
+        | IssueAction::Labeled
+        | IssueAction::Unlabeled
+        | IssueAction::Assigned
+        | IssueAction::Unassigned
+        | IssueAction::Reopened
+        | IssueAction::Closed
+        | IssueAction::Deleted
+        | IssueAction::Edited
+        | IssueAction::Transferred => None,
+    };
+    written.map_or(news.as_of, |written| time_of(Some(written), received_at))
+}
+
+/// A time of a payload, as it counts: without one that can be read, or with one that is too far
+/// ahead of our clock, when the delivery arrived.
+fn time_of(text: Option<&str>, received_at: Timestamp) -> Timestamp {
+    text.and_then(Timestamp::parse).map_or(received_at, |time| plausible(time, received_at))
 }
 
 /// The title of an issue, bounded; empty when there is none.

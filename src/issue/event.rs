@@ -258,6 +258,8 @@ pub struct IssueDelivery {
     pub action: String,
     /// What it says of the issue.
     pub news: News,
+    /// When what it is about happened: a comment was written, or `issue.updated_at`.
+    pub acted_at: Timestamp,
     /// The other side of a transfer: a name that the same issue had before.
     pub formerly: Option<IssueName>,
     /// The comment that it is about, if it gives a command: it counts once.
@@ -380,6 +382,8 @@ pub enum TriggerKind {
     Opened,
     /// The trigger label was put on.
     Label,
+    /// The same if taking it off stops nothing: then it counts also if it was taken off since.
+    LabelForGood,
     /// A comment gave the command.
     Command,
     /// An edit brought the command into a comment.
@@ -399,7 +403,9 @@ impl TriggerKind {
     pub fn describe(self, rules: &Rules) -> Cow<'static, str> {
         Cow::Borrowed(match self {
             Self::Opened => "the issue was opened",
-            Self::Label => return Cow::Owned(format!("label {} added", rules.trigger_label)),
+            Self::Label | Self::LabelForGood => {
+                return Cow::Owned(format!("label {} added", rules.trigger_label));
+            }
             Self::Command => "a comment gave the command",
             Self::EditedComment => "an edited comment gave the command",
             Self::EditedIssue => "an edit of the issue gave the command",

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::acts::Acts;
 use crate::types::{
     AccountName, Attempt, ExternalId, Failure, Generation, HomeId, IssueId, IssueNumber, Mode,
     ObjectName, Phase, ProviderStep, Repository, Sandbox, SandboxId, Template, Timestamp, Wanted,
@@ -150,8 +151,8 @@ pub struct Facts {
     pub assigned: Option<Dated<bool>>,
     /// Whether GitHub said that it is deleted.
     pub deleted: bool,
-    /// When a person last stopped or deleted its sandbox; a trigger older than this is refused.
-    pub ended_by_person_at: Option<Timestamp>,
+    /// What was asked of its sandbox, and when.
+    pub acts: Acts,
     /// The repositories that it was transferred away from, by GitHub's numeric id: what comes late
     /// from there moves nothing back and deletes nothing.
     pub left_repositories: Vec<u64>,
@@ -180,7 +181,7 @@ impl Facts {
             labelled: None,
             assigned: None,
             deleted: false,
-            ended_by_person_at: None,
+            acts: Acts::default(),
             left_repositories: Vec::new(),
             counted_comments: Vec::new(),
         }

@@ -12,6 +12,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
+use crate::issue::acts::Acts;
 use crate::issue::{Facts, Issue, IssueState};
 use crate::types::{
     AccountName, Attempt, ExternalId, Failure, Generation, HomeId, IssueId, IssueNumber, Mode,
@@ -207,7 +208,9 @@ impl IssueColumns<'_> {
             None => IssueState::Absent,
             Some(phase) => self.state(phase, &mut body)?,
         };
-        Ok(Issue {
+        // Of an older row; `None` if it has acts.
+        let ended = body.facts.acts.is_none().then_some(body.facts.ended_by_person_at);
+        let mut issue = Issue {
             home: HomeId(self.home),
             account: AccountName::trusted(self.account),
             version: self.version.cast_unsigned(),
@@ -222,7 +225,11 @@ impl IssueColumns<'_> {
             may_land_until: body.may_land_until.map(Timestamp::from_unix_ms),
             merged_into: body.merged_into.map(HomeId),
             state,
-        })
+        };
+        if let Some(ended) = ended {
+            issue.facts.acts = Acts::of_older_row(&issue, ended.map(Timestamp::from_unix_ms));
+        }
+        Ok(issue)
     }
 
     /// The live sandbox of this row.

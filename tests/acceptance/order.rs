@@ -178,3 +178,24 @@ async fn a_label_taken_off_ends_stopped_or_never_begun() {
     assert_eq!(server.sandbox(&other.id.to_string()).await, Value::Null);
     assert_eq!(place.objects().len(), 1);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_that_overtakes_its_trigger_is_remembered_across_a_restart() {
+    let place = Place::simulated("");
+    let server = place.serve().await;
+    let mut story = Story::of(9_100_000_007);
+    let labeled = story.labeled(TRIGGER);
+    story.pass();
+    let stop = story.commented(900, "/issuebox stop");
+    let edited = story.edited("Another title");
+    assert_eq!(deliver(&server, "stop", &stop).await, (202, "accepted".to_owned()));
+    server.kill().await;
+    let server = place.serve().await;
+    assert_eq!(deliver(&server, "labeled", &labeled).await, (200, "ignored".to_owned()));
+    assert_eq!(deliver(&server, "edited", &edited).await.0, 202);
+    assert_eq!(server.sandbox(&story.id.to_string()).await, Value::Null);
+    // What was asked for after the stop counts, in whatever order it comes.
+    let start = story.commented(901, "/issuebox go on");
+    assert_eq!(deliver(&server, "start", &start).await, (202, "accepted".to_owned()));
+    only_one(&place, &server, &story, "running").await;
+}

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use issuebox::issue::acts::Acts;
 use issuebox::issue::state::Goal;
 use issuebox::issue::{
     Dated, Facts, Healing, Issue, IssueState, PendingStart, Record, Step, StoppedBy, Verb,
@@ -168,6 +169,27 @@ fn known<T: std::fmt::Debug>(
     of((value, time()).prop_map(|(value, as_of)| Dated { value, as_of }))
 }
 
+/// Acts of each kind or not, at different times.
+fn any_acts() -> impl Strategy<Value = Acts> {
+    (proptest::array::uniform10(of(time()))).prop_map(|times| {
+        let [first_asked, asked, reopened, started, stopped, taken_away, closed, deleted, ..] =
+            times;
+        let [.., shown_open, shown_closed] = times;
+        Acts {
+            first_asked,
+            asked,
+            reopened,
+            started,
+            stopped,
+            taken_away,
+            closed,
+            deleted,
+            shown_open,
+            shown_closed,
+        }
+    })
+}
+
 fn any_facts() -> BoxedStrategy<Facts> {
     (
         "[A-Za-z0-9][A-Za-z0-9._]{0,20}",
@@ -179,7 +201,7 @@ fn any_facts() -> BoxedStrategy<Facts> {
         known(any::<bool>()),
         known(any::<bool>()),
         any::<bool>(),
-        (of(time()), proptest::collection::vec(any::<u64>(), 0..3)),
+        (of(time()), proptest::collection::vec(any::<u64>(), 0..3), any_acts()),
     )
         .prop_map(
             |(
@@ -192,7 +214,7 @@ fn any_facts() -> BoxedStrategy<Facts> {
                 open,
                 labelled,
                 deleted,
-                (by, counted_comments),
+                (by, counted_comments, acts),
             )| {
                 Facts {
                     issue_id: IssueId::trusted(id),
@@ -208,7 +230,7 @@ fn any_facts() -> BoxedStrategy<Facts> {
                     // One more of the same kind, so that the two cannot be mixed up.
                     assigned: flipped(labelled),
                     deleted,
-                    ended_by_person_at: by,
+                    acts,
                     left_repositories: counted_comments.iter().map(|id| id / 2).collect(),
                     counted_comments,
                 }

@@ -94,12 +94,14 @@ impl Story {
     pub fn commented(&self, comment: u64, text: &str) -> StoryDelivery {
         let comment = json!({
             "id": comment, "body": text, "user": owner(), "author_association": "OWNER",
+            "created_at": self.updated_at.to_string(), "updated_at": self.updated_at.to_string(),
         });
         let body = self.payload("created", &json!({"comment": comment}));
         StoryDelivery { event: "issue_comment", body: body.to_string() }
     }
 
-    fn pass(&mut self) {
+    /// Ten seconds go by.
+    pub fn pass(&mut self) {
         self.updated_at = self.updated_at.after(Duration::from_secs(10));
     }
 

@@ -126,17 +126,19 @@ fn ten_comments(story: &mut Story, write: &mut Writer<'_>) -> Plot {
 
 fn stopped_by_a_comment(story: &mut Story, write: &mut Writer<'_>) -> Plot {
     let first = write.deliveries(vec![story.labeled(TRIGGER)]);
+    let late = write.deliveries(vec![story.labeled(TRIGGER)]);
+    story.pass();
     let stop = story.commented(story.id * 100, "Enough.\n\n/issuebox stop");
     let stop = write.deliveries(vec![stop]);
-    let late = write.deliveries(vec![story.labeled(TRIGGER)]);
     ("stopped by a comment", End::Stopped, vec![first, stop, late])
 }
 
 fn deleted_by_a_comment(story: &mut Story, write: &mut Writer<'_>) -> Plot {
     let first = write.deliveries(vec![story.labeled(TRIGGER)]);
+    let late = write.deliveries(vec![story.labeled(TRIGGER)]);
+    story.pass();
     let delete = story.commented(story.id * 100, "/issuebox delete");
     let delete = write.deliveries(vec![delete]);
-    let late = write.deliveries(vec![story.labeled(TRIGGER)]);
     ("deleted by a comment", End::Gone, vec![first, delete, late])
 }
 

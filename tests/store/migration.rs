@@ -14,7 +14,7 @@ use issuebox::store::{
 };
 use issuebox::types::{
     AccountName, Alias, DeliveryId, ExternalId, HomeId, IssueId, IssueNumber, Phase, ProviderName,
-    Repository, SandboxId, Timestamp,
+    Repository, SandboxId, Timestamp, Wanted,
 };
 use rusqlite::Connection;
 
@@ -35,7 +35,7 @@ octo/hello
 ',
  '{"facts":{"issue_id":"444000001","repository":"Octo/Hello","repository_id":5000000001,"number":1,"title":["Fix it",1770000000000],"open":[true,1770000000000]},"generation":1,"record":{"name":"claude-issue-444000001","object":"claude-issue-444000001","generation":1,"template":{"name":"default","mode":"strong","cpu":"1","memory_mb":1024,"processes":256,"disk_mb":2048},"mode":"strong","phase_since":1770000001000,"last_activity_at":1770000001000,"reason":"the provider brought it up","attempt":1}}'),
 (2, 1, 7, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
- '{"facts":{"issue_id":"444000002","repository":"Octo/Hello","repository_id":5000000001,"number":2},"generation":1}'),
+ '{"facts":{"issue_id":"444000002","repository":"Octo/Hello","repository_id":5000000001,"number":2,"ended_by_person_at":1770000003000},"generation":1}'),
 (3, 1, 1, 1770000120000, 'creating', '0190-three', 'simulated', NULL, 1770000000000, NULL,
  'claude-issue-test-3
 0190-three
@@ -133,6 +133,19 @@ async fn a_database_of_version_1_keeps_all_it_has() {
     write.aliases = vec![numbered(HomeId(1))];
     assert_eq!(store.commit(write).await, Ok(()));
     assert_eq!(store.homes(&of_repository, None, 10).await, Ok(vec![HomeId(2)]));
+}
+
+#[tokio::test]
+async fn a_database_of_version_1_knows_what_runs_and_what_a_person_ended() {
+    let dir = tempfile::tempdir().expect("a directory");
+    database_of_version_1(dir.path());
+    let store = SqliteStore::open(dir.path()).expect("migrates");
+    let one = store.load(HomeId(1)).await.expect("reads").expect("is there");
+    assert_eq!(one.facts.acts.verdict().wanted, Wanted::Running);
+    let two = store.load(HomeId(2)).await.expect("reads").expect("is there");
+    let ended = Timestamp::from_unix_ms(1_770_000_003_000);
+    assert_eq!(two.facts.acts.deleted, Some(ended), "no older trigger starts it");
+    assert_eq!(two.facts.acts.verdict().wanted, Wanted::Deleted);
 }
 
 #[tokio::test]

@@ -25,6 +25,8 @@ const AFTERMATH_MS: u64 = 60_000;
 /// What the world remembers in order to check.
 #[derive(Default)]
 pub struct Ledger {
+    /// Our clock was too far behind GitHub's at some time.
+    pub is_clock_behind: bool,
     /// Calls whose client waits, by the home that they are for.
     open: BTreeMap<u64, Option<HomeId>>,
     /// The last call that was made for a home.

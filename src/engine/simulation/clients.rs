@@ -63,8 +63,8 @@ impl SimServer {
     pub fn deliver(&self, delivery: usize) {
         let engine = self.engine.clone();
         let (id, what) = self.with(|inner| {
-            let delivery = &inner.github.deliveries[delivery];
-            (delivery.guid().clone(), delivery.what.clone())
+            let guid = inner.github.deliveries[delivery].guid().clone();
+            (guid, inner.arrives(delivery))
         });
         let life = Arc::clone(&self.life);
         let ask = async move {

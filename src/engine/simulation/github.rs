@@ -7,6 +7,7 @@ use super::chance::Chance;
 use super::scope_event::SimRepository;
 use super::world::WorldState;
 use crate::engine::IssueKey;
+use crate::issue::acts::{ActKind, Acts, CLOCK_LEAD_MAX, Verdict, plausible};
 use crate::issue::event::{DeliveryEffect, News, TriggerKind};
 use crate::issue::{FanOut, IssueDelivery};
 use crate::types::{DeliveryId, IssueId, IssueNumber, Repository, Timestamp};
@@ -141,9 +142,38 @@ impl SimGitHub {
         IssueKey { id, numbered: Some((repository, IssueNumber(name.number))) }
     }
 
+    /// What an issue comes to by all that happened to it, in GitHub's order.
+    pub fn verdict(&self, number: u64) -> Verdict {
+        let mut acts = Acts::default();
+        for delivery in &self.deliveries {
+            let DeliveryContent::Issue(issue_delivery) = &delivery.what else { continue };
+            let IssueDelivery { news, effect, action, acted_at, .. } = issue_delivery.as_ref();
+            if self.issue_of(&news.issue_id) != Some(number) {
+                continue;
+            }
+            let kind = match effect {
+                DeliveryEffect::Trigger(_) if news.open == Some(false) => continue,
+                DeliveryEffect::Trigger(TriggerKind::Reopened) if news.labelled != Some(true) => {
+                    ActKind::Reopened
+                }
+                DeliveryEffect::Trigger(_) => ActKind::Asked,
+                DeliveryEffect::Stop(_) if action == "closed" => ActKind::Closed,
+                DeliveryEffect::Stop(_) => ActKind::TakenAway,
+                DeliveryEffect::Delete
+                | DeliveryEffect::Update
+                | DeliveryEffect::Activity
+                | DeliveryEffect::Command(_)
+                | DeliveryEffect::Status => continue,
+            };
+            acts.on_github(kind, *acted_at);
+        }
+        acts.verdict()
+    }
+
     /// GitHub's clock is not ours, has seconds, and never shows the same one twice here.
-    pub fn clock(&mut self, now: Timestamp) -> Timestamp {
-        let shown = Timestamp::from_unix_ms(now.unix_ms() / 1000 * 1000);
+    pub fn clock(&mut self, elapsed_ms: u64) -> Timestamp {
+        let elapsed = Duration::from_secs(elapsed_ms / 1000);
+        let shown = super::time::BEGIN.after(elapsed);
         self.latest = shown.max(self.latest.after(Duration::from_secs(1)));
         self.latest
     }
@@ -205,7 +235,7 @@ impl WorldState {
 
     /// What GitHub says of an issue now.
     pub fn news(&mut self, at: usize) -> News {
-        let as_of = self.github.clock(self.now());
+        let as_of = self.github.clock(self.elapsed_ms());
         let issue = &self.github.issues[at];
         let name = issue.names.last().expect("it has a name");
         let repository = &self.github.repositories[name.repository];
@@ -230,6 +260,7 @@ impl WorldState {
             event: "issues".into(),
             action: action.to_owned(),
             news: news.clone(),
+            acted_at: news.as_of,
             formerly: None,
             comment: None,
             installation: self.weather.scope_events.then_some(INSTALLATION),
@@ -263,6 +294,28 @@ impl WorldState {
         });
         self.github.deliveries.push(SimDelivery { what, acknowledged: false });
         self.github.deliveries.len() - 1
+    }
+
+    /// What the server reads of a delivery that arrives now, as the webhook endpoint does.
+    pub fn arrives(&mut self, delivery: usize) -> DeliveryContent {
+        let now = self.now();
+        self.compare_clocks();
+        match self.github.deliveries[delivery].what.clone() {
+            DeliveryContent::Issue(mut issue_delivery) => {
+                issue_delivery.received_at = now;
+                issue_delivery.news.as_of = plausible(issue_delivery.news.as_of, now);
+                issue_delivery.acted_at = plausible(issue_delivery.acted_at, now);
+                DeliveryContent::Issue(issue_delivery)
+            }
+            scope_event @ DeliveryContent::ScopeEvent(_) => scope_event,
+        }
+    }
+
+    /// Where our clock is too far behind GitHub's, deliveries count in the order of their receipt.
+    pub fn compare_clocks(&mut self) {
+        if self.github.latest > self.now().after(CLOCK_LEAD_MAX) {
+            self.ledger.is_clock_behind = true;
+        }
     }
 
     /// The server said that it has this delivery.

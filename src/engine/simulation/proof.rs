@@ -53,6 +53,7 @@ noticed! {
     a_hold_that_is_not_in_force_is_noticed: HoldNotInForce near 0,
     a_last_slot_that_is_given_twice_is_noticed: LastPlaceTwice near 0,
     a_pending_start_that_is_dropped_is_noticed: PendingStartDropped near 0,
+    acts_in_their_order_of_arrival_are_noticed: OrderOfArrival near 0,
     a_transfer_that_rekeys_is_noticed: TransferRekeys near 0,
     a_merge_that_keeps_both_is_noticed: MergeKeepsBoth near 490,
     a_merge_that_forgets_is_noticed: MergeForgets near 1885,

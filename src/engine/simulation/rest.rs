@@ -8,7 +8,7 @@ use super::world::WorldState;
 use crate::engine::{DriftItem, DriftKind, SandboxRef};
 use crate::issue::Command;
 use crate::sandbox::Object;
-use crate::types::{ExternalId, Generation, HomeId, ObjectState, Phase};
+use crate::types::{ExternalId, Generation, HomeId, ObjectState, Phase, Wanted};
 
 /// How long calm may take to bring everything to rest.
 const REST_TIME_MAX: Duration = Duration::from_secs(6 * 3600);
@@ -171,7 +171,7 @@ impl WorldState {
         if !self.weather.outsiders {
             self.check_present();
         }
-        if !self.weather.callers {
+        if !self.weather.callers && !self.ledger.is_clock_behind {
             self.check_truth();
         }
     }
@@ -203,7 +203,7 @@ impl WorldState {
             let up = phase == Some(Phase::Running);
             let fits = if truth.deleted {
                 true
-            } else if !truth.open {
+            } else if !truth.open || self.github.verdict(number).wanted != Wanted::Running {
                 !up
             } else if truth.labelled && !self.weather.scope_events {
                 // It has one, or waits for a place.

@@ -46,7 +46,7 @@ pub type SimFanOuts = BTreeMap<DeliveryId, FanningOut>;
 impl WorldState {
     /// Something happens to repositories; the numbers of its deliveries.
     pub fn happens_in_scope(&mut self) -> Vec<usize> {
-        let as_of = self.github.clock(self.now());
+        let as_of = self.github.clock(self.elapsed_ms());
         let at = usize::try_from(self.chance.below(2)).expect("an index");
         let of_repository = Scope::Repositories(vec![self.github.repositories[at].id]);
         let (event, action, scope, news) = match self.chance.below(6) {

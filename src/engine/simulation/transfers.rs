@@ -48,6 +48,7 @@ impl WorldState {
                 event: "issues".into(),
                 action: (*action).to_owned(),
                 news: news.clone(),
+                acted_at: news.as_of,
                 formerly: Some(formerly.clone()),
                 comment: None,
                 installation: None,

@@ -377,6 +377,7 @@ impl WorldState {
         self.note(None, || format!("the clock steps by {by_ms} ms"));
         self.latest = self.latest();
         self.offset_ms += by_ms;
+        self.compare_clocks();
         let now = self.now();
         for effect in self.take_calls(|inner, call| inner.must_apply_until(call) <= Some(now)) {
             self.take_effect(effect);

@@ -33,6 +33,7 @@ pub(in crate::engine) fn issue_delivery(guid: &str, issue: u64) -> IssueDelivery
             assigned: None,
             as_of: Timestamp::from_unix_ms(1_800_000_000_000),
         },
+        acted_at: Timestamp::from_unix_ms(1_800_000_000_000),
         formerly: None,
         comment: None,
         installation: None,

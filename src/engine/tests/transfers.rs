@@ -1,12 +1,13 @@
 //! Names that turn out to be of one issue: transfers in every order, ids and numbers that were
 //! given apart, and a name that a repository got again.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 
 use super::*;
-use crate::clock::Clock;
+use crate::clock::{Clock, SystemClock};
 use crate::engine::{Delivered, DeliveredStatus, EngineError, WaitFor};
 use crate::issue::event::{DeliveryEffect, News, TriggerKind};
 use crate::issue::{Command, IssueDelivery, IssueEvent, IssueName};
@@ -27,6 +28,12 @@ fn name((issue, repository, repository_id, number): Called) -> IssueName {
         repository_id,
         number: IssueNumber(number),
     }
+}
+
+/// A second of a story that began an hour ago.
+fn as_of_second(second: i64) -> Timestamp {
+    static BEGIN: LazyLock<i64> = LazyLock::new(|| SystemClock.now().unix_ms() / 1000 - 3600);
+    Timestamp::from_unix_ms((*BEGIN + second) * 1000)
 }
 
 /// A delivery of that second about an issue.
@@ -52,8 +59,9 @@ pub(super) fn delivery(
             open: Some(true),
             labelled: Some(true),
             assigned: None,
-            as_of: Timestamp::from_unix_ms(1_800_000_000_000 + seconds * 1000),
+            as_of: as_of_second(seconds),
         },
+        acted_at: as_of_second(seconds),
         formerly: None,
         comment: None,
         installation: None,

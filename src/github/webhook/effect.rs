@@ -192,7 +192,9 @@ pub(super) fn decide(policy: &TriggerPolicy, act: IssueAction, payload: &Payload
     match act {
         IssueAction::Opened => opened(policy, payload, issue),
         IssueAction::Labeled if is_trigger(policy, payload.label.as_ref()) => {
-            triage(policy, payload, issue, TriggerKind::Label)
+            let kind =
+                if policy.unlabel_stops { TriggerKind::Label } else { TriggerKind::LabelForGood };
+            triage(policy, payload, issue, kind)
         }
         IssueAction::Labeled => ignore("another label than the trigger label was put on"),
         IssueAction::Unlabeled if !is_trigger(policy, payload.label.as_ref()) => {

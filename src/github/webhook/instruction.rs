@@ -36,7 +36,7 @@ pub(super) fn instruction(
         source: words.source,
         author: words.author.and_then(user),
         sender: payload.sender.as_ref().and_then(user),
-        as_of: words.updated_at.and_then(Timestamp::parse).unwrap_or(received_at),
+        as_of: super::time_of(words.updated_at, received_at),
         title: words.title,
         text: bounded(words.text),
     })

@@ -206,11 +206,11 @@ fn to_repository(
     if !covered(name.as_str()) && !before.as_deref().is_some_and(covered) {
         return Ok(Err(super::not_covered(&name)));
     }
-    let as_of = repository.updated_at.as_deref().and_then(Timestamp::parse);
+    let as_of = super::time_of(repository.updated_at.as_deref(), received_at);
     let renamed = |repository| ScopeEvent::Renamed {
         repository,
         formerly: before.as_deref().and_then(|name| Repository::parse(name).ok()),
-        as_of: as_of.unwrap_or(received_at),
+        as_of,
     };
     let scope_event = match what {
         ToRepository::Renamed | ToRepository::Transferred => renamed(name),

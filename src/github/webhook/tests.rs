@@ -194,6 +194,9 @@ fn a_nudge_carries_what_the_payload_says() {
                     unix_ms: 1772443910000,
                 },
             },
+            acted_at: Timestamp {
+                unix_ms: 1772443910000,
+            },
             formerly: None,
             comment: None,
             installation: Some(

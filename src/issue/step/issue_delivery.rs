@@ -1,10 +1,12 @@
 //! What GitHub's deliveries lead to. The payload's times decide, not the order of arrival: each fact
-//! has a watermark, and older news never overwrites newer data of that fact.
+//! has a watermark, and older news never overwrites newer data of that fact; each act takes its place
+//! among those that are known ([`acts`](crate::issue::acts)).
 
+use crate::issue::acts::{ActKind, Verdict, of_change};
 use crate::issue::commit::{DeliveryResult, Reply};
 use crate::issue::event::{Command, DeliveryEffect, IssueDelivery, News, TriggerKind};
 use crate::issue::state::{Dated, Facts, IssueState, StoppedBy};
-use crate::types::{Alias, Cause, Timestamp};
+use crate::types::{Alias, Cause, Phase, Timestamp, Wanted};
 
 use super::transition::Transition;
 
@@ -17,22 +19,24 @@ impl Transition<'_> {
         place_elsewhere: bool,
     ) {
         self.cause = Cause::Delivery(issue_delivery.delivery.clone()).to_string();
+        self.issue.facts.not_beyond(self.now());
         let facts_before = self.issue.facts.clone();
+        let mut before = self.verdict();
         self.aliases = claims;
         self.follow_transfer(&issue_delivery);
         let from_left =
             self.issue.facts.left_repositories.contains(&issue_delivery.news.repository_id);
-        self.learn(&issue_delivery.news, place_elsewhere || from_left);
+        self.learn(&issue_delivery, place_elsewhere || from_left);
         if issue_delivery.installation.is_some() {
             self.issue.facts.installation_id = issue_delivery.installation;
         }
         let learned = self.issue.facts != facts_before;
         let counted_before = issue_delivery.comment.is_some_and(|comment| !self.count(comment));
-        let result = match issue_delivery.effect {
+        let mut result = match issue_delivery.effect {
             DeliveryEffect::Trigger(_) | DeliveryEffect::Command(_) if counted_before => {
                 ignored("the command of this comment was carried out before")
             }
-            DeliveryEffect::Trigger(kind) => self.trigger(kind, issue_delivery.news.as_of),
+            DeliveryEffect::Trigger(kind) => self.triggered(kind, &issue_delivery, &mut before),
             DeliveryEffect::Stop(why) => self.stop_by_issue(why, &issue_delivery),
             DeliveryEffect::Delete if from_left => {
                 ignored("the issue was transferred, not deleted; its sandbox stays")
@@ -52,11 +56,12 @@ impl Transition<'_> {
                 applied("counts as activity")
             }
             DeliveryEffect::Activity => ignored("the issue has no sandbox and this is no trigger"),
-            DeliveryEffect::Command(command) => self.commented(command),
+            DeliveryEffect::Command(command) => {
+                self.commented(command, issue_delivery.acted_at, before)
+            }
             DeliveryEffect::Status => applied(self.status()),
         };
-        let mut result = result;
-        self.follow_open(&facts_before);
+        self.follow(before, self.why_now(&issue_delivery.effect));
         if result.applied {
             self.touch();
             self.instruction = issue_delivery.instruction;
@@ -91,7 +96,7 @@ impl Transition<'_> {
     /// a running sandbox was asked for there, it is asked for here.
     pub fn learned(&mut self, other: &Facts, asked_for: Option<Timestamp>, cause: &Cause) {
         self.cause = cause.to_string();
-        let before = self.issue.facts.clone();
+        let before = self.verdict();
         let facts = &mut self.issue.facts;
         if facts.placed_as_of < other.placed_as_of {
             facts.placed_as_of = other.placed_as_of;
@@ -110,18 +115,25 @@ impl Transition<'_> {
         newer(&mut facts.open, &other.open);
         newer(&mut facts.labelled, &other.labelled);
         newer(&mut facts.assigned, &other.assigned);
-        facts.ended_by_person_at = facts.ended_by_person_at.max(other.ended_by_person_at);
+        facts.acts.join(&other.acts);
         for comment in &other.counted_comments {
             self.count(*comment);
         }
-        self.follow_open(&before);
+        // A delete over there was of the sandbox over there.
+        let after = self.verdict();
+        if before.wanted == Wanted::Running && after.wanted == Wanted::Stopped {
+            self.follow(before, "the issue was closed or stopped under its other name");
+        } else {
+            self.follow_open();
+        }
         if let Some(as_of) = asked_for.filter(|_| !self.issue.is_asked_for()) {
-            self.trigger(TriggerKind::OtherName, as_of);
+            self.asked_elsewhere(as_of, after, other.acts.last_started().is_some());
         }
         self.reply = Reply::Accepted;
     }
 
-    fn learn(&mut self, news: &News, place_elsewhere: bool) {
+    fn learn(&mut self, issue_delivery: &IssueDelivery, place_elsewhere: bool) {
+        let news = &issue_delivery.news;
         let facts = &mut self.issue.facts;
         let as_of = news.as_of;
         if facts.title.as_ref().is_none_or(|known| known.as_of <= as_of) && !news.title.is_empty() {
@@ -144,54 +156,177 @@ impl Transition<'_> {
             if facts.open.as_ref().is_none_or(wins) {
                 facts.open = Some(Dated { value: open, as_of });
             }
+            facts.acts.shown(open, as_of, facts.open.as_ref());
         }
-        for (fact, news) in
-            [(&mut facts.labelled, news.labelled), (&mut facts.assigned, news.assigned)]
-        {
-            if let Some(value) = news
-                && fact.as_ref().is_none_or(|known| known.as_of <= as_of)
-            {
+        let action = issue_delivery.action.as_str();
+        let by_act = |value, changes: [&str; 2]| {
+            if changes.contains(&action) { of_change(as_of, value) } else { as_of }
+        };
+        for (fact, news, changes) in [
+            (&mut facts.labelled, news.labelled, ["labeled", "unlabeled"]),
+            (&mut facts.assigned, news.assigned, ["assigned", "unassigned"]),
+        ] {
+            let Some(value) = news else { continue };
+            let as_of = by_act(value, changes);
+            if fact.as_ref().is_none_or(|known| known.as_of <= as_of) {
                 *fact = Some(Dated { value, as_of });
             }
         }
     }
 
-    fn trigger(&mut self, kind: TriggerKind, as_of: Timestamp) -> DeliveryResult {
-        let facts = &self.issue.facts;
-        let says = |known: &Option<Dated<bool>>, value: bool| {
-            known.as_ref().is_some_and(|known| known.value == value)
-        };
-        let had_sandbox = self.issue.generation.0 > 0;
-        if facts.deleted {
-            return ignored("the issue is deleted");
-        }
-        if says(&facts.open, false) {
-            return ignored("the issue is closed");
-        }
-        if kind == TriggerKind::Label && says(&facts.labelled, false) {
-            return ignored("the trigger label was taken off since");
-        }
-        if kind == TriggerKind::Assigned && says(&facts.assigned, false) {
-            return ignored("the bot was unassigned since");
-        }
-        if kind == TriggerKind::Reopened && !had_sandbox && !says(&facts.labelled, true) {
-            return ignored("it had no sandbox and does not carry the trigger label");
-        }
-        // GitHub's times have a resolution of one second: within the same one, the trigger counts.
-        let later = |ended: Timestamp| ended.unix_ms() / 1000 > as_of.unix_ms() / 1000;
-        if facts.ended_by_person_at.is_some_and(later) {
-            return ignored("a person stopped or deleted it later");
-        }
-        // GitHub's clock and ours may differ by a second.
-        let failed_before = self.issue.state.record().is_some_and(|record| {
-            record.phase_since.unix_ms() / 1000 <= as_of.unix_ms() / 1000 + 1
-        });
-        self.grant_or_wait(&kind.describe(self.context.rules), failed_before)
+    /// Whether the issue was closed when the delivery was made.
+    fn shows_closed(&self, news: &News) -> bool {
+        let known = self.issue.facts.open.as_ref().map(|known| known.value);
+        !news.open.or(known).unwrap_or(true)
     }
 
-    /// Wants a running sandbox. If a hold or a quota forbids it now, the start is pending.
-    /// `retry` says whether a failed sandbox is to be retried by that.
-    fn grant_or_wait(&mut self, why: &str, retry: bool) -> DeliveryResult {
+    /// What a trigger asks for. Reopening an issue that carries the trigger label is as good as putting
+    /// the label on.
+    fn act_of(&self, kind: TriggerKind, labelled: Option<bool>) -> ActKind {
+        let known = self.issue.facts.labelled.as_ref().map(|known| known.value);
+        match kind {
+            TriggerKind::Reopened if labelled.or(known) != Some(true) => ActKind::Reopened,
+            TriggerKind::Opened
+            | TriggerKind::Label
+            | TriggerKind::LabelForGood
+            | TriggerKind::Command
+            | TriggerKind::EditedComment
+            | TriggerKind::EditedIssue
+            | TriggerKind::Assigned
+            | TriggerKind::Reopened
+            | TriggerKind::OtherName => ActKind::Asked,
+        }
+    }
+
+    /// Why a trigger is outdated by a newer fact, although what took it away has not arrived.
+    fn taken_away_since(&self, kind: TriggerKind) -> Option<&'static str> {
+        let facts = &self.issue.facts;
+        let is_not = |known: &Option<Dated<bool>>| known.as_ref().is_some_and(|known| !known.value);
+        match kind {
+            TriggerKind::Label if is_not(&facts.labelled) => {
+                Some("the trigger label was taken off since")
+            }
+            TriggerKind::Assigned if is_not(&facts.assigned) => {
+                Some("the bot was unassigned since")
+            }
+            TriggerKind::Opened
+            | TriggerKind::Label
+            | TriggerKind::LabelForGood
+            | TriggerKind::Command
+            | TriggerKind::EditedComment
+            | TriggerKind::EditedIssue
+            | TriggerKind::Assigned
+            | TriggerKind::Reopened
+            | TriggerKind::OtherName => None,
+        }
+    }
+
+    /// A trigger: it takes its place in the order.
+    fn triggered(
+        &mut self,
+        kind: TriggerKind,
+        issue_delivery: &IssueDelivery,
+        before: &mut Verdict,
+    ) -> DeliveryResult {
+        if self.shows_closed(&issue_delivery.news) {
+            return ignored("the issue is closed");
+        }
+        if kind == TriggerKind::OtherName {
+            return self.asked_elsewhere(issue_delivery.acted_at, *before, true);
+        }
+        let act = self.act_of(kind, issue_delivery.news.labelled);
+        let is_latest = self.acted_on_github(act, issue_delivery.acted_at);
+        match self.taken_away_since(kind) {
+            Some(reason) if is_latest => {
+                *before = self.verdict();
+                ignored(reason)
+            }
+            Some(_) | None => self.trigger(kind, is_latest, *before),
+        }
+    }
+
+    /// Why the sandbox follows a change of the order.
+    fn why_now(&self, effect: &DeliveryEffect) -> &'static str {
+        let is_closed = self.issue.facts.open.as_ref().is_some_and(|known| !known.value);
+        match effect {
+            DeliveryEffect::Stop(why) => why,
+            DeliveryEffect::Command(_) => "a comment asked for it",
+            DeliveryEffect::Trigger(_)
+            | DeliveryEffect::Delete
+            | DeliveryEffect::Update
+            | DeliveryEffect::Activity
+            | DeliveryEffect::Status => {
+                if is_closed {
+                    "the issue was closed"
+                } else {
+                    "it follows from what happened on GitHub"
+                }
+            }
+        }
+    }
+
+    /// What a trigger comes to that has its place.
+    fn trigger(&mut self, kind: TriggerKind, is_latest: bool, before: Verdict) -> DeliveryResult {
+        let why = &kind.describe(self.context.rules);
+        let after = self.verdict();
+        match after.wanted {
+            Wanted::Running if is_latest || after != before => self.grant_or_wait(why),
+            Wanted::Running => applied(format!("{why}; a newer request was carried out already")),
+            Wanted::Stopped | Wanted::Deleted => ignored(self.why_not(kind)),
+        }
+    }
+
+    /// A running sandbox was asked for under another name of the issue. If it is known when, that counts
+    /// here by now; only if the sandbox here was deleted since does it count as asked for anew.
+    fn asked_elsewhere(
+        &mut self,
+        as_of: Timestamp,
+        before: Verdict,
+        is_dated: bool,
+    ) -> DeliveryResult {
+        if self.issue.facts.open.as_ref().is_some_and(|known| !known.value) {
+            return ignored("the issue is closed");
+        }
+        let is_latest = match self.verdict().wanted {
+            Wanted::Running => true,
+            Wanted::Stopped if is_dated => true,
+            Wanted::Stopped | Wanted::Deleted => self.acted_on_github(ActKind::Asked, as_of),
+        };
+        self.trigger(TriggerKind::OtherName, is_latest, before)
+    }
+
+    /// Why a trigger starts nothing, by what is later.
+    fn why_not(&self, kind: TriggerKind) -> &'static str {
+        let facts = &self.issue.facts;
+        let acts = &facts.acts;
+        let ended = acts.stopped.max(acts.deleted);
+        if facts.deleted {
+            "the issue is deleted"
+        } else if acts.last_started().is_none() && kind == TriggerKind::Reopened {
+            "it had no sandbox and does not carry the trigger label"
+        } else if facts.open.as_ref().is_some_and(|known| !known.value) {
+            "the issue is closed"
+        } else if ended >= acts.last_started() && ended >= acts.taken_away {
+            "a person stopped or deleted it later"
+        } else if let Some(reason) = self.taken_away_since(kind) {
+            reason
+        } else {
+            "it was stopped later: the issue was closed, unlabelled or unassigned"
+        }
+    }
+
+    /// Whether it was asked for since its sandbox failed. GitHub's clock and ours may differ by a
+    /// second.
+    fn is_asked_since_failure(&self) -> bool {
+        let asked = self.issue.facts.acts.last_started();
+        let failed = self.issue.state.record().map(|record| record.phase_since.unix_ms() / 1000);
+        failed.zip(asked).is_some_and(|(failed, asked)| failed <= asked.unix_ms() / 1000 + 1)
+    }
+
+    /// Wants a running sandbox, and a failed one to be retried if this was asked since. If a hold or a
+    /// quota forbids it now, the start is pending.
+    pub fn grant_or_wait(&mut self, why: &str) -> DeliveryResult {
+        let retry = self.is_asked_since_failure();
         if let Some(denial) = self.denial_to_begin(retry) {
             let reason = format!("{why}; the start waits: {}", denial.reason);
             self.pending_start(why, None);
@@ -217,36 +352,83 @@ impl Transition<'_> {
         true
     }
 
-    /// A comment commands the sandbox; the result is put in words.
-    fn commented(&mut self, command: Command) -> DeliveryResult {
-        let why = "a comment asked for it";
-        let Some(phase) = self.issue.state.phase() else {
-            return ignored("the issue has no sandbox");
-        };
+    /// A comment commands the sandbox, as of when it was written; the result is put in words.
+    fn commented(&mut self, command: Command, as_of: Timestamp, before: Verdict) -> DeliveryResult {
         match command {
-            Command::Start if self.denials(command) => self.grant_or_wait(why, true),
-            Command::Retry if self.denials(command) => {
-                let denial = self.context.denial.as_ref().map(|denial| denial.reason.as_str());
-                ignored(format!("it cannot be tried again now: {}", denial.unwrap_or_default()))
+            Command::Stop => self.ended(ActKind::Stopped, as_of, "stop"),
+            Command::Delete | Command::ForceDelete => self.ended(ActKind::Deleted, as_of, "delete"),
+            Command::Start => self.started(as_of, before),
+            Command::Retry => self.retried(as_of),
+        }
+    }
+
+    /// A comment asks to stop or delete the sandbox. What it overtook finds it later.
+    fn ended(&mut self, act: ActKind, as_of: Timestamp, verb: &str) -> DeliveryResult {
+        let why = "a comment asked for it";
+        let had = self.issue.state.phase().is_some();
+        let waited = self.issue.pending_start.is_some();
+        if self.acted_on_github(act, as_of) {
+            match act {
+                ActKind::Deleted => self.delete(why),
+                ActKind::Asked
+                | ActKind::Reopened
+                | ActKind::Started
+                | ActKind::Stopped
+                | ActKind::TakenAway
+                | ActKind::Closed => self.want_stopped(StoppedBy::Person, why),
             }
-            Command::Stop => {
-                self.issue.facts.ended_by_person_at = Some(self.now());
-                self.want_stopped(StoppedBy::Person, why);
-                applied("its sandbox is stopped: a comment asked for it")
-            }
-            Command::Delete | Command::ForceDelete => {
-                self.issue.facts.ended_by_person_at = Some(self.now());
-                self.delete(why);
-                applied("its sandbox is deleted: a comment asked for it")
-            }
-            Command::Start => match self.command_start() {
+        } else if self.verdict().wanted == Wanted::Running {
+            return ignored(format!("a newer request than this {verb} was carried out"));
+        }
+        match (had, act == ActKind::Deleted) {
+            (true, true) => applied("its sandbox is deleted: a comment asked for it"),
+            (true, false) => applied("its sandbox is stopped: a comment asked for it"),
+            (false, _) if waited => applied("its start no longer waits: a comment asked for it"),
+            (false, _) => applied(format!(
+                "the issue has no sandbox to {verb}; what was asked for before starts none"
+            )),
+        }
+    }
+
+    /// A comment asks to start the sandbox.
+    fn started(&mut self, as_of: Timestamp, before: Verdict) -> DeliveryResult {
+        let why = "a comment asked for it";
+        let is_latest = self.acted_on_github(ActKind::Started, as_of);
+        let after = self.verdict();
+        let phase = self.issue.state.phase().filter(|phase| *phase != Phase::Deleting);
+        match (phase, after.wanted) {
+            (Some(_), _) if is_latest && self.denials(Command::Start) => self.grant_or_wait(why),
+            (Some(phase), _) if is_latest => match self.command_start() {
                 None => applied("its sandbox is started: a comment asked for it"),
                 Some(_) => ignored(format!("its sandbox is {phase}; it cannot be started")),
             },
-            Command::Retry => match self.command_retry() {
-                None => applied("the step that failed is tried again: a comment asked for it"),
-                Some(_) => ignored(format!("its sandbox is {phase}; only a failed one is retried")),
-            },
+            (_, Wanted::Running) if is_latest || after != before => self.grant_or_wait(why),
+            (_, Wanted::Running) => applied("a newer request was carried out already"),
+            (_, Wanted::Stopped) => ignored("it was stopped later"),
+            (_, Wanted::Deleted) => ignored("the issue has no sandbox"),
+        }
+    }
+
+    /// A comment asks to try again what failed.
+    fn retried(&mut self, as_of: Timestamp) -> DeliveryResult {
+        let Some(phase) = self.issue.state.phase() else {
+            return ignored("the issue has no sandbox");
+        };
+        let acts = &self.issue.facts.acts;
+        let ended = acts.stopped.max(acts.taken_away).max(acts.last_closed());
+        if self.verdict().wanted != Wanted::Running && ended > Some(of_change(as_of, true)) {
+            return ignored("it was stopped later");
+        }
+        if self.denials(Command::Retry) {
+            let denial = self.context.denial.as_ref().map(|denial| denial.reason.as_str());
+            return ignored(format!(
+                "it cannot be tried again now: {}",
+                denial.unwrap_or_default()
+            ));
+        }
+        match self.command_retry() {
+            None => applied("the step that failed is tried again: a comment asked for it"),
+            Some(_) => ignored(format!("its sandbox is {phase}; only a failed one is retried")),
         }
     }
 
@@ -257,39 +439,18 @@ impl Transition<'_> {
         }
     }
 
-    /// What follows when it became known that the issue is open or closed, by whatever delivery:
-    /// the one that said so first may have been lost.
-    fn follow_open(&mut self, before: &Facts) {
-        let says = |facts: &Facts| facts.open.as_ref().map(|known| known.value);
-        match (says(before), says(&self.issue.facts)) {
-            (Some(false), Some(true)) => self.issue.delete_due = None,
-            (Some(true), Some(false)) => {
-                // Also if there is only a pending start.
-                self.want_stopped(StoppedBy::Issue, "the issue was closed");
-                self.delete_after_close();
-            }
-            (None | Some(true | false), None | Some(true | false)) => {}
-        }
-    }
-
+    /// The issue was closed, or its trigger was taken away.
     fn stop_by_issue(
         &mut self,
         why: &'static str,
         issue_delivery: &IssueDelivery,
     ) -> DeliveryResult {
-        let facts = &self.issue.facts;
-        let newer_says_otherwise = match issue_delivery.action.as_str() {
-            "closed" => facts.open.as_ref().is_some_and(|known| known.value),
-            "unlabeled" => facts.labelled.as_ref().is_some_and(|known| known.value),
-            "unassigned" => facts.assigned.as_ref().is_some_and(|known| known.value),
-            _ => false,
-        };
-        if newer_says_otherwise {
+        let is_close = issue_delivery.action == "closed";
+        let act = if is_close { ActKind::Closed } else { ActKind::TakenAway };
+        if self.acted_on_github(act, issue_delivery.acted_at) {
+            self.want_stopped(StoppedBy::Issue, why);
+        } else if self.verdict().wanted == Wanted::Running {
             return ignored("newer data about the issue contradicts it");
-        }
-        self.want_stopped(StoppedBy::Issue, why);
-        if issue_delivery.action == "closed" {
-            self.delete_after_close();
         }
         match self.issue.state {
             IssueState::Absent => applied(format!("{why}; there is no sandbox to stop")),

@@ -42,9 +42,11 @@ impl Transition<'_> {
             return;
         }
         if passed(rules.ttl.map(|ttl| created_at.after(ttl))) {
+            self.issue.facts.acts.spend();
             return self.delete("its time to live has expired");
         }
         if passed(self.issue.delete_due) {
+            self.issue.facts.acts.spend();
             return self.delete("its issue was closed some time ago");
         }
         let is_running = matches!(self.issue.state, IssueState::Running { .. });

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use crate::issue::acts::ActKind;
 use crate::issue::commit::{CommandRefusal, Reply};
 use crate::issue::event::{
     AdoptAsk, FAST_ORPHAN_MAX, ListedObject, Observation, ObservedObject, Owner, QUARANTINE,
@@ -206,6 +207,7 @@ impl Transition<'_> {
         self.aliases = claims;
         self.issue.generation = owner.generation;
         self.issue.pending_start = None;
+        self.acted_here(ActKind::Asked);
         self.enter(None, state, "adopted: a person decided that it is this issue's".to_owned());
         self.reply = Reply::Accepted;
     }

@@ -1,5 +1,6 @@
 //! What callers may want: *ensure*, commands to one sandbox, and work in it.
 
+use crate::issue::acts::ActKind;
 use crate::issue::commit::{CommandRefusal, Reply};
 use crate::issue::event::{Command, CommandAsk, Denial, EnsureAsk};
 use crate::issue::state::{Dated, Goal, IssueState, PendingStart, Record, Step, StoppedBy, Verb};
@@ -33,6 +34,7 @@ impl Transition<'_> {
             }
             (Some(_), _, _) => vec![],
         };
+        self.ensured_here();
         let why = "a caller asked for it";
         let (outcome, reason) = match ask.retry {
             true => self.want_running_again(ask.template, ask.mode, why),
@@ -215,17 +217,17 @@ impl Transition<'_> {
         }
         let refused = match ask.command {
             Command::Stop => {
-                self.issue.facts.ended_by_person_at = Some(self.now());
+                self.acted_here(ActKind::Stopped);
                 self.want_stopped(StoppedBy::Person, "a caller asked for it");
                 None
             }
             Command::Delete => {
-                self.issue.facts.ended_by_person_at = Some(self.now());
+                self.acted_here(ActKind::Deleted);
                 self.delete("a caller asked for it");
                 None
             }
             Command::ForceDelete => {
-                self.issue.facts.ended_by_person_at = Some(self.now());
+                self.acted_here(ActKind::Deleted);
                 self.give_record_up();
                 self.reply = Reply::AlreadyAbsent;
                 return;
@@ -240,6 +242,9 @@ impl Transition<'_> {
             Command::Retry => self.command_retry(),
         };
         if refused.is_none() {
+            if ask.command == Command::Start {
+                self.acted_here(ActKind::Started);
+            }
             self.touch();
         }
         self.reply = refused.map_or(Reply::Accepted, Reply::Refused);
@@ -461,6 +466,7 @@ impl Transition<'_> {
                         self.reply = Reply::Denied(denial.clone());
                         return;
                     }
+                    self.acted_here(ActKind::Started);
                     self.want_running(None, None, "work in it was asked for");
                     self.issue.delete_due = None;
                 }

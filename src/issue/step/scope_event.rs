@@ -1,6 +1,7 @@
 //! News that are not about the issue itself: of its repository, of the App's installation, and
 //! that another home turned out to be the same issue.
 
+use crate::issue::acts::ActKind;
 use crate::issue::commit::{DeliveryResult, Reply};
 use crate::issue::event::ScopeEvent;
 use crate::issue::state::{Dated, IssueState, StoppedBy};
@@ -30,6 +31,9 @@ impl Transition<'_> {
             }
             ScopeEvent::Stop(why) => {
                 let had = self.issue.pending_start.take().is_some();
+                if had || self.issue.state.record().is_some() {
+                    self.acted_here(ActKind::TakenAway);
+                }
                 match self.issue.state {
                     IssueState::Absent => (had, format!("{why}; there is no sandbox to stop")),
                     IssueState::Creating { .. }

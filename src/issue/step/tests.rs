@@ -2,10 +2,12 @@
 
 mod answers;
 mod healing;
+mod histories;
 mod issue_deliveries;
 mod life;
 mod model;
 mod observations;
+mod order;
 mod pending_starts;
 mod properties;
 mod provider_trouble;

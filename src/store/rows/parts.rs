@@ -11,6 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::BadRow;
 use super::network::NetworkPart;
 use super::workload::WorkloadPart;
+use crate::issue::acts::Acts;
 use crate::issue::{Dated, Facts, Healing, PendingStart, Record};
 use crate::types::{
     Attempt, Failure, FailureCode, Generation, IssueId, IssueNumber, Mode, Network, NetworkKind,
@@ -77,8 +78,12 @@ pub(super) struct FactsPart<'a> {
     assigned: Option<KnownPart<bool>>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     deleted: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ended_by_person_at: Option<i64>,
+    /// In older rows only, in place of `acts`.
+    #[serde(default, skip_serializing)]
+    pub(super) ended_by_person_at: Option<i64>,
+    /// Missing in older rows.
+    #[serde(default)]
+    pub(super) acts: Option<ActsPart>,
     #[serde(default, skip_serializing_if = "<[u64]>::is_empty")]
     left_repositories: Cow<'a, [u64]>,
     #[serde(default, skip_serializing_if = "<[u64]>::is_empty")]
@@ -104,7 +109,8 @@ impl<'a> From<&'a Facts> for FactsPart<'a> {
             labelled: facts.labelled.as_ref().map(known),
             assigned: facts.assigned.as_ref().map(known),
             deleted: facts.deleted,
-            ended_by_person_at: facts.ended_by_person_at.map(Timestamp::unix_ms),
+            ended_by_person_at: None,
+            acts: Some((&facts.acts).into()),
             left_repositories: Cow::Borrowed(&facts.left_repositories),
             counted_comments: Cow::Borrowed(&facts.counted_comments),
         }
@@ -126,9 +132,70 @@ impl From<FactsPart<'_>> for Facts {
             labelled: part.labelled.map(|known| known.into_known(|labelled| labelled)),
             assigned: part.assigned.map(|known| known.into_known(|assigned| assigned)),
             deleted: part.deleted,
-            ended_by_person_at: part.ended_by_person_at.map(Timestamp::from_unix_ms),
+            acts: part.acts.map(Acts::from).unwrap_or_default(),
             left_repositories: part.left_repositories.into_owned(),
             counted_comments: part.counted_comments.into_owned(),
+        }
+    }
+}
+
+/// When each kind of act last happened, in milliseconds since 1970.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub(super) struct ActsPart {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    first_asked: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    asked: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    reopened: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    started: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    stopped: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    taken_away: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    closed: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    deleted: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    shown_open: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    shown_closed: Option<i64>,
+}
+
+impl From<&Acts> for ActsPart {
+    fn from(acts: &Acts) -> Self {
+        let ms = |time: Option<Timestamp>| time.map(Timestamp::unix_ms);
+        Self {
+            first_asked: ms(acts.first_asked),
+            asked: ms(acts.asked),
+            reopened: ms(acts.reopened),
+            started: ms(acts.started),
+            stopped: ms(acts.stopped),
+            taken_away: ms(acts.taken_away),
+            closed: ms(acts.closed),
+            deleted: ms(acts.deleted),
+            shown_open: ms(acts.shown_open),
+            shown_closed: ms(acts.shown_closed),
+        }
+    }
+}
+
+impl From<ActsPart> for Acts {
+    fn from(part: ActsPart) -> Self {
+        let time = |ms: Option<i64>| ms.map(Timestamp::from_unix_ms);
+        Self {
+            first_asked: time(part.first_asked),
+            asked: time(part.asked),
+            reopened: time(part.reopened),
+            started: time(part.started),
+            stopped: time(part.stopped),
+            taken_away: time(part.taken_away),
+            closed: time(part.closed),
+            deleted: time(part.deleted),
+            shown_open: time(part.shown_open),
+            shown_closed: time(part.shown_closed),
         }
     }
 }

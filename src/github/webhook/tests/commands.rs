@@ -167,3 +167,47 @@ fn a_nudge_names_the_installation_that_sent_it() {
     let issue_delivery = issue_delivery_of(comment(&policy(), "/issuebox"));
     assert_eq!(issue_delivery.installation, Some(58_200_017));
 }
+
+#[test]
+fn a_comment_counts_as_of_when_it_said_so() {
+    let at = |text| Timestamp::parse(text).expect("RFC 3339");
+    let times = |payload: &mut Value| {
+        payload["comment"]["created_at"] = json!("2026-03-02T10:00:00Z");
+        payload["comment"]["updated_at"] = json!("2026-03-02T11:00:00Z");
+        payload["issue"]["updated_at"] = json!("2026-03-02T12:00:00Z");
+    };
+    let created = issue_delivery_of(changed(&policy(), "issue_comment.created.stop", times));
+    assert_eq!(created.acted_at, at("2026-03-02T10:00:00Z"));
+    assert_eq!(created.news.as_of, at("2026-03-02T12:00:00Z"), "what it shows of the issue");
+    let edited = comment_edit(json!(""), "/issuebox stop", |payload| {
+        payload["comment"]["created_at"] = json!("2026-03-02T10:00:00Z");
+        payload["comment"]["updated_at"] = json!("2026-03-02T11:00:00Z");
+    });
+    assert_eq!(issue_delivery_of(edited).acted_at, at("2026-03-02T11:00:00Z"));
+    let without = changed(&policy(), "issue_comment.created.stop", |payload| {
+        payload["issue"]["updated_at"] = json!("2026-03-02T12:00:00Z");
+        payload["comment"]["created_at"] = Value::Null;
+    });
+    assert_eq!(issue_delivery_of(without).acted_at, at("2026-03-02T12:00:00Z"));
+}
+
+#[test]
+fn a_time_more_than_five_minutes_ahead_counts_as_of_the_receipt() {
+    for (claimed, counts) in [
+        ("2026-03-02T20:05:00Z", "2026-03-02T20:05:00Z"),
+        ("2026-03-02T20:05:01Z", "2026-03-02T20:00:00Z"),
+        ("9999-12-31T23:59:59Z", "2026-03-02T20:00:00Z"),
+        ("1999-12-31T23:59:59Z", "1999-12-31T23:59:59Z"),
+    ] {
+        let counts = Timestamp::parse(counts).expect("RFC 3339");
+        let read =
+            issue_delivery_of(changed(&policy(), "issue_comment.created.command", |payload| {
+                payload["comment"]["created_at"] = json!(claimed);
+                payload["comment"]["updated_at"] = json!(claimed);
+                payload["issue"]["updated_at"] = json!(claimed);
+            }));
+        assert_eq!((read.acted_at, read.news.as_of), (counts, counts), "{claimed}");
+        let words = read.instruction.expect("it is a trigger");
+        assert_eq!(words.as_of, counts, "{claimed}");
+    }
+}

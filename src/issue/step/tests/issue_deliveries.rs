@@ -39,6 +39,7 @@ pub(super) fn issue_delivery(
         received_at: Timestamp::from_unix_ms(1_800_000_000_000),
         event: "issues".into(),
         action: action.into(),
+        acted_at: news.as_of,
         news,
         formerly: None,
         comment: None,

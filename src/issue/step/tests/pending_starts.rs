@@ -13,7 +13,7 @@ use crate::types::{
     Alias, Cause, DeliveryId, Generation, HomeId, IssueNumber, Phase, Repository, Timestamp,
 };
 
-fn denial() -> Option<Denial> {
+pub(super) fn denial() -> Option<Denial> {
     Some(Denial { kind: DenialKind::Held, reason: "the server is held".into() })
 }
 
@@ -163,7 +163,9 @@ fn a_comments_command_counts_once_whatever_brings_it_again() {
 #[test]
 fn comments_command_by_the_table() {
     for (phase, command, is_applied, after) in [
-        (None, Command::Stop, false, None),
+        (None, Command::Stop, true, None),
+        (None, Command::Start, false, None),
+        (None, Command::Retry, false, None),
         (Some(Phase::Running), Command::Stop, true, Some(Phase::Stopping)),
         (Some(Phase::Stopped), Command::Start, true, Some(Phase::Starting)),
         (Some(Phase::Failed), Command::Start, true, Some(Phase::Creating)),

@@ -96,19 +96,19 @@ fn what_was_left_counted_and_ended_over_there_was_so_here() {
     other.counted_comments = vec![8, 5];
     other.installation_id = Some(1);
     let ended = bench.now.after(Duration::from_secs(100));
-    other.ended_by_person_at = Some(ended);
+    other.acts.deleted = Some(ended);
     learn(&mut bench, &other);
     let facts = &bench.issue.facts;
     assert_eq!(facts.left_repositories, [3, 9], "it is in 7, and each counts once");
     assert_eq!(facts.installation_id, Some(1));
-    assert_eq!(facts.ended_by_person_at, Some(ended));
+    assert_eq!(facts.acts.deleted, Some(ended));
     assert_eq!(facts.counted_comments, [8, 5]);
     assert!(!applied(&bench.apply(commented(DeliveryEffect::Command(Command::Start), 5))), "once");
     other.installation_id = Some(2);
-    other.ended_by_person_at = Some(bench.now);
+    other.acts.deleted = Some(bench.now);
     learn(&mut bench, &other);
     assert_eq!(bench.issue.facts.installation_id, Some(1), "its own comes first");
-    assert_eq!(bench.issue.facts.ended_by_person_at, Some(ended), "the later one");
+    assert_eq!(bench.issue.facts.acts.deleted, Some(ended), "the later one");
 }
 
 #[test]
