@@ -20,7 +20,6 @@ use std::io::IsTerminal;
 
 use tracing::field::Field;
 use tracing_subscriber::field::MakeExt;
-use tracing_subscriber::filter::FilterExt;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::fmt::MakeWriter;
@@ -31,7 +30,7 @@ use tracing_subscriber::{EnvFilter, Layer, Registry};
 
 use crate::types::inert;
 
-use flood::FloodGate;
+use flood::{FloodGate, Gated};
 use traces::Traces;
 
 pub use flood::LIFE;
@@ -117,7 +116,7 @@ const CONNECTIONS: &str = "actix_http::h1::dispatcher";
 fn lines<W>(
     format: Format,
     filter: &str,
-    flood: FloodGate,
+    gate: FloodGate,
     writer: W,
 ) -> Result<Box<dyn Layer<Registry> + Send + Sync>, TelemetryError>
 where
@@ -128,17 +127,19 @@ where
     if !filter.contains(CONNECTIONS) {
         parsed = parsed.add_directive(format!("{CONNECTIONS}=off").parse().expect("it is one"));
     }
-    let filter = parsed.and(flood);
+    let filter = parsed;
     let lines = tracing_subscriber::fmt::layer().with_writer(writer);
     Ok(match format {
         Format::Compact { colours } => {
             // The default formatter prints line breaks in values unescaped.
             let fields = debug_fn(write_field).delimited(" ");
             let lines = lines.with_ansi(colours).fmt_fields(fields).compact();
+            let lines = lines.map_event_format(|format| Gated { format, gate });
             lines.with_filter(filter).boxed()
         }
         Format::Json => {
             let lines = lines.with_ansi(false).json().flatten_event(true);
+            let lines = lines.map_event_format(|format| Gated { format, gate });
             lines.with_filter(filter).boxed()
         }
     })

@@ -76,7 +76,7 @@ pub(super) async fn serve(
     };
     io.spawn(entry::run(entries, entry_parts, ended.clone()));
     notices::record(adapters.providers.values(), &logs, &io);
-    let running = Running { engine: engine.clone(), logs: logs.clone(), arbiter, store };
+    let ending = EndingParts { engine: engine.clone(), logs: logs.clone(), arbiter, store };
     let address = listener.local_addr()?;
     let shared = EdgeParts { engine, logs, feed, login_links, live, closing: ended.clone() };
     let server = crate::http::build(shared.edge(&config, adapters), listener)?;
@@ -91,7 +91,7 @@ pub(super) async fn serve(
         tracing::warn!("the time to shut down is over: requests still in flight were aborted");
     }
     drop(announced);
-    running.end().await;
+    ending.end().await;
     Ok(closed)
 }
 
@@ -224,14 +224,14 @@ impl EdgeParts {
 }
 
 /// What is ended behind the HTTP server.
-struct Running {
+struct EndingParts {
     engine: Engine,
     logs: Logs,
     arbiter: Arbiter,
     store: Arc<SqliteStore>,
 }
 
-impl Running {
+impl EndingParts {
     async fn end(self) {
         let Self { engine, logs, arbiter, store } = self;
         let left = engine.stop(CALLS_TIME_MAX).await;

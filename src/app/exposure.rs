@@ -153,7 +153,7 @@ mod tests {
         let long = "0123456789abcdef0123456789abcdef";
         let of = |token: &str, hooks: &[&str]| {
             let secret = crate::types::Secret::new;
-            let webhook_secrets = hooks.iter().map(|hook| secret(*hook)).collect();
+            let webhook_secrets = hooks.iter().copied().map(secret).collect();
             short(&Secrets { admin_token: secret(token), webhook_secrets, made: Vec::new() })
         };
         assert_eq!(of(long, &[long]), [""; 0]);

@@ -5,15 +5,15 @@ use std::hash::Hash;
 
 /// Each different item once, in the order of the first ones, with how often it came.
 pub fn tally<T: Clone + Eq + Hash>(items: impl IntoIterator<Item = T>) -> Vec<(T, usize)> {
-    let (mut told, mut places) = (Vec::new(), HashMap::new());
+    let (mut seen, mut places) = (Vec::new(), HashMap::new());
     for item in items {
-        let place = *places.entry(item.clone()).or_insert(told.len());
-        match told.get_mut(place) {
-            None => told.push((item, 1)),
+        let place = *places.entry(item.clone()).or_insert(seen.len());
+        match seen.get_mut(place) {
+            None => seen.push((item, 1)),
             Some((_, count)) => *count += 1,
         }
     }
-    told
+    seen
 }
 
 #[cfg(test)]

@@ -117,7 +117,7 @@ pub async fn an_instruction_is_stored_with_its_delivery_or_not_at_all(world: &dy
     assert_eq!(store.commit(asked(&before, 103)).await, Err(CommitError::Fenced));
     for wrong in [
         Write { delivery: None, ..asked(&issue, 104) },
-        Write { issue: None, ..asked(&issue, 104) },
+        Write { issue: None, timeline: vec![], ..asked(&issue, 104) },
     ] {
         let verdict = store.commit(wrong).await;
         assert!(matches!(verdict, Err(CommitError::Failed(_))), "{verdict:?}");

@@ -83,7 +83,7 @@ fn filters(ask: &DeliveryAsk) -> Markup {
                     option value=(event) {}
                 }
             }
-            noscript { button type="submit" { "Filter" } }
+            button type="submit" { "Filter" }
         }
     }
 }

@@ -227,7 +227,7 @@ impl RequestStream {
         );
         self.place.does(Doing::Idle, 0);
         // An answer that has begun, or that waits for room, is not mixed with another.
-        if !self.is_unflushed && !(self.place.connection.is_asked() && self.is_answered) {
+        if !(self.is_unflushed || self.place.connection.is_asked() && self.is_answered) {
             // If there is no room for it, the client did not read earlier answers either.
             let _ = self.stream.try_write(refusal(why));
         }
