@@ -59,7 +59,8 @@ pub use errors::{ProviderError, WorkError};
 pub use events::{EventSender, Notice, ObjectChange, ProviderEvent, ProviderEvents};
 pub use exec::{ExecEvent, ExecInput, ExecRequest, Execution, exec_by_spawn};
 pub use files::{
-    ChunkReceiver, FileContent, FileEntry, FileKind, FileListing, FilePart, WorkspacePath, Written,
+    ChunkReceiver, FileContent, FileEntry, FileKind, FileListing, FilePart, LEFT_OUT_NAME,
+    WorkspacePath, Written,
 };
 pub use kind::{
     OpenContext, OpenFailure, OpenedProvider, ProviderKind, ReloadSettings, ReloadedSettings,

@@ -35,6 +35,6 @@ pub use sandbox::{
 pub use secret::{LiveSecrets, NamedSecrets, Secret};
 pub use tally::tally;
 pub use template::{OnLimit, Resources, Template};
-pub use text::{acts, inert};
+pub use text::{acts, inert, unfinished_len};
 pub use time::Timestamp;
 pub use workload::{HostMount, Workload, WorkloadKey, WorkloadSource};

@@ -240,7 +240,8 @@ impl ApiClient {
     /// Makes a call whose answer is bytes, and writes them as they come.
     ///
     /// # Errors
-    /// As for [`ApiClient::call`]; also if the bytes cannot be written, or the connection breaks.
+    /// As for [`ApiClient::call`]; also if the bytes cannot be written, and
+    /// [`CliFailure::BrokenOff`] if the answer ends too early.
     pub async fn download(&self, call: ApiRequest, out: &mut impl io::Write) -> anyhow::Result<()> {
         let sent = tokio::time::timeout(ANSWER_TIMEOUT, self.request(&call).send()).await;
         let mut response = match sent {
@@ -256,7 +257,7 @@ impl ApiClient {
         loop {
             let chunk = tokio::time::timeout(SILENCE_MAX, response.chunk()).await;
             let chunk = chunk.map_err(|_elapsed| self.silent())?;
-            let Some(bytes) = chunk.map_err(|e| self.unreachable(e))? else { return Ok(()) };
+            let Some(bytes) = chunk.map_err(|e| self.broken_off(e))? else { return Ok(()) };
             out.write_all(&bytes)?;
         }
     }
@@ -310,7 +311,7 @@ impl ApiClient {
 
     async fn read(&self, mut response: Response) -> Result<Vec<u8>, CliFailure> {
         let mut bytes = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|e| self.unreachable(e))? {
+        while let Some(chunk) = response.chunk().await.map_err(|e| self.broken_off(e))? {
             if bytes.len() + chunk.len() > ANSWER_LEN_MAX {
                 return Err(CliFailure::Failed {
                     message: format!("the answer of {} is larger than 32 MiB", self.server),
@@ -325,6 +326,11 @@ impl ApiClient {
     fn unreachable(&self, source: reqwest::Error) -> CliFailure {
         // The source would repeat the address with every parameter.
         CliFailure::Unreachable { server: self.server.clone(), source: source.without_url() }
+    }
+
+    /// The error of an answer that has begun.
+    fn broken_off(&self, source: reqwest::Error) -> CliFailure {
+        CliFailure::BrokenOff { server: self.server.clone(), source: source.without_url() }
     }
 
     fn silent(&self) -> CliFailure {

@@ -241,6 +241,7 @@ fn as_not_found(failure: CliFailure) -> CliFailure {
         },
         CliFailure::Api { .. }
         | CliFailure::Unreachable { .. }
+        | CliFailure::BrokenOff { .. }
         | CliFailure::NotFound { .. }
         | CliFailure::Usage { .. }
         | CliFailure::Failed { .. }

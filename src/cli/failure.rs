@@ -40,6 +40,14 @@ pub(super) enum CliFailure {
         /// Why.
         source: reqwest::Error,
     },
+    /// The server answered, and the answer ended before its end.
+    #[error("the answer of {server} broke off")]
+    BrokenOff {
+        /// Which server.
+        server: String,
+        /// Why.
+        source: reqwest::Error,
+    },
     /// There is no such thing.
     #[error("{message}")]
     NotFound {
@@ -74,7 +82,10 @@ impl CliFailure {
         match self {
             Self::Api { status: 404, .. } | Self::NotFound { .. } => NOT_FOUND,
             Self::Api { status: 400, .. } | Self::Usage { .. } => USAGE,
-            Self::Api { .. } | Self::Unreachable { .. } | Self::Failed { .. } => FAILED,
+            Self::Api { .. }
+            | Self::Unreachable { .. }
+            | Self::BrokenOff { .. }
+            | Self::Failed { .. } => FAILED,
             Self::Reported(code) => *code,
         }
     }
@@ -88,6 +99,9 @@ impl CliFailure {
             }
             Self::Unreachable { .. } => {
                 Some("check that the server runs and that the address is right")
+            }
+            Self::BrokenOff { .. } => {
+                Some("the server's log has the reason; what has arrived is not complete, try again")
             }
             Self::Reported(_) => None,
         }

@@ -7,6 +7,7 @@
 //! Names are bytes; they need not be UTF-8. Content is transferred byte for byte and never held whole
 //! in memory. An interrupted transfer is an error; an interrupted upload leaves the old file intact.
 
+mod left_out;
 mod pack;
 
 use std::ffi::{OsStr, OsString};
@@ -26,6 +27,7 @@ use serde::Deserialize;
 use crate::clock::{Clock, SystemClock};
 use crate::types::inert;
 
+use self::left_out::WatchedArchive;
 use super::CliSession;
 use super::client::{ApiClient, ApiRequest};
 use super::failure::CliFailure;
@@ -154,6 +156,8 @@ pub(super) struct FileRow {
     pub size: u64,
     pub mode: String,
     pub modified_at: String,
+    #[serde(default)]
+    unreadable: bool,
 }
 
 impl FileRow {
@@ -224,6 +228,15 @@ async fn list(session: &mut CliSession<'_>, args: LsFilesArgs) -> anyhow::Result
         // On standard error: a program that reads standard output gets no text.
         OutputMode::Table(_) => eprintln!("the directory is empty"),
     }
+    let unreadable: Vec<_> =
+        listed.entries.iter().filter(|entry| entry.unreadable).map(FileRow::path).collect();
+    if let Some(first) = unreadable.first() {
+        let more = match unreadable.len() - 1 {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        eprintln!("note: {}{more} cannot be read; the list lacks what is in it", inert(first));
+    }
     if listed.truncated {
         eprintln!("note: the list is truncated; list a subdirectory or fewer levels");
     }
@@ -277,9 +290,10 @@ async fn get(client: &ApiClient, args: GetFileArgs) -> anyhow::Result<()> {
                 !out.is_terminal(),
                 "cannot write an archive to a terminal; pipe it (| tar -x) or use --to FILE"
             );
-            let mut out = out.lock();
+            let mut out = WatchedArchive::new(out.lock());
             client.download(call, &mut out).await?;
-            Ok(out.flush()?)
+            out.flush()?;
+            out.check()
         }
     }
 }
@@ -300,20 +314,24 @@ async fn save(client: &ApiClient, call: ApiRequest, path: &Path) -> anyhow::Resu
         Ok(there) if !there.is_file() => {
             let flags = libc::O_NOFOLLOW;
             let file = std::fs::File::options().write(true).custom_flags(flags).open(path);
-            return client.download(call, &mut file.with_context(|| cannot(path))?).await;
+            let mut out = WatchedArchive::new(file.with_context(|| cannot(path))?);
+            client.download(call, &mut out).await?;
+            return out.check();
         }
         Ok(_) | Err(_) => {}
     }
     let mut beside = path.as_os_str().to_owned();
     beside.push(format!(".part-{}", std::process::id()));
     let beside = PathBuf::from(beside);
-    let mut file = std::fs::File::create_new(&beside).with_context(|| cannot(&beside))?;
-    let come = client.download(call, &mut file).await;
+    let file = std::fs::File::create_new(&beside).with_context(|| cannot(&beside))?;
+    let mut out = WatchedArchive::new(file);
+    let come = client.download(call, &mut out).await;
     let placed = come.and_then(|()| Ok(std::fs::rename(&beside, path)?));
     if placed.is_err() {
         let _ = std::fs::remove_file(&beside);
     }
-    placed
+    placed?;
+    out.check()
 }
 
 async fn put(session: &mut CliSession<'_>, args: PutArgs) -> anyhow::Result<()> {
@@ -340,8 +358,10 @@ async fn put(session: &mut CliSession<'_>, args: PutArgs) -> anyhow::Result<()> 
     }
     let call = content(ApiRequest::put, &sandbox.id, &args.path);
     let status = session.client.upload(call, file).await.map_err(|failure| match failure {
-        CliFailure::Unreachable { .. } => anyhow::Error::from(failure)
-            .context(format!("cannot upload {name}: the old content is unchanged")),
+        CliFailure::Unreachable { .. } | CliFailure::BrokenOff { .. } => {
+            anyhow::Error::from(failure)
+                .context(format!("cannot upload {name}: the old content is unchanged"))
+        }
         CliFailure::Api { .. }
         | CliFailure::NotFound { .. }
         | CliFailure::Usage { .. }
@@ -372,16 +392,18 @@ async fn put_directory(
         .join()
         .map_err(|_| anyhow::anyhow!("cannot read the directory: the packer crashed"))?;
     // A broken pipe says nothing; the server's answer has the reason.
-    match packed {
+    let left_out = match packed {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            return Err(anyhow::Error::from(error)
-                .context(format!("cannot read all of {}", from.display())));
+            return Err(
+                anyhow::Error::from(error).context(format!("cannot read {}", from.display()))
+            );
         }
-        Ok(()) | Err(_) => {}
-    }
+        Ok(left_out) => left_out,
+        Err(_) => Vec::new(),
+    };
     uploaded?;
     session.screen.line(&format!("{} filled", shown(&args.path)))?;
-    Ok(())
+    left_out::report(&left_out, &format!("not all of {} was uploaded", from.display()))
 }
 
 fn archive(sandbox_id: &str, path: &OsString) -> ApiRequest {

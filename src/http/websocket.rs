@@ -1,16 +1,21 @@
 //! WebSockets (RFC 6455) of the API: opening, and detection of dead clients.
 
 pub mod client;
+mod frames;
 
 use std::cell::Cell;
+use std::rc::Rc;
 use std::time::Duration;
 
 use actix_web::http::header::{self, HeaderValue};
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{FromRequest, HttpRequest, HttpResponse, web};
 use actix_ws::{Closed, MessageStream, Session};
 use futures_util::FutureExt;
 use tokio::time::{Instant, sleep};
 
+pub use frames::{Slip, Slips};
+
+use self::frames::guarded;
 use super::error::{ApiError, Code};
 
 /// Longest message of a client, in bytes.
@@ -35,7 +40,8 @@ fn check_offer(request: &HttpRequest, protocol: &str) -> Result<(), ApiError> {
     }
 }
 
-/// Opens a WebSocket with this sub-protocol.
+/// Opens a WebSocket with this sub-protocol. No frame that is longer than [`MESSAGE_LEN_MAX`] reaches
+/// the reader, who learns of it by a pong.
 ///
 /// # Errors
 /// 426 if the request opens no WebSocket.
@@ -43,10 +49,16 @@ pub fn open(
     request: &HttpRequest,
     body: web::Payload,
     protocol: &str,
-) -> Result<(HttpResponse, Session, MessageStream), ApiError> {
+) -> Result<(HttpResponse, Session, (MessageStream, Slips)), ApiError> {
     check_offer(request, protocol)?;
-    actix_ws::handle_with_protocols(request, body, &[protocol])
-        .map_err(|error| upgrade_required(&error.to_string(), protocol))
+    let refused = |error: actix_web::Error| upgrade_required(&error.to_string(), protocol);
+    let slips = Slips::default();
+    let mut body = guarded(body.into_inner(), MESSAGE_LEN_MAX as u64, Rc::clone(&slips));
+    let body = web::Payload::from_request(request, &mut body).now_or_never();
+    let body = body.expect("it takes what is there").map_err(refused)?;
+    let (answer, socket, messages) =
+        actix_ws::handle_with_protocols(request, body, &[protocol]).map_err(refused)?;
+    Ok((answer, socket, (messages, slips)))
 }
 
 fn upgrade_required(why: &str, protocol: &str) -> ApiError {

@@ -275,6 +275,36 @@ fn an_unfinished_line_waits_only_so_long_while_others_write() {
     assert_eq!(writer.waiting(&id("a")), 2);
 }
 
+#[test]
+fn a_character_that_is_cut_by_time_waits_once_more_for_its_end() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let rotation = Rotation::new(dir.path().to_owned(), BOUNDS);
+    let mut writer =
+        writer::LogWriter::new(rotation, Arc::new(SystemClock), Arc::default(), Arc::default());
+    let (desk, rx) = desk(9);
+    let mut recorder = Recorder::new(1, Some(desk), begun("a"));
+    let take = |recorder: &mut Recorder, writer: &mut writer::LogWriter, bytes: &'static [u8]| {
+        recorder.take(&ExecEvent::Stdout(Bytes::from_static(bytes)));
+        rx.try_iter().for_each(|message| writer.take(message));
+    };
+    let now = std::time::Instant::now();
+    let after = |seconds| now + Duration::from_secs(seconds);
+    take(&mut recorder, &mut writer, b"price: 5 \xe2\x82");
+    writer.cut_waiting_lines(after(6), false);
+    assert_eq!(writer.texts(&id("a")), ["x", "price: 5 "], "the rest waits");
+    take(&mut recorder, &mut writer, b"\xac or 6 \xe2");
+    writer.cut_waiting_lines(after(12), false);
+    assert_eq!(writer.texts(&id("a"))[2..], ["€ or 6 "]);
+    writer.cut_waiting_lines(after(13), false);
+    assert_eq!(writer.texts(&id("a")).len(), 3, "not yet");
+    writer.cut_waiting_lines(after(18), false);
+    assert_eq!(writer.texts(&id("a"))[3..], ["\u{fffd}"], "it does not wait for ever");
+    // An invalid byte begins no character.
+    take(&mut recorder, &mut writer, b"a\xff");
+    writer.cut_waiting_lines(after(24), false);
+    assert_eq!(writer.texts(&id("a"))[4..], ["a\u{fffd}"]);
+}
+
 #[tokio::test]
 async fn no_line_is_missed_if_the_log_is_rotated_while_it_is_read() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -9,7 +9,7 @@ use super::recorder::MESSAGES_MAX;
 use super::rotation::Rotation;
 use super::{Begun, LogEntry, LogFollowers, LogStream, Message};
 use crate::clock::Clock;
-use crate::types::SandboxId;
+use crate::types::{SandboxId, unfinished_len};
 
 /// How often the writer checks for lines that have waited long enough for their end.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -27,6 +27,8 @@ struct LoggedCommand {
     stderr: Vec<u8>,
     /// Since when an unfinished line waits for its end.
     waits_since: Option<Instant>,
+    /// Whether all that waits did so before, and nothing was added since.
+    waits_again: bool,
 }
 
 pub(super) struct LogWriter {
@@ -82,8 +84,15 @@ impl LogWriter {
     pub fn take(&mut self, message: Message) {
         match message {
             Message::Begin { command, begun: Begun { sandbox, exec, text, line_wait } } => {
-                let (stdout, stderr, waits_since) = (Vec::new(), Vec::new(), None);
-                let begun = LoggedCommand { sandbox, exec, line_wait, stdout, stderr, waits_since };
+                let begun = LoggedCommand {
+                    sandbox,
+                    exec,
+                    line_wait,
+                    stdout: Vec::new(),
+                    stderr: Vec::new(),
+                    waits_since: None,
+                    waits_again: false,
+                };
                 self.commands.insert(command, begun);
                 self.add(command, LogStream::Command, &text, false);
             }
@@ -116,6 +125,7 @@ impl LogWriter {
 
     fn take_piece(&mut self, number: u64, stream: LogStream, bytes: &[u8]) {
         let Some(command) = self.commands.get_mut(&number) else { return };
+        command.waits_again = false;
         let kept = match stream {
             LogStream::Stderr => &mut command.stderr,
             LogStream::Stdout | LogStream::Command | LogStream::Exit | LogStream::Note => {
@@ -138,7 +148,7 @@ impl LogWriter {
                 }
                 None if rest.len() >= LINE_LEN_MAX => {
                     // Not in the middle of a character, if that can be determined.
-                    let len = whole_len(&rest[..LINE_LEN_MAX]);
+                    let len = LINE_LEN_MAX - unfinished_len(&rest[..LINE_LEN_MAX]);
                     lines.push((String::from_utf8_lossy(&rest[..len]).into_owned(), true));
                     from += len;
                 }
@@ -164,11 +174,33 @@ impl LogWriter {
 
     /// Writes the unfinished lines of a command.
     fn cut(&mut self, number: u64) {
+        self.cut_up_to(number, |bytes| bytes.len());
+    }
+
+    /// Writes the unfinished lines of a command whose time is over. A character that is not complete
+    /// waits once more; if nothing was added in that time, it is written as it is.
+    fn cut_whole_characters(&mut self, number: u64, now: Instant) {
+        let Some(waits_again) = self.commands.get(&number).map(|c| c.waits_again) else { return };
+        self.cut_up_to(number, |bytes| match waits_again {
+            true => bytes.len(),
+            false => bytes.len() - unfinished_len(bytes),
+        });
+        if let Some(command) = self.commands.get_mut(&number) {
+            command.waits_again = !(command.stdout.is_empty() && command.stderr.is_empty());
+            command.waits_since = command.waits_again.then_some(now);
+        }
+    }
+
+    fn cut_up_to(&mut self, number: u64, len: impl Fn(&[u8]) -> usize) {
         let Some(command) = self.commands.get_mut(&number) else { return };
         command.waits_since = None;
+        let take = |bytes: &mut Vec<u8>| {
+            let rest = bytes.split_off(len(bytes));
+            std::mem::replace(bytes, rest)
+        };
         let begun = [
-            (LogStream::Stdout, std::mem::take(&mut command.stdout)),
-            (LogStream::Stderr, std::mem::take(&mut command.stderr)),
+            (LogStream::Stdout, take(&mut command.stdout)),
+            (LogStream::Stderr, take(&mut command.stderr)),
         ];
         for (stream, bytes) in begun.into_iter().filter(|(_, bytes)| !bytes.is_empty()) {
             self.add(number, stream, &String::from_utf8_lossy(&bytes), true);
@@ -185,7 +217,12 @@ impl LogWriter {
             .filter(|(_, command)| is_due(command))
             .map(|(number, _)| *number)
             .collect();
-        due.into_iter().for_each(|number| self.cut(number));
+        for number in due {
+            match is_end {
+                true => self.cut(number),
+                false => self.cut_whole_characters(number, now),
+            }
+        }
     }
 
     fn add(&mut self, number: u64, stream: LogStream, text: &str, is_partial: bool) {
@@ -220,6 +257,13 @@ impl LogWriter {
         }
     }
 
+    /// The lines of a sandbox that are waiting to be written.
+    #[cfg(test)]
+    pub fn texts(&self, sandbox: &SandboxId) -> Vec<&str> {
+        let lines = self.lines.get(sandbox).into_iter().flatten();
+        lines.map(|entry| entry.text.as_str()).collect()
+    }
+
     /// How many lines of a sandbox are waiting to be written.
     #[cfg(test)]
     pub fn waiting(&self, sandbox: &SandboxId) -> usize {
@@ -234,13 +278,5 @@ impl LogWriter {
             tracing::warn!(%error, %dir, "cannot delete old logs");
         }
         pruned.is_ok()
-    }
-}
-
-/// The length in whole characters; all of it if it is not UTF-8 anyway.
-fn whole_len(bytes: &[u8]) -> usize {
-    match std::str::from_utf8(bytes) {
-        Err(error) if error.error_len().is_none() && error.valid_up_to() > 0 => error.valid_up_to(),
-        Ok(_) | Err(_) => bytes.len(),
     }
 }

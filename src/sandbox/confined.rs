@@ -10,7 +10,7 @@ pub mod remove;
 pub mod transfer;
 pub mod upload;
 
-pub use directory::DirectoryFiles;
+pub use directory::{DirectoryFiles, note_left_out};
 pub use failure::{
     MESSAGE_LEN_MAX, RequestFailure, WorkFailure, broken, explain, quoted, shortened,
 };

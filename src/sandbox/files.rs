@@ -77,7 +77,12 @@ pub struct FileEntry {
     pub mode: u32,
     /// When it was last changed.
     pub modified_at: Timestamp,
+    /// Whether the content of a directory, or anything but a name, could not be read.
+    pub is_unreadable: bool,
 }
+
+/// The beginning of the name of the file at an archive's end that names what the archive lacks.
+pub const LEFT_OUT_NAME: &str = "issuebox-left-out";
 
 /// What a directory entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,6 +19,17 @@ pub fn inert(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
+/// The number of bytes at the end that begin a UTF-8 character and do not end it; at most 3. What
+/// cannot become a character does not count.
+pub fn unfinished_len(bytes: &[u8]) -> usize {
+    let from = bytes.len().saturating_sub(3);
+    let is_first = |at: &usize| bytes[*at] & 0xc0 != 0x80;
+    let Some(at) = (from..bytes.len()).rev().find(is_first) else { return 0 };
+    let tail = &bytes[at..];
+    let begins = std::str::from_utf8(tail).is_err_and(|error| error.error_len().is_none());
+    if begins { tail.len() } else { 0 }
+}
+
 /// Whether a terminal, or a reader of the line, takes this character for more than text.
 pub fn acts(c: char) -> bool {
     c.is_control()
@@ -39,5 +50,19 @@ mod tests {
     fn ordinary_text_is_unchanged() {
         let text = "Überschrift \"mit\" 漢字 and a tab-free \\n";
         assert!(matches!(inert(text), Cow::Borrowed(same) if same == text));
+    }
+
+    #[test]
+    fn a_character_is_unfinished_until_its_last_byte() {
+        for c in ["a", "ä", "€", "🎉"] {
+            for len in 1..=c.len() {
+                let text = [&b"\xffx"[..], &c.as_bytes()[..len]].concat();
+                let expected = if len < c.len() { len } else { 0 };
+                assert_eq!(unfinished_len(&text), expected, "{c} {len}");
+            }
+        }
+        for never in [&b""[..], b"\xff", b"\x80\x80\x80\x80", b"\xc0", b"\xe0\x80", b"\xf5\x80"] {
+            assert_eq!(unfinished_len(never), 0, "{never:?}");
+        }
     }
 }

@@ -148,3 +148,70 @@ async fn directories_go_in_and_out_and_things_are_moved() {
     assert_eq!(parts_of(&run(&server, &words("files mv --overwrite 1 y z"), b"").await).0, 0);
     assert_eq!(parts_of(&run(&server, &words("files get 1 none"), b"").await).0, 3);
 }
+
+#[tokio::test]
+async fn what_a_directory_or_an_archive_lacks_is_named_and_the_rest_goes_on() {
+    let server = TestServer::start().await;
+    server.running("1").await;
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::write(dir.path().join("a"), "text").expect("written");
+    let socket = dir.path().join("socket");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).expect("bound");
+    let put = [words("files put 1 d"), vec![dir.path().as_os_str()]].concat();
+    let (code, out, err) = parts_of(&run(&server, &put, b"").await);
+    assert_eq!((code, out.as_str()), (1, "d filled\n"));
+    let named = format!("{}: not a file, directory or link", socket.display());
+    assert!(err.contains("everything else was:") && err.contains(&named), "{err}");
+    let got = run(&server, &words("files get 1 d"), b"").await;
+    assert!(got.status.success());
+    let mut archive = tar::Archive::new(&got.stdout[..]);
+    assert_eq!(archive.entries().expect("an archive").count(), 1, "all but the socket");
+
+    let mut archive = tar::Builder::new(Vec::new());
+    let reasons = "head\n\"secret\": permission denied\n";
+    for (name, content) in [("a", "b"), ("issuebox-left-out.txt", reasons)] {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        archive.append_data(&mut header, name, content.as_bytes()).expect("written");
+    }
+    let archive = archive.into_inner().expect("whole");
+    assert_eq!(parts_of(&run(&server, &words("files put --tar 1 e"), &archive).await).0, 0);
+    let file = dir.path().join("e.tar");
+    let to_file = [words("files get 1 e --to"), vec![file.as_os_str()]].concat();
+    let got = run(&server, &words("files get 1 e"), b"").await;
+    assert!(got.stdout == archive, "all that there is");
+    for got in [got, run(&server, &to_file, b"").await] {
+        let (code, _, err) = parts_of(&got);
+        assert_eq!(code, 1, "{err}");
+        assert!(err.starts_with("error: the archive is not complete"), "{err}");
+        assert!(err.contains("\"secret\": permission denied"), "{err}");
+    }
+    assert!(std::fs::read(&file).expect("it is kept") == archive);
+}
+
+#[tokio::test]
+async fn an_answer_that_breaks_off_is_no_server_that_cannot_be_reached() {
+    let server = TestServer::start().await;
+    server.running("1").await;
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("a.tar");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_issuebox"));
+    command.args(["files", "get", "1", "forever", "--to"]).arg(&file).env_clear();
+    command.env("ISSUEBOX_SERVER", server.url("")).env("ISSUEBOX_TOKEN", TOKEN);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().expect("it starts");
+    let part = dir.path().join(format!("a.tar.part-{}", child.id()));
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while std::fs::read(&part).ok().as_deref() != Some(b"begun") {
+        assert!(std::time::Instant::now() < end, "it begins");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    server.closing.send_replace(true);
+    let ended = tokio::task::spawn_blocking(move || child.wait_with_output());
+    let (code, _, err) = parts_of(&ended.await.expect("not cancelled").expect("it ends"));
+    assert_eq!(code, 1);
+    let broke_off = format!("error: the answer of {} broke off", server.url(""));
+    assert!(err.starts_with(&broke_off), "{err}");
+    assert!(err.contains("hint: the server's log has the reason"), "{err}");
+    assert_eq!(std::fs::read_dir(dir.path()).expect("there").count(), 0, "no part of it is left");
+}

@@ -308,6 +308,7 @@ impl Workspace for MemoryProvider {
                 size: content.len() as u64,
                 mode: 0o644,
                 modified_at: Timestamp::from_unix_ms(0),
+                is_unreadable: false,
             })
             .collect();
         Ok(FileListing { entries, truncated: false })

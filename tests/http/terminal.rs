@@ -143,7 +143,7 @@ async fn what_is_shown_is_kept_in_the_log() {
 }
 
 #[tokio::test]
-async fn a_wrong_message_is_reported_and_ends_the_terminal() {
+async fn a_terminal_that_cannot_begin_is_reported() {
     let server = TestServer::start().await;
     server.running("1").await;
     for (first, code, field) in [
@@ -162,17 +162,51 @@ async fn a_wrong_message_is_reported_and_ends_the_terminal() {
         assert_eq!(seen, (&json!("error"), &json!(code), &field), "{first}");
         assert_eq!(closed(&mut socket).await, 1008);
     }
-    for later in [
-        Message::text(r#"{"type":"start","command":["cat"]}"#),
-        Message::text("dance"),
-        Message::binary(vec![0; 100_000]),
+}
+
+#[tokio::test]
+async fn a_wrong_message_is_answered_and_the_terminal_goes_on() {
+    let server = TestServer::start().await;
+    server.running("1").await;
+    let mut socket = started(&server, "cat").await;
+    shown(&mut socket).await;
+    for (wrong, field) in [
+        (Message::text(r#"{"type":"start","command":["cat"]}"#), json!("type")),
+        (Message::text("dance"), Value::Null),
+        (Message::text(r#"{"type":"resize","columns":0,"rows":0}"#), json!("columns")),
+        (Message::text(r#"{"type":"signal","signal":"HUP"}"#), json!("signal")),
+        (Message::binary(vec![b'x'; 100_000]), Value::Null),
+        (Message::text("y".repeat(100_000)), Value::Null),
     ] {
-        let mut socket = started(&server, "cat").await;
-        shown(&mut socket).await;
-        socket.send(later).await.expect("it is taken");
-        assert_eq!(said(&mut socket).await["code"], "invalid_request");
-        hung_up(&server).await;
+        let text = format!("{wrong:.80}");
+        socket.send(wrong).await.expect("it is taken");
+        let refused = said(&mut socket).await;
+        let seen = (&refused["type"], &refused["code"], &refused["field"]);
+        assert_eq!(seen, (&json!("refused"), &json!("invalid_request"), &field), "{text}");
+        keys(&mut socket, "on").await;
+        assert_eq!(shown(&mut socket).await, "on", "{text}");
     }
+    send_json(&mut socket, json!({"type": "resize", "columns": 5, "rows": 6})).await;
+    assert_eq!(shown(&mut socket).await, "[Resize(TerminalSize { columns: 5, rows: 6 })]");
+    keys(&mut socket, "exit 7").await;
+    assert_eq!(said(&mut socket).await, json!({"type": "exit", "exitCode": 7}));
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_websocket_end_the_terminal_with_a_reason() {
+    use tokio_tungstenite::tungstenite::protocol::frame::Frame;
+    use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
+    let server = TestServer::start().await;
+    server.running("1").await;
+    let mut socket = started(&server, "cat").await;
+    shown(&mut socket).await;
+    // A part of a message that is too long by itself: the rest has no meaning without it.
+    let part = Frame::message(vec![0; 100_000], OpCode::Data(Data::Binary), false);
+    socket.send(Message::Frame(part)).await.expect("it is taken");
+    let error = said(&mut socket).await;
+    assert_eq!((&error["type"], &error["code"]), (&json!("error"), &json!("invalid_request")));
+    assert_eq!(closed(&mut socket).await, 1008);
+    hung_up(&server).await;
 }
 
 #[tokio::test]

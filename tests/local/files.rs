@@ -7,7 +7,7 @@ use issuebox::sandbox::{
 };
 use tokio::sync::mpsc;
 
-use crate::common::{Local, Sandbox, WAIT};
+use crate::common::{Local, Sandbox, WAIT, request};
 
 fn not_allowed(error: &WorkError) -> bool {
     matches!(error, WorkError::PathNotAllowed(_))
@@ -188,7 +188,7 @@ async fn huge_and_deep_directories_are_listed_in_part_and_deleted_whole() {
     assert_eq!(sandbox.list(b"", 1).await.expect("listed"), [""; 0]);
 }
 
-async fn archive_of(sandbox: &Sandbox<'_>, path: &[u8]) -> Result<Vec<u8>, WorkError> {
+pub async fn archive_of(sandbox: &Sandbox<'_>, path: &[u8]) -> Result<Vec<u8>, WorkError> {
     let path = WorkspacePath::parse(path).expect("a path");
     let mut chunks = sandbox.provider.pack_directory(sandbox.target.clone(), path).await?;
     let mut bytes = Vec::new();
@@ -322,7 +322,72 @@ async fn a_directory_comes_out_as_an_archive_and_goes_in_again() {
     // An invalid archive is refused at its beginning, however much would follow.
     let noise = unpack(&sandbox, b"noise", vec![b'x'; 2_000_000]).await.expect_err("noise");
     assert!(matches!(noise, WorkError::BadArchive(_)), "{noise:?}");
-    sandbox.sh("chmod 000 d/e").await;
-    let closed = archive_of(&sandbox, b"d").await.expect_err("closed");
-    assert!(closed.to_string().contains("\"e\""), "{closed}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_read_is_named_and_costs_nothing_else() {
+    let Some(local) = Local::new().await else { return };
+    let sandbox = local.sandbox("closed").await;
+    // The directory `names` could be read and not entered.
+    let script = "mkdir -p d/closed/in d/last d/names; cd d; echo 1 > a; echo 2 > b; \
+                  echo 3 > closed/in/c; echo 4 > last/d; echo 5 > names/e; echo 6 > z; \
+                  chmod 000 b closed; chmod 400 names";
+    sandbox.sh(script).await;
+    let archive = archive_of(&sandbox, b"d").await.expect("packed");
+    unpack(&sandbox, b"copy", archive.clone()).await.expect("it is well formed");
+    let found = sandbox.sh("cd copy; find . -type f ! -name '*.txt' | sort; cat *.txt").await;
+    let expected = "./a\n./last/d\n./z\n\
+                    This archive lacks the following, which could not be read:\n\
+                    \"b\": permission denied\n\
+                    \"closed\": permission denied\n\
+                    \"names\": permission denied\n";
+    assert_eq!(found, expected);
+    assert_eq!(sandbox.sh("stat -c %a copy/closed copy/names").await, "0\n400\n");
+    // A file of that name keeps it.
+    sandbox.sh("echo own > d/issuebox-left-out.txt").await;
+    let archive = archive_of(&sandbox, b"d").await.expect("packed");
+    unpack(&sandbox, b"again", archive).await.expect("it is well formed");
+    let found = sandbox.sh("cd again; cat issuebox-left-out.txt; wc -l < issuebox-left-out-2.txt");
+    assert_eq!(found.await, "own\n4\n");
+
+    let root = WorkspacePath::parse(b"d").expect("a path");
+    let listing = local.provider.list_files(sandbox.target.clone(), root, 9).await.expect("listed");
+    let text = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
+    let listed: Vec<_> =
+        listing.entries.iter().map(|entry| (text(&entry.path), entry.is_unreadable)).collect();
+    let listed: Vec<_> = listed.iter().map(|(path, is)| (path.as_str(), *is)).collect();
+    let expected = [
+        ("d/a", false),
+        ("d/b", false),
+        ("d/closed", true),
+        ("d/issuebox-left-out.txt", false),
+        ("d/last", false),
+        ("d/last/d", false),
+        ("d/names", true),
+        ("d/z", false),
+    ];
+    assert_eq!(listed, expected);
+    sandbox.sh("chmod -R u+rwx d copy again").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deep_tree_is_packed_and_listed_as_far_as_paths_go() {
+    let Some(local) = Local::new().await else { return };
+    let sandbox = local.sandbox("deep").await;
+    let name = "n".repeat(250);
+    let script = format!(
+        "for (1..30) {{ mkdir '{name}' and chdir '{name}' and open(F, '>', 'z') or die $! }}"
+    );
+    assert_eq!(sandbox.run(request(&["perl", "-e", &script])).await.code, 0);
+    let archive = archive_of(&sandbox, b"").await.expect("packed");
+    let mut archive = tar::Archive::new(&archive[..]);
+    let entries = archive.entries().expect("an archive").map(|entry| {
+        let entry = entry.expect("well formed");
+        entry.path_bytes().into_owned()
+    });
+    let files: Vec<_> = entries.filter(|path| path.ends_with(b"/z")).collect();
+    // A name and a slash are 251 bytes, of 4094.
+    assert_eq!(files.len(), 16);
+    let listed = sandbox.list(b"", 32).await.expect("listed");
+    assert_eq!(listed.iter().filter(|path| path.ends_with("/z")).count(), 30);
 }

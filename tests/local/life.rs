@@ -386,6 +386,66 @@ async fn an_interrupted_removal_goes_on_and_keeps_its_name_until_then() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_remains_of_a_removal_do_not_take_the_name() {
+    let Some(local) = Local::new().await else { return };
+    // As a removal leaves it that failed after the record was gone.
+    let remains = local.dir.path().join("trash/again@left");
+    std::fs::create_dir(&remains).expect("made");
+    assert_eq!(find(&local.provider, "again").await, [], "nothing is left of it");
+    local.sandbox("again").await.sh("true").await;
+    assert!(!remains.exists());
+}
+
+/// A mount in the way of a removal; only root can make one.
+struct MountInTheWay(std::path::PathBuf);
+
+impl MountInTheWay {
+    fn new(at: std::path::PathBuf) -> Option<Self> {
+        std::fs::create_dir(&at).expect("made");
+        let mount = ["-t", "tmpfs", "in-the-way"];
+        let mounted = std::process::Command::new("mount").args(mount).arg(&at).output();
+        mounted.is_ok_and(|ended| ended.status.success()).then(|| Self(at))
+    }
+
+    fn moved(&mut self, to: std::path::PathBuf) {
+        self.0 = to;
+    }
+}
+
+impl Drop for MountInTheWay {
+    fn drop(&mut self) {
+        let ended = std::process::Command::new("umount").arg(&self.0).status();
+        assert!(ended.is_ok_and(|status| status.success()), "{} is mounted", self.0.display());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removal_that_failed_is_tried_again_by_itself_and_by_a_create_of_its_name() {
+    let Some(local) = Local::new().await else { return };
+    for is_created_again in [true, false] {
+        let sandbox = local.sandbox("stuck").await;
+        let at = |place: &str| local.dir.path().join(place);
+        let Some(mut mount) = MountInTheWay::new(at("objects/stuck/mount")) else { return };
+        let trash = at("trash").join(sandbox.target.external_id.as_str());
+        let failed = local.provider.delete(call(&sandbox.target)).await.expect_err("it is busy");
+        assert!(matches!(failed, ProviderError::Broken(_)), "{failed:?}");
+        mount.moved(trash.join("mount"));
+        let taken = local.provider.create(spec("stuck", "stuck")).await.expect_err("still there");
+        // Its record is removed before the mount is met.
+        assert!(
+            matches!(&taken, ProviderError::Broken(why) if why.contains("still being removed")),
+            "{taken:?}"
+        );
+        drop(mount);
+        if is_created_again {
+            let next = local.provider.create(spec("stuck", "stuck")).await.expect("made");
+            local.provider.delete(call(&target(&next))).await.expect("deleted");
+        }
+        until("the removal", || !trash.exists()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_launcher_that_can_not_start_is_reported_with_its_remedy() {
     let dir = tempfile::tempdir().expect("a directory");
     let config = LocalConfig { launcher: "/nowhere".into(), ..config(dir.path()) };

@@ -25,4 +25,5 @@ mod tools;
 mod uploads;
 mod warm;
 mod watched;
+mod ways;
 mod workload;

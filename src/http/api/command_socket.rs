@@ -12,8 +12,8 @@ use crate::http::auth::{self, Caller};
 use crate::http::ending::Ending;
 use crate::http::error::ApiError;
 use crate::http::query::Query;
-use crate::http::websocket;
 use crate::http::websocket::client::{self, SocketEnd};
+use crate::http::websocket::{self, Slips};
 use crate::http::work::OpenSandbox;
 use crate::logs::Logs;
 use crate::sandbox::Capability;
@@ -31,6 +31,8 @@ pub struct CommandSocket {
     pub request_id: Arc<str>,
     /// The pause between two pings.
     pub ping_every: Duration,
+    /// What the client did that is not among its messages.
+    pub slips: Slips,
 }
 
 impl CommandSocket {
@@ -54,12 +56,13 @@ impl CommandSocket {
             auth::check_origin(shared, request)?;
         }
         let work = OpenSandbox::open(shared, caller, id, true, at_most, needs).await?;
-        let (answer, socket, messages) = websocket::open(request, body, protocol)?;
+        let (answer, socket, (messages, slips)) = websocket::open(request, body, protocol)?;
         let command = Self {
             work,
             logs: shared.edge.logs.clone(),
             request_id: Arc::clone(&caller.request_id),
             ping_every: shared.edge.limits.ping_every,
+            slips,
         };
         let mut ending = Ending::new(shared, caller);
         actix_web::rt::spawn(async move {

@@ -72,6 +72,9 @@ pub struct FileBody {
     /// When it was last changed.
     #[schema(format = DateTime)]
     pub modified_at: String,
+    /// True if the content of a directory, or anything but a name, could not be read; else left out.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unreadable: bool,
 }
 
 impl From<FileEntry> for FileBody {
@@ -93,6 +96,7 @@ impl From<FileEntry> for FileBody {
             size: entry.size,
             mode: format!("{:04o}", entry.mode),
             modified_at: entry.modified_at.to_string(),
+            unreadable: entry.is_unreadable,
         }
     }
 }
@@ -292,6 +296,7 @@ mod tests {
                 size: 1,
                 mode: 0o644,
                 modified_at: Timestamp::from_unix_ms(0),
+                is_unreadable: false,
             })
         };
         let plain = entry(b"a/b.txt");

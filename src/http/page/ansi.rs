@@ -11,7 +11,7 @@
 
 use std::fmt::Write as _;
 
-use crate::types::inert;
+use crate::types::{inert, unfinished_len};
 
 /// Characters of one line that are shown; the rest is counted.
 pub const LINE_LEN_MAX: usize = 4_000;
@@ -313,23 +313,6 @@ fn nearest(red: u8, green: u8, blue: u8) -> u8 {
         (colour, 192..) => colour + 8,
         (colour, _) => colour,
     }
-}
-
-/// How many bytes at the end are the beginning of a character.
-fn unfinished_len(bytes: &[u8]) -> usize {
-    let from = bytes.len().saturating_sub(3);
-    for at in (from..bytes.len()).rev() {
-        let needs = match bytes[at] {
-            0xc2..=0xdf => 2,
-            0xe0..=0xef => 3,
-            0xf0..=0xf4 => 4,
-            0x80..=0xbf => continue,
-            _ => return 0,
-        };
-        let has = bytes.len() - at;
-        return if has < needs { has } else { 0 };
-    }
-    0
 }
 
 #[cfg(test)]

@@ -212,6 +212,16 @@ mod tests {
         render(&ask, &found, Timestamp::from_unix_ms(1_769_860_800_000 + 65_000)).0
     }
 
+    /// Two text fields are sent by Enter only if the form has a button that submits it.
+    #[test]
+    fn the_filter_has_a_button_that_sends_it_with_scripts_too() {
+        let page = page(Vec::new());
+        let form =
+            &page[page.find("<form").expect("a form")..page.find("</form>").expect("its end")];
+        assert!(form.contains("<button type=\"submit\">Filter</button>"), "{form}");
+        assert!(!form.contains("noscript"), "{form}");
+    }
+
     #[test]
     fn a_row_says_what_came_what_became_of_it_why_and_where_it_led() {
         let page = page(vec![body("accepted", "the label was put on")]);

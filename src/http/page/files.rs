@@ -18,7 +18,7 @@ use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
 use crate::http::work::OpenSandbox;
 use crate::sandbox::{FileEntry, FileKind, FileListing, FilePart, WorkspacePath};
-use crate::types::{Phase, Sandbox, Timestamp, inert};
+use crate::types::{Phase, Sandbox, Timestamp, inert, unfinished_len};
 
 use super::ansi::Painter;
 use super::error::{PageError, advice};
@@ -152,7 +152,7 @@ async fn running(
 }
 
 async fn preview(work: &OpenSandbox, path: WorkspacePath, size: u64) -> Result<Preview, ApiError> {
-    let begin = read_up_to(work, path, TEXT_LEN_MAX).await?;
+    let mut begin = read_up_to(work, path, TEXT_LEN_MAX).await?;
     if picture_type(&begin).is_some() {
         let is_small = size <= PICTURE_LEN_MAX;
         return Ok(if is_small {
@@ -164,9 +164,13 @@ async fn preview(work: &OpenSandbox, path: WorkspacePath, size: u64) -> Result<P
     if begin.contains(&0) {
         return Ok(Preview::Nothing("This is not text; download it."));
     }
+    let is_whole = begin.len() as u64 >= size;
+    if !is_whole {
+        begin.truncate(begin.len() - unfinished_len(&begin));
+    }
     let mut painter = Painter::default();
     let text = painter.paint(&begin) + &painter.end();
-    Ok(Preview::Text(text, begin.len() as u64 >= size))
+    Ok(Preview::Text(text, is_whole))
 }
 
 /// Reads the beginning of a file, at most `max` bytes.

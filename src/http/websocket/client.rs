@@ -10,9 +10,12 @@ use futures_util::FutureExt;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
-use super::{ClientLiveness, LAST_WORDS_WAIT, MESSAGE_LEN_MAX};
+use super::{ClientLiveness, LAST_WORDS_WAIT, MESSAGE_LEN_MAX, Slip, Slips};
 use crate::http::ending::Ended;
 use crate::http::error::{ApiError, Code};
+
+/// Most messages in a row that are none. A client that sends more sends something else.
+const SLIPS_MAX: u32 = 16;
 
 /// Why a socket ends.
 pub enum SocketEnd {
@@ -22,7 +25,8 @@ pub enum SocketEnd {
     Gone,
     /// The server, the session or the token ended.
     Ended(Ended),
-    /// A message of the client was invalid, or the sandbox failed.
+    /// The command could not begin, the sandbox failed, or what the client sent cannot be read any
+    /// further.
     Wrong(ApiError),
 }
 
@@ -42,14 +46,17 @@ pub struct SocketClient<'a> {
     pub socket: Session,
     /// Whether it is alive.
     pub pulse: &'a ClientLiveness,
+    /// What it did that is not among its messages.
+    pub slips: &'a Slips,
 }
 
 impl SocketClient<'_> {
-    /// The next message with input or control.
+    /// The next message with input or control. What is no message is answered and left out.
     ///
     /// # Errors
     /// The end of the socket.
     pub async fn next(&mut self) -> Result<ClientMessage, SocketEnd> {
+        let mut in_a_row = 0;
         loop {
             let message = self.messages.recv().await;
             self.pulse.heard.set(Instant::now());
@@ -64,17 +71,50 @@ impl SocketClient<'_> {
                     // A full buffer means that the client does not read, so the pong is skipped.
                     let _ = self.socket.pong(&bytes).now_or_never();
                 }
-                Some(Ok(AggregatedMessage::Pong(_))) => {}
-                Some(Err(ProtocolError::Io(_))) | Some(Ok(AggregatedMessage::Close(_))) | None => {
-                    return Err(SocketEnd::Gone);
-                }
+                Some(Ok(AggregatedMessage::Pong(_))) => match self.slips.take() {
+                    Slip::None => {}
+                    Slip::Dropped => self.refuse(&too_long()),
+                    Slip::Lost => return Err(SocketEnd::Wrong(too_long())),
+                },
+                Some(Ok(AggregatedMessage::Close(_))) | None => return Err(SocketEnd::Gone),
                 Some(Err(error)) => {
-                    let message = format!("invalid WebSocket message: {error}");
-                    return Err(SocketEnd::Wrong(ApiError::new(Code::InvalidRequest, message)));
+                    in_a_row += 1;
+                    let refused = invalid(&error);
+                    if !goes_on(&error) || in_a_row > SLIPS_MAX {
+                        return Err(SocketEnd::Wrong(refused));
+                    }
+                    self.refuse(&refused);
                 }
             }
         }
     }
+
+    /// Answers a message that changes nothing. A client that does not read gets no answer.
+    pub fn refuse(&mut self, error: &ApiError) {
+        let _ = self.socket.text(text_of("refused", error)).now_or_never();
+    }
+}
+
+/// Whether the messages behind this error can be read. The others leave the reader where it was.
+fn goes_on(error: &ProtocolError) -> bool {
+    matches!(
+        error,
+        // Text that is not UTF-8, or a message in parts that is too long. If the connection is gone,
+        // the next read says so.
+        ProtocolError::Io(_)
+            | ProtocolError::Overflow
+            | ProtocolError::ContinuationNotStarted
+            | ProtocolError::ContinuationStarted
+    )
+}
+
+fn invalid(error: &ProtocolError) -> ApiError {
+    ApiError::new(Code::InvalidRequest, format!("invalid WebSocket message: {error}"))
+}
+
+fn too_long() -> ApiError {
+    let message = format!("the message is longer than {} KiB", MESSAGE_LEN_MAX >> 10);
+    ApiError::new(Code::InvalidRequest, message)
 }
 
 /// The messages of a new socket, in pieces of at most [`MESSAGE_LEN_MAX`].
@@ -86,8 +126,8 @@ pub fn aggregate(messages: MessageStream) -> AggregatedMessageStream {
 }
 
 /// The error of a message that comes too early or twice.
-pub fn out_of_turn() -> SocketEnd {
-    SocketEnd::Wrong(ApiError::field("type", "start must be the first message, and sent once"))
+pub fn out_of_turn() -> ApiError {
+    ApiError::field("type", "start must be the first message, and sent once")
 }
 
 /// Sends the reason and closes. A client that does not read cannot delay this for long.
@@ -117,8 +157,12 @@ pub fn started_text() -> String {
 }
 
 fn error_text(error: &ApiError) -> String {
+    text_of("error", error)
+}
+
+fn text_of(kind: &str, error: &ApiError) -> String {
     let mut message = json!({
-        "type": "error", "code": error.code().as_str(), "message": error.message(),
+        "type": kind, "code": error.code().as_str(), "message": error.message(),
     });
     if let Some(field) = error.wrong_field() {
         message["field"] = Value::from(field);

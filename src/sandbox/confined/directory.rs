@@ -51,9 +51,13 @@ impl DirectoryFiles {
         let asked = path.clone();
         let work = self.with(move |files| files.list(asked.as_bytes(), depth, &writer));
         let (received, is_cut) = tokio::join!(receive(reader, &path), work);
-        let is_cut = is_cut?;
         let mut listing = received?;
-        listing.truncated |= is_cut;
+        match is_cut {
+            Ok(is_cut) => listing.truncated |= is_cut,
+            // What is too long is not read to its end, so the work cannot write it.
+            Err(_) if listing.truncated => {}
+            Err(error) => return Err(error),
+        }
         Ok(listing)
     }
 
@@ -127,10 +131,10 @@ impl DirectoryFiles {
                 read.map_err(broken)?;
                 false
             }
-            packed = &mut work => packed.map(|_| true)?,
+            packed = &mut work => packed.map(note_left_out)?,
         };
         if first.is_empty() && !is_packed {
-            is_packed = work.as_mut().await.map(|_| true)?;
+            is_packed = work.as_mut().await.map(note_left_out)?;
         }
         let (sender, chunks) = mpsc::channel(CHUNKS_LEN);
         tokio::spawn(async move {
@@ -140,11 +144,16 @@ impl DirectoryFiles {
                 }
                 pass_on(reader, &sender).await;
             };
+            let was_packed = is_packed;
             let work = async { if is_packed { Ok(true) } else { work.await } };
             // When the receiver is dropped, `carry` closes the reading end, and the work ends.
             let ((), packed) = tokio::join!(carry, work);
-            if let Err(error) = packed {
-                let _ = sender.send(Err(error.to_string())).await;
+            match packed {
+                Ok(is_left_out) => {
+                    note_left_out(is_left_out && !was_packed);
+                }
+                // The receiver may be gone.
+                Err(error) => drop(sender.send(Err(error.to_string())).await),
             }
         });
         Ok(chunks)
@@ -171,6 +180,16 @@ impl DirectoryFiles {
         let (fed, unpacked) = tokio::join!(feed, work);
         fed.and(unpacked.map(drop))
     }
+}
+
+/// Logs that an archive lacks something; true, as it is packed.
+pub fn note_left_out(is_left_out: bool) -> bool {
+    if is_left_out {
+        tracing::warn!(
+            "an archive of a workspace lacks what could not be read; its last file names that"
+        );
+    }
+    true
 }
 
 const fn written(was_there: bool) -> Written {

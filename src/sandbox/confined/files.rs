@@ -10,6 +10,7 @@
 
 mod change;
 mod fresh;
+mod left_out;
 mod pack;
 mod unpack;
 
@@ -26,7 +27,7 @@ use rustix::path::Arg;
 use fresh::Fresh;
 
 use super::listing::{ENTRY_NAMES_MAX, LEVELS_MAX, WireEntry};
-use super::{RequestFailure, WorkFailure, quoted, remove};
+use super::{RequestFailure, WorkFailure, explain, quoted, remove};
 use crate::sandbox::LIST_ENTRIES_MAX;
 
 /// Writes that may be open at once; more are refused, since each holds two descriptors.
@@ -139,7 +140,8 @@ impl Files {
             }
         }
         let directory = self.beneath(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        listing.directory(&directory, path, depth.min(LEVELS_MAX))?;
+        let found = names(&directory)?;
+        listing.directory(&directory, found, path, depth.min(LEVELS_MAX))?;
         Ok(listing.truncated || depth > LEVELS_MAX)
     }
 
@@ -250,36 +252,62 @@ impl DirectoryListing<'_> {
         Ok(())
     }
 
-    /// Lists an open directory, parents before children, by name.
-    fn directory(&mut self, directory: &OwnedFd, path: &[u8], levels: u32) -> Result<(), Errno> {
+    /// Lists an open directory, parents before children, by name. What cannot be read is listed as
+    /// that, and the rest goes on.
+    fn directory(
+        &mut self,
+        directory: &OwnedFd,
+        (names, is_cut): (Vec<Vec<u8>>, bool),
+        path: &[u8],
+        levels: u32,
+    ) -> Result<(), Errno> {
         if levels == 0 {
             return Ok(());
         }
-        let (names, is_cut) = names(directory)?;
         self.truncated |= is_cut;
         for name in names {
             if self.left == 0 {
                 self.truncated = true;
                 return Ok(());
             }
-            // Gone meanwhile: skip it.
-            let Ok(stat) = statat(directory, &*name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
             let path = if path.is_empty() { name.clone() } else { [path, b"/", &name].concat() };
+            let stat = match statat(directory, &*name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => stat,
+                // Gone meanwhile: skip it.
+                Err(Errno::NOENT) => continue,
+                Err(_) => {
+                    self.left -= 1;
+                    self.entry(&WireEntry::unknown(&path))?;
+                    continue;
+                }
+            };
             self.left -= 1;
-            self.entry(&WireEntry::of(&path, &stat))?;
             if FileType::from_raw_mode(stat.st_mode) != FileType::Directory || levels == 1 {
+                self.entry(&WireEntry::of(&path, &stat))?;
                 continue;
             }
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            match rustix::fs::openat(directory, &*name, flags, Mode::empty()) {
-                Ok(below) => self.directory(&below, &path, levels - 1)?,
-                // The directory is listed; its content is not readable.
-                Err(Errno::ACCESS | Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
-                Err(errno) => return Err(errno),
+            match opened(directory, &name) {
+                Ok((below, found)) => {
+                    self.entry(&WireEntry::of(&path, &stat))?;
+                    self.directory(&below, found, &path, levels - 1)?;
+                }
+                // Gone or replaced meanwhile.
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
+                    self.entry(&WireEntry::of(&path, &stat))?;
+                }
+                Err(_) => self.entry(&WireEntry::of(&path, &stat).unreadable())?,
             }
         }
         Ok(())
     }
+}
+
+/// Opens a directory in another, and reads its names.
+fn opened(directory: &OwnedFd, name: &[u8]) -> Result<(OwnedFd, (Vec<Vec<u8>>, bool)), Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let below = rustix::fs::openat(directory, name, flags, Mode::empty())?;
+    let found = names(&below)?;
+    Ok((below, found))
 }
 
 /// The sorted names in a directory, and whether there were more than the bound.

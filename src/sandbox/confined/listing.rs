@@ -18,6 +18,9 @@ pub const ENTRY_NAMES_MAX: usize = 200_000;
 /// Bytes before an entry's path: kind, mode, size, time and the path's length.
 const HEAD_LEN: usize = 1 + 4 + 8 + 8 + 4;
 
+/// The bit beside the kind of an entry that could not be read.
+const UNREADABLE: u8 = 0x80;
+
 /// Longest path in a listing, in bytes: 64 levels of the longest names.
 const PATH_LEN_MAX: usize = 64 * 256 + 4096;
 
@@ -42,12 +45,30 @@ impl WireEntry {
             size: u64::try_from(stat.st_size).unwrap_or(0),
             mode: stat.st_mode & 0o7777,
             modified_at: Timestamp::from_unix_ms(modified),
+            is_unreadable: false,
         })
+    }
+
+    /// An entry of which only the name is known.
+    pub fn unknown(path: &[u8]) -> Self {
+        Self(FileEntry {
+            path: path.to_vec(),
+            kind: FileKind::Other,
+            size: 0,
+            mode: 0,
+            modified_at: Timestamp::from_unix_ms(0),
+            is_unreadable: true,
+        })
+    }
+
+    /// The entry of a directory whose content cannot be read.
+    pub fn unreadable(self) -> Self {
+        Self(FileEntry { is_unreadable: true, ..self.0 })
     }
 
     /// Encodes the entry.
     pub fn encode(&self) -> Vec<u8> {
-        let FileEntry { path, kind, size, mode, modified_at } = &self.0;
+        let FileEntry { path, kind, size, mode, modified_at, is_unreadable } = &self.0;
         let kind: u8 = match kind {
             FileKind::File => 0,
             FileKind::Directory => 1,
@@ -56,7 +77,7 @@ impl WireEntry {
         };
         let len = u32::try_from(path.len()).expect("paths are bounded by the kernel");
         let mut out = Vec::with_capacity(HEAD_LEN + path.len());
-        out.push(kind);
+        out.push(kind | if *is_unreadable { UNREADABLE } else { 0 });
         out.extend_from_slice(&mode.to_le_bytes());
         out.extend_from_slice(&size.to_le_bytes());
         out.extend_from_slice(&modified_at.unix_ms().to_le_bytes());
@@ -82,7 +103,7 @@ pub fn parse(bytes: &[u8]) -> Parsed {
     let number = |from: usize, len: usize| {
         head[from..from + len].iter().rev().fold(0_u64, |n, byte| n << 8 | u64::from(*byte))
     };
-    let kind = match head[0] {
+    let kind = match head[0] & !UNREADABLE {
         0 => FileKind::File,
         1 => FileKind::Directory,
         2 => FileKind::Link,
@@ -99,6 +120,7 @@ pub fn parse(bytes: &[u8]) -> Parsed {
         mode: u32::try_from(number(1, 4) & 0o7777).expect("twelve bits"),
         size: number(5, 8),
         modified_at: Timestamp::from_unix_ms(i64::from_le_bytes(number(13, 8).to_le_bytes())),
+        is_unreadable: head[0] & UNREADABLE != 0,
     };
     Parsed::Entry(entry, HEAD_LEN + len)
 }
@@ -117,6 +139,7 @@ mod tests {
             size: 1 << 40,
             mode: 0o4755,
             modified_at: Timestamp::from_unix_ms(-5),
+            is_unreadable: true,
         });
         let bytes = entry.encode();
         for len in 0..bytes.len() {

@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 use super::files::TREE_WAIT;
 use super::frame::{Answer, FileWork, Request};
 use super::link::{AnswerWithFd, Call, Link, broken, ends, pipe};
+use crate::sandbox::confined::note_left_out;
 use crate::sandbox::confined::transfer::{CHUNK_LEN_MAX, CHUNKS_LEN};
 use crate::sandbox::{ChunkReceiver, WorkError, WorkspacePath};
 
@@ -27,7 +28,7 @@ pub async fn pack(link: &Arc<Link>, path: &WorkspacePath) -> Result<ChunkReceive
     // An error within the first 64 KiB is returned before anything is sent.
     let first = piece(&mut reader).await?;
     if first.is_empty() {
-        done(&mut call).await?;
+        done(&mut call).await.map(note_left_out)?;
     }
     let (sender, chunks) = mpsc::channel(CHUNKS_LEN);
     tokio::spawn(async move {
@@ -36,7 +37,10 @@ pub async fn pack(link: &Arc<Link>, path: &WorkspacePath) -> Result<ChunkReceive
             let result = match next {
                 // The pipe also ends if the sandbox aborted the archive.
                 Ok(bytes) if bytes.is_empty() => match done(&mut call).await {
-                    Ok(()) => return,
+                    Ok(is_left_out) => {
+                        note_left_out(is_left_out);
+                        return;
+                    }
                     Err(error) => Err(error.to_string()),
                 },
                 Ok(bytes) => Ok(bytes),
@@ -83,7 +87,7 @@ pub async fn unpack(
         let chunk = tokio::select! {
             biased;
             // It stops reading, whatever still arrives.
-            answer = call.answer_at_last() => return is_done(answer),
+            answer = call.answer_at_last() => return is_done(answer).map(drop),
             chunk = archive.recv() => chunk,
         };
         let Some(chunk) = chunk else { break };
@@ -95,16 +99,17 @@ pub async fn unpack(
         }
     }
     drop((writer, archive));
-    done(&mut call).await
+    done(&mut call).await.map(drop)
 }
 
-async fn done(call: &mut Call) -> Result<(), WorkError> {
+/// The flag of the last answer.
+async fn done(call: &mut Call) -> Result<bool, WorkError> {
     is_done(call.answer_within(TREE_WAIT).await)
 }
 
-fn is_done(answer: Result<AnswerWithFd, WorkError>) -> Result<(), WorkError> {
+fn is_done(answer: Result<AnswerWithFd, WorkError>) -> Result<bool, WorkError> {
     match answer? {
-        (Answer::Done { .. }, _) => Ok(()),
+        (Answer::Done { flag, .. }, _) => Ok(flag),
         _ => Err(broken("the sandbox gave an answer that makes no sense")),
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::frame::WorkingDirectory;
 use crate::sandbox::WorkError;
 use crate::types::{NamedSecrets, SecretName, Workload};
 
@@ -38,9 +39,10 @@ impl CommandDefaults {
         Ok(all.map(|(name, value)| format!("{name}={value}").into()).collect())
     }
 
-    /// The working directory of a command; empty for the workspace.
-    pub fn cwd(&self, given: Option<&str>) -> Vec<u8> {
-        given.or(self.workload.working_dir.as_deref()).unwrap_or_default().into()
+    /// The working directory of a command.
+    pub fn cwd(&self, given: Option<&str>) -> WorkingDirectory {
+        let path = given.or(self.workload.working_dir.as_deref()).unwrap_or_default();
+        WorkingDirectory { path: path.into(), is_named: given.is_some() }
     }
 }
 
@@ -81,10 +83,10 @@ mod tests {
         };
         assert_eq!(env(&[]), expected(&["A=1", "B=2", "TOKEN=hush"]));
         assert_eq!(env(&[("B", "3"), ("TOKEN", "own")]), expected(&["A=1", "B=3", "TOKEN=own"]));
-        assert_eq!(
-            (defaults.cwd(None), defaults.cwd(Some("/tmp"))),
-            (b"src".into(), b"/tmp".into())
-        );
+        for (given, path, is_named) in [(None, "src", false), (Some("/tmp"), "/tmp", true)] {
+            let expected = WorkingDirectory { path: path.into(), is_named };
+            assert_eq!(defaults.cwd(given), expected);
+        }
         assert!(!format!("{defaults:?}").contains("hush"));
         secrets.replace(BTreeMap::new());
         let error = env(&[]).expect_err("it is gone");

@@ -322,6 +322,8 @@ impl Disk {
     /// removal still name their owner.
     pub fn empty(&self, trashed: &Stored, _nothing_runs: &Lock) -> io::Result<()> {
         let path = self.path_of(trashed);
+        // Both are opened first: without descriptors nothing is removed, least of all the record.
+        let trash: OwnedFd = File::open(self.dir.join("trash"))?.into();
         let directory: OwnedFd = File::open(&path)?.into();
         for name in [IMAGE, "workspace", "made", "lock", "record.json"] {
             match remove::remove(&directory, name.as_bytes()) {
@@ -329,12 +331,11 @@ impl Disk {
                 Err(errno) => return Err(errno.into()),
             }
         }
-        let trash = File::open(self.dir.join("trash"))?.into();
         match remove::remove(&trash, trashed.external_id.as_str().as_bytes()) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(errno) => return Err(errno.into()),
         }
-        sync_dir(&self.dir.join("trash"))?;
+        rustix::fs::fsync(&trash)?;
         self.release_host_id(trashed.owned.as_ref().and_then(|owned| owned.host_id));
         Ok(())
     }

@@ -1,12 +1,15 @@
 //! `issuebox doctor` for this provider: makes one sandbox without a server and removes it.
 
+use std::fs::DirEntry;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{LocalConfig, LocalProvider, LocalSettings};
-use crate::clock::{SystemClock, SystemIds};
+use crate::clock::{Clock, SystemClock, SystemIds};
 use crate::sandbox::{Enforcement, Lifecycle, LimitKind, OpenFailure};
-use crate::types::Check;
+use crate::types::{Check, Timestamp};
 
 /// Creates a whole sandbox and removes it, because settings alone do not predict a failure.
 pub(super) fn check(what: &str, settings: LocalSettings, data: &Path) -> Check {
@@ -19,7 +22,15 @@ pub(super) fn check(what: &str, settings: LocalSettings, data: &Path) -> Check {
             Check::broken(what, found, remedy)
         }
         Ok(TrialResult { trouble: None, limits, not_enforced: None, .. }) => {
-            Check::right(what, format!("created a sandbox and removed it; {limits}"))
+            match not_removed(&data.join("local/trash"), SystemClock.now()) {
+                None => Check::right(what, format!("created a sandbox and removed it; {limits}")),
+                Some(stuck) => Check::noted(
+                    what,
+                    stuck,
+                    "the server tries again by itself, at least every 5 minutes; its log has the \
+                     reason",
+                ),
+            }
         }
         Ok(TrialResult { trouble: None, limits, not_enforced: Some(missing), .. }) => Check::noted(
             what,
@@ -39,6 +50,28 @@ pub(super) fn check(what: &str, settings: LocalSettings, data: &Path) -> Check {
             Check::broken(what, format!("cannot try it: {error}"), remedy)
         }
     }
+}
+
+/// How long a deleted sandbox may be on its way before that is noted.
+const REMOVAL_LONG: Duration = Duration::from_secs(120);
+
+/// Which deleted sandboxes are not removed although there was time; `None` if there are none.
+fn not_removed(trash: &Path, now: Timestamp) -> Option<String> {
+    let is_old = |entry: &DirEntry| {
+        // A move into the trash changes the entry itself.
+        let changed = entry.metadata().map(|data| data.ctime().saturating_mul(1_000));
+        changed.is_ok_and(|at| now > Timestamp::from_unix_ms(at).after(REMOVAL_LONG))
+    };
+    let old = std::fs::read_dir(trash).ok()?.flatten().filter(is_old);
+    let mut names: Vec<_> =
+        old.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort_unstable();
+    let first = names.first()?;
+    let more = match names.len() - 1 {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Some(format!("{first}{more} in {} cannot be removed", trash.display()))
 }
 
 /// The result of a trial.
@@ -67,7 +100,7 @@ fn try_local(dir: &Path, settings: LocalSettings) -> Result<TrialResult, OpenFai
             shortage: provider.capacity().shortage,
         })
     });
-    runtime.shutdown_timeout(std::time::Duration::from_secs(2));
+    runtime.shutdown_timeout(Duration::from_secs(2));
     tried
 }
 
@@ -79,5 +112,24 @@ impl Drop for TrialDir {
         if let Err(error) = std::fs::remove_dir_all(&self.0) {
             tracing::debug!(%error, "the directory of the trial was already gone");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deleted_sandboxes_that_stay_are_named() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let trash = dir.path().join("trash");
+        let later = SystemClock.now().after(REMOVAL_LONG + Duration::from_secs(2));
+        assert_eq!(not_removed(&trash, later), None, "nothing was ever deleted");
+        for name in ["b@2", "a@1"] {
+            std::fs::create_dir_all(trash.join(name)).expect("made");
+        }
+        assert_eq!(not_removed(&trash, SystemClock.now()), None, "they may be on their way");
+        let found = not_removed(&trash, later).expect("they stayed");
+        assert!(found.starts_with("a@1 and 1 more in /"), "{found}");
     }
 }

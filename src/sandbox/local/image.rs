@@ -164,7 +164,7 @@ pub fn flush(Mounted { mount, device }: &Mounted, safe: impl FnOnce()) -> Result
 }
 
 /// Gives the top directory to its user, once: a new one is root's, which nothing inside can
-/// restore. A repair may have filled `lost+found`, which then becomes the sandbox's.
+/// restore. Later it is only opened to its user again, who may have closed it. A repair may have filled `lost+found`, which then becomes the sandbox's.
 fn give_to(mount: &OwnedFd, owner: u32) -> Result<(), Errno> {
     let top =
         openat(mount, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
@@ -182,8 +182,13 @@ fn give_to(mount: &OwnedFd, owner: u32) -> Result<(), Errno> {
         Ok(_) | Err(Errno::NOENT) => {}
         Err(errno) => return Err(errno),
     }
-    if fstat(&top)?.st_uid != 0 {
-        return Ok(());
+    let stat = fstat(&top)?;
+    if stat.st_uid != 0 {
+        let mode = stat.st_mode & 0o7777;
+        return match mode & 0o700 {
+            0o700 => Ok(()),
+            _ => fchmod(&top, Mode::from_raw_mode(mode | 0o700)),
+        };
     }
     fchmod(&top, Mode::from_raw_mode(0o700))?;
     fchown(&top, uid, gid)

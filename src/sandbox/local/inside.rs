@@ -36,6 +36,7 @@ mod usage;
 mod view;
 mod watchdog;
 mod watched;
+mod ways;
 mod work_group;
 mod workspace;
 

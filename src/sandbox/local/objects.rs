@@ -9,6 +9,7 @@ mod limited;
 mod numbers;
 mod probe;
 mod recovery;
+mod removal;
 mod starting;
 mod warm;
 
@@ -20,10 +21,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedMutexGuard, watch};
+use tokio::sync::OwnedMutexGuard;
 
 pub use self::starting::Make;
 
+use self::removal::{REMOVAL_AGAIN, Removal, Removals};
 use self::starting::{Starter, Up};
 use self::warm::Warm;
 use super::cgroup::Cgroups;
@@ -40,11 +42,7 @@ use crate::egress::Proxies;
 use crate::sandbox::{
     CreateSpec, EventSender, Object, ProviderError, Target, WorkError, WorkspacePath,
 };
-use crate::types::{ExternalId, ObjectName, ObjectState, Timestamp};
-
-/// How long a delete waits for its removal. Most trees are gone by then, and the caller's next
-/// look finds them absent.
-const REMOVAL_WAIT: Duration = Duration::from_secs(1);
+use crate::types::{ObjectName, ObjectState, Timestamp};
 
 /// How long the server waits at its end for the control groups of its sandboxes to become empty,
 /// which takes milliseconds.
@@ -52,9 +50,6 @@ const GROUPS_WAIT: Duration = Duration::from_millis(500);
 
 /// How many names keep a mutex before unused ones are dropped.
 const TURNS_LEN: usize = 1_024;
-
-/// The result of a removal; `None` while it is under way.
-type Removal = watch::Receiver<Option<Result<(), String>>>;
 
 /// The last health check: when, and what it found.
 type LastLook = Option<(Instant, Option<String>)>;
@@ -70,7 +65,7 @@ pub struct LocalObjects {
     runtime: Handle,
     links: Mutex<HashMap<ObjectName, Arc<Link>>>,
     turns: Mutex<HashMap<ObjectName, Arc<tokio::sync::Mutex<()>>>>,
-    removals: Arc<Mutex<HashMap<ExternalId, Removal>>>,
+    removals: Arc<Removals>,
     last_look: tokio::sync::Mutex<LastLook>,
     proxies: Proxies,
     host_disk: Arc<HostDisk>,
@@ -137,7 +132,7 @@ impl LocalObjects {
             itself: Weak::clone(itself),
         });
         for stored in trashed {
-            objects.removal(stored);
+            objects.removal(stored, REMOVAL_AGAIN);
         }
         Ok(objects)
     }
@@ -162,10 +157,13 @@ impl LocalObjects {
         }
     }
 
-    /// Every object.
+    /// Every object. The remains of a removal whose record is gone already are none: nothing is left
+    /// in them, and a create of their name removes them first.
     pub async fn all(&self) -> Result<Vec<Object>, ProviderError> {
         let all = self.blocking(|disk| disk.all()).await?;
-        Ok(all.iter().map(|stored| self.object(stored)).collect())
+        let is_object =
+            |stored: &&Stored| stored.place == StoredIn::Objects || stored.owned.is_some();
+        Ok(all.iter().filter(is_object).map(|stored| self.object(stored)).collect())
     }
 
     /// The running sandbox of a target.
@@ -240,16 +238,9 @@ impl LocalObjects {
     /// Deletes an object.
     pub async fn delete(&self, target: &Target) -> Result<(), ProviderError> {
         let (_turn, stored) = self.take(target).await?;
-        let mut removal = self.begin_removal(stored).await?;
-        let ended = removal.wait_for(Option::is_some);
-        match tokio::time::timeout(REMOVAL_WAIT, ended).await {
-            Ok(Ok(ended)) => match &*ended {
-                Some(Err(message)) => Err(ProviderError::Broken(message.clone())),
-                Some(Ok(())) | None => Ok(()),
-            },
-            // The removal goes on; or its thread has ended, and the next delete starts it again.
-            Ok(Err(_)) | Err(_) => Ok(()),
-        }
+        let removal = self.begin_removal(stored).await?;
+        // A removal that takes longer goes on.
+        removal::ended(removal).await.unwrap_or(Ok(())).map_err(ProviderError::Broken)
     }
 
     /// Keeps a warm sandbox of this make.
@@ -302,6 +293,7 @@ impl LocalObjects {
         spec: CreateSpec,
         make: &Make,
     ) -> Result<(Stored, ObjectOrigin), ProviderError> {
+        self.free(&spec.name).await?;
         let incarnation = self.ids.request_id();
         let (clock, warm, make) = (Arc::clone(&self.clock), Arc::clone(&self.warm), make.clone());
         let abandoned = Abandoned::default();
@@ -309,9 +301,6 @@ impl LocalObjects {
         let host_disk = Arc::clone(&self.host_disk);
         let found = self
             .blocking(move |disk| {
-                if let Some(stored) = disk.trashed()?.into_iter().find(|s| s.name == spec.name) {
-                    return Ok(Obtained::Other(stored));
-                }
                 let existing = || {
                     let stored = disk.object(&spec.name)?;
                     Ok::<_, io::Error>(stored.map(|stored| {
@@ -459,31 +448,7 @@ impl LocalObjects {
                 self.blocking(move_it).await?
             }
         };
-        Ok(self.removal(trashed))
-    }
-
-    /// The removal of an object in the trash; begins it unless it is under way.
-    fn removal(&self, trashed: Stored) -> Removal {
-        let mut removals = locked(&self.removals);
-        if let Some(under_way) = removals.get(&trashed.external_id) {
-            return under_way.clone();
-        }
-        let (sender, removal) = watch::channel(None);
-        removals.insert(trashed.external_id.clone(), removal.clone());
-        let (disk, removals) = (Arc::clone(&self.disk), Arc::clone(&self.removals));
-        self.runtime.spawn_blocking(move || {
-            let emptied = disk.lock(&trashed).and_then(|lock| disk.empty(&trashed, &lock));
-            let ended = match emptied {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    Err(format!("removing {} failed: {error}", trashed.external_id))
-                }
-                Ok(()) | Err(_) => Ok(()),
-            };
-            locked(&removals).remove(&trashed.external_id);
-            // The caller may have stopped waiting.
-            let _ = sender.send(Some(ended));
-        });
-        removal
+        Ok(self.removal(trashed, REMOVAL_AGAIN))
     }
 
     fn link_of(&self, name: &ObjectName) -> Option<Arc<Link>> {

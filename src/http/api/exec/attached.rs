@@ -40,9 +40,10 @@ const STDERR: u8 = 2;
 /// messages are the command's standard input, and `{"type":"endOfInput"}` ends that. The server sends
 /// `{"type":"started"}`, then binary messages whose first byte is 1 for standard output and 2 for
 /// standard error, and at the end `{"type":"exit","exitCode":0,"timedOut":false}` or
-/// `{"type":"error","code":"…","message":"…"}`. Messages have at most 64 KiB. The server pings every
-/// 15 seconds and disconnects a client that is silent for 60. Closing the connection kills the
-/// command. The output is recorded in the sandbox's log.
+/// `{"type":"error","code":"…","message":"…"}`. Messages have at most 64 KiB. One that is longer or
+/// otherwise wrong after the start is left out and answered by `{"type":"refused","code":"…",
+/// "message":"…"}`; the command goes on. The server pings every 15 seconds and disconnects a client
+/// that is silent for 60. Closing the connection kills the command. The output is recorded in the sandbox's log.
 #[utoipa::path(
     operation_id = "attachExec", tag = "work",
     params(params::OneSandbox, params::StartupWait),
@@ -70,12 +71,13 @@ async fn serve(
     messages: &mut AggregatedMessageStream,
 ) -> SocketEnd {
     let pulse = ClientLiveness::new();
-    let mut client = SocketClient { messages, socket: socket.clone(), pulse: &pulse };
+    let (pulse, slips) = (&pulse, &command.slips);
+    let mut client = SocketClient { messages, socket: socket.clone(), pulse, slips };
     let (input, stdin) = ExecInput::channel();
     let request = match timeout(START_WAIT, start(&mut client, stdin)).await {
         Ok(Ok(request)) => request,
         Ok(Err(end)) => return end,
-        Err(_elapsed) => return out_of_turn(),
+        Err(_elapsed) => return SocketEnd::Wrong(out_of_turn()),
     };
     let (argv, processes) = (request.command.clone(), &command.work.provider.processes);
     let execution = match processes.exec(command.work.target.clone(), request).await {
@@ -96,7 +98,7 @@ async fn serve(
 async fn start(client: &mut SocketClient<'_>, stdin: ExecInput) -> Result<ExecRequest, SocketEnd> {
     match client.next().await? {
         ClientMessage::Text(text) => start_of(&text, stdin).map_err(SocketEnd::Wrong),
-        ClientMessage::Bytes(_) => Err(out_of_turn()),
+        ClientMessage::Bytes(_) => Err(SocketEnd::Wrong(out_of_turn())),
     }
 }
 
@@ -135,7 +137,7 @@ async fn feed(client: &mut SocketClient<'_>, input: mpsc::Sender<Bytes>) -> Sock
         };
         match end_of_input(&text) {
             Ok(()) => input = None,
-            Err(error) => return SocketEnd::Wrong(error),
+            Err(error) => client.refuse(&error),
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::http::fields::Fields;
 use crate::http::sse;
 use crate::http::wire;
 use crate::sandbox::{ExecEvent, Execution};
+use crate::types::unfinished_len;
 
 /// The encoding of bytes as text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,31 +79,50 @@ pub(super) async fn gather(
     output_max: usize,
     mut ending: Ending,
 ) -> Result<ExecAnswer, ApiError> {
-    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-    let mut truncated = false;
+    let [mut stdout, mut stderr] = [(); 2].map(|()| Gathered::default());
     loop {
         let event = tokio::select! {
             biased;
             ended = ending.come() => return Err(ended.error()),
             event = execution.events.recv() => event.ok_or_else(went_away)?,
         };
-        let (kept, bytes) = match event {
+        let (gathered, bytes) = match event {
             ExecEvent::Stdout(bytes) => (&mut stdout, bytes),
             ExecEvent::Stderr(bytes) => (&mut stderr, bytes),
             ExecEvent::Exit { code, timed_out } => {
                 return Ok(ExecAnswer {
                     exit_code: code,
-                    stdout: encoding.write(&stdout),
-                    stderr: encoding.write(&stderr),
-                    truncated,
+                    stdout: encoding.write(&stdout.kept),
+                    stderr: encoding.write(&stderr.kept),
+                    truncated: stdout.is_cut || stderr.is_cut,
                     timed_out,
                     duration_ms: millis_since(began),
                 });
             }
         };
-        let room = bytes.len().min(output_max - kept.len());
-        truncated |= room < bytes.len();
-        kept.extend_from_slice(&bytes[..room]);
+        gathered.add(&bytes, output_max, encoding);
+    }
+}
+
+/// One stream of a command, up to a bound.
+#[derive(Default)]
+struct Gathered {
+    kept: Vec<u8>,
+    is_cut: bool,
+}
+
+impl Gathered {
+    /// Adds as many bytes as have room, as text only whole characters.
+    fn add(&mut self, bytes: &[u8], len_max: usize, encoding: Encoding) {
+        if self.is_cut {
+            return;
+        }
+        let room = bytes.len().min(len_max - self.kept.len());
+        self.kept.extend_from_slice(&bytes[..room]);
+        self.is_cut = room < bytes.len();
+        if self.is_cut && encoding == Encoding::Utf8 {
+            self.kept.truncate(self.kept.len() - unfinished_len(&self.kept));
+        }
     }
 }
 
@@ -204,14 +224,6 @@ fn output(name: &str, encoding: Encoding, data: &str) -> String {
     sse::event(name, None, &wire::to_json(&OutputEvent { data, encoding: encoding.as_str() }))
 }
 
-/// The number of bytes at the end that begin a character.
-fn unfinished_len(bytes: &[u8]) -> usize {
-    let tail = bytes.utf8_chunks().last().map_or(&b""[..], |chunk| chunk.invalid());
-    let begins =
-        |tail: &[u8]| std::str::from_utf8(tail).is_err_and(|error| error.error_len().is_none());
-    if bytes.ends_with(tail) && !tail.is_empty() && begins(tail) { tail.len() } else { 0 }
-}
-
 fn millis_since(began: Instant) -> u64 {
     u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
@@ -269,6 +281,31 @@ mod tests {
         let answer = answer.expect("it exited");
         assert_eq!((answer.stdout.as_str(), answer.stderr.as_str()), ("abcd", "e"));
         assert!(answer.truncated && answer.exit_code == 3);
+    }
+
+    #[tokio::test]
+    async fn output_at_its_bound_ends_with_a_whole_character() {
+        let gathered = async |pieces: &[&'static [u8]], encoding, max| {
+            let events = pieces.iter().map(|piece| out(piece)).chain([EXIT]).collect();
+            let answer = gather(execution(events), encoding, Instant::now(), max, endless()).await;
+            let answer = answer.expect("it exited");
+            (answer.stdout, answer.truncated)
+        };
+        let euros = "€€".as_bytes();
+        for (max, expected) in [(6, "€€"), (5, "€"), (4, "€"), (3, "€"), (2, "")] {
+            for pieces in [&[euros][..], &[&euros[..4], &euros[4..]]] {
+                let text = gathered(pieces, Encoding::Utf8, max).await;
+                assert_eq!(text, (expected.to_owned(), max < 6), "{max}");
+            }
+        }
+        // Nothing comes behind what was left out.
+        let text = gathered(&[&euros[..5], b"\xacx", b"y"], Encoding::Utf8, 5).await;
+        assert_eq!(text, ("€".to_owned(), true));
+        // A command may end inside a character, and bytes are bytes.
+        assert_eq!(gathered(&[&euros[..4]], Encoding::Utf8, 9).await, ("€\u{fffd}".into(), false));
+        assert_eq!(gathered(&[euros], Encoding::Base64, 4).await, ("4oKs4g==".into(), true));
+        // An invalid byte is no reason to lose it.
+        assert_eq!(gathered(&[b"a\xffbc"], Encoding::Utf8, 2).await, ("a\u{fffd}".into(), true));
     }
 
     #[tokio::test]

@@ -21,7 +21,9 @@ use crate::http::work::OpenSandbox;
 use crate::sandbox::Capability;
 
 /// Packs a directory of the workspace into a tar archive. Links are packed as links; sockets, FIFOs
-/// and devices are left out. The answer ends early if the directory cannot be read to its end.
+/// and devices are left out. What cannot be read, or has a path of more than 4094 bytes, is left out
+/// too: the archive's last file, `issuebox-left-out.txt`, then names each path and the reason. The
+/// answer ends early if the sandbox stops meanwhile.
 #[utoipa::path(
     operation_id = "packDirectory", tag = "work",
     params(params::OneSandbox, params::DirectoryPath, params::StartupWait),

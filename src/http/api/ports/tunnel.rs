@@ -12,13 +12,13 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
 use super::forward::AnswerLifetime;
-use crate::http::websocket::{ClientLiveness, LAST_WORDS_WAIT, MESSAGE_LEN_MAX};
+use crate::http::websocket::{ClientLiveness, LAST_WORDS_WAIT, MESSAGE_LEN_MAX, Slip, Slips};
 use crate::sandbox::Stream;
 
 /// Carries bytes until both directions have ended, a side disconnects, or the server ends it.
 pub async fn carry(
     socket: Session,
-    messages: MessageStream,
+    (messages, slips): (MessageStream, Slips),
     stream: Box<dyn Stream>,
     under: AnswerLifetime,
     ping_every: Duration,
@@ -40,7 +40,7 @@ pub async fn carry(
         biased;
         _ = ending.come() => Some(CloseCode::Away),
         carried = carried => carried.is_ok().then_some(CloseCode::Normal),
-        Gone = there(&mut messages, socket.clone(), writer, &pulse, end) => None,
+        Gone = there(&mut messages, &slips, socket.clone(), writer, &pulse, end) => None,
         () = pulse.stops(socket.clone(), ping_every) => None,
     };
     drop(at_work);
@@ -71,6 +71,7 @@ async fn back(mut socket: Session, mut reader: ReadHalf<Box<dyn Stream>>) -> Res
 /// client's control messages until it disconnects.
 async fn there(
     messages: &mut AggregatedMessageStream,
+    slips: &Slips,
     mut socket: Session,
     mut writer: WriteHalf<Box<dyn Stream>>,
     pulse: &ClientLiveness,
@@ -101,6 +102,8 @@ async fn there(
                 // A full buffer means that the client does not read, so the pong is skipped.
                 let _ = socket.pong(&bytes).now_or_never();
             }
+            // Bytes are missing, which a tunnel cannot say in another way.
+            Some(Ok(AggregatedMessage::Pong(_))) if slips.take() != Slip::None => return Gone,
             Some(Ok(AggregatedMessage::Pong(_))) => {}
             Some(Ok(AggregatedMessage::Text(_) | AggregatedMessage::Close(_)) | Err(_)) | None => {
                 return Gone;

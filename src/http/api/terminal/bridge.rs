@@ -26,8 +26,9 @@ pub async fn serve(
     messages: &mut AggregatedMessageStream,
 ) -> SocketEnd {
     let pulse = ClientLiveness::new();
+    let (pulse, slips) = (&pulse, &command.slips);
     let mut client =
-        TerminalClient(SocketClient { messages, socket: socket.clone(), pulse: &pulse });
+        TerminalClient(SocketClient { messages, socket: socket.clone(), pulse, slips });
     let request = match timeout(START_WAIT, client.start()).await {
         Ok(Ok(request)) => request,
         Ok(Err(end)) => return end,
@@ -49,7 +50,7 @@ pub async fn serve(
         Ok(terminal) => terminal,
         Err(error) => return SocketEnd::Wrong(error.into()),
     };
-    let CommandSocket { work, logs, request_id, ping_every } = command;
+    let CommandSocket { work, logs, request_id, ping_every, slips: _ } = command;
     let terminal = logs.keep_shown(&work.sandbox.id, request_id, &argv, terminal);
     let Terminal { input, control, events } = terminal;
     tokio::select! {
@@ -93,13 +94,14 @@ impl TerminalClient<'_> {
         match self.0.next().await? {
             ClientMessage::Text(text) => match FromClient::read(&text).map_err(SocketEnd::Wrong)? {
                 FromClient::Start(request) => Ok(request),
-                FromClient::Control(_) => Err(out_of_turn()),
+                FromClient::Control(_) => Err(SocketEnd::Wrong(out_of_turn())),
             },
-            ClientMessage::Bytes(_) => Err(out_of_turn()),
+            ClientMessage::Bytes(_) => Err(SocketEnd::Wrong(out_of_turn())),
         }
     }
 
-    /// Forwards input at the speed of the command, until the client disconnects.
+    /// Forwards input at the speed of the command, until the client disconnects. A message that is
+    /// wrong is answered, and the terminal goes on: its work is worth more.
     async fn type_into(
         &mut self,
         input: &mpsc::Sender<Bytes>,
@@ -119,8 +121,8 @@ impl TerminalClient<'_> {
             };
             match FromClient::read(&said) {
                 Ok(FromClient::Control(done)) => drop(control.send(done).await),
-                Ok(FromClient::Start(_)) => return out_of_turn(),
-                Err(error) => return SocketEnd::Wrong(error),
+                Ok(FromClient::Start(_)) => self.0.refuse(&out_of_turn()),
+                Err(error) => self.0.refuse(&error),
             }
         }
     }

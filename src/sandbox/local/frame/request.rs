@@ -27,6 +27,16 @@ pub struct Setup {
     pub reach: Reach,
 }
 
+/// Where a command starts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkingDirectory {
+    /// The path, taken from the workspace; empty for the workspace itself.
+    pub path: Vec<u8>,
+    /// Whether the caller has named it. If a default cannot be entered, the command starts in the
+    /// workspace and says so.
+    pub is_named: bool,
+}
+
 /// A request of the server. Each `id` is the server's and used once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
@@ -38,8 +48,8 @@ pub enum Request {
         id: u64,
         /// Program and arguments.
         argv: Vec<Bytes>,
-        /// Working directory, taken from the workspace; empty for the workspace itself.
-        cwd: Vec<u8>,
+        /// Where it starts.
+        cwd: WorkingDirectory,
         /// `KEY=value` each, added to the sandbox's own.
         env: Vec<Bytes>,
     },
@@ -49,8 +59,8 @@ pub enum Request {
         id: u64,
         /// Program and arguments.
         argv: Vec<Bytes>,
-        /// Working directory, as for a command.
-        cwd: Vec<u8>,
+        /// Where it starts.
+        cwd: WorkingDirectory,
         /// `KEY=value` each, added to the sandbox's own.
         env: Vec<Bytes>,
         /// How wide the terminal is at first, in characters.
@@ -142,6 +152,27 @@ pub enum Request {
 }
 
 impl Request {
+    /// Whether it needs the directories that commands can close.
+    pub fn needs_directories(&self) -> bool {
+        match self {
+            Self::Exec { .. }
+            | Self::Terminal { .. }
+            | Self::List { .. }
+            | Self::Read { .. }
+            | Self::Write { .. }
+            | Self::Finish { .. }
+            | Self::Delete { .. }
+            | Self::Files { .. } => true,
+            Self::Setup(_)
+            | Self::Kill { .. }
+            | Self::Signal { .. }
+            | Self::HangUp { .. }
+            | Self::Connect { .. }
+            | Self::KillAll
+            | Self::Stop { .. } => false,
+        }
+    }
+
     /// The request as bytes.
     pub fn encode(&self) -> Vec<u8> {
         super::encode(self)

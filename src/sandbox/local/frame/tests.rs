@@ -34,13 +34,13 @@ fn requests() -> Vec<Request> {
         Request::Exec {
             id: 1,
             argv: vec![b"a".as_slice().into(), Bytes::new()],
-            cwd: b"d".to_vec(),
+            cwd: WorkingDirectory { path: b"d".to_vec(), is_named: true },
             env: vec![b"K=v".as_slice().into()],
         },
         Request::Terminal {
             id: 9,
             argv: vec![b"bash".as_slice().into()],
-            cwd: Vec::new(),
+            cwd: WorkingDirectory::default(),
             env: vec![b"TERM=x".as_slice().into()],
             columns: u16::MAX,
             rows: 24,
@@ -177,6 +177,7 @@ proptest! {
     ) {
         let argv: Vec<Bytes> = argv.into_iter().map(Bytes::from).collect();
         let (env, cwd) = (argv.clone(), path.clone());
+        let cwd = WorkingDirectory { path: cwd, is_named: flag };
         for request in [
             Request::Exec { id, argv, cwd, env },
             Request::Files { id, work: FileWork::Unpack { path } },

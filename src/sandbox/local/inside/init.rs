@@ -21,7 +21,9 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, wait};
 use rustix::thread::UnshareFlags;
 
-use super::super::frame::{Answer, FileWork, PACKET_LEN_MAX, Reach, Request, Setup};
+use super::super::frame::{
+    Answer, FileWork, PACKET_LEN_MAX, Reach, Request, Setup, WorkingDirectory,
+};
 use super::super::packet;
 use super::netlink::ListenerSender;
 use super::seccomp::Filters;
@@ -31,6 +33,7 @@ use super::work_group::{Door, WorkGroup};
 use super::workspace::TakenWorkspace;
 use super::{
     NameStep, SetupError, WORKSPACE, check, confine, connect, network, session, terminal, view,
+    ways,
 };
 use crate::sabotage::{Bug, on};
 use crate::sandbox::confined::files::Files;
@@ -255,6 +258,9 @@ impl Init<'_> {
     }
 
     fn handle(&mut self, request: Request, mut descriptors: Vec<OwnedFd>) {
+        if request.needs_directories() {
+            ways::open_all();
+        }
         match request {
             Request::Setup(_) => {}
             Request::Exec { id, argv, cwd, env } => {
@@ -333,7 +339,7 @@ impl Init<'_> {
     }
 
     /// The command to start, with the variables that the network adds.
-    fn order(&self, argv: Vec<Bytes>, cwd: Vec<u8>, env: Vec<Bytes>) -> Order {
+    fn order(&self, argv: Vec<Bytes>, cwd: WorkingDirectory, env: Vec<Bytes>) -> Order {
         Order { argv, cwd, env: network::environment(self.reach, env) }
     }
 

@@ -14,9 +14,10 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, ioctl_tiocsctty, setsid};
 
+use super::super::frame::WorkingDirectory;
 use super::sys::{self, Fork};
 use super::work_group::Door;
-use super::{HOME, WORKSPACE, confine, explain, shortened};
+use super::{HOME, WORKSPACE, confine, explain, shortened, ways};
 use crate::sandbox::confined::{RequestFailure, WorkFailure};
 
 /// The environment that every command begins with; a request's own values come over it.
@@ -38,8 +39,8 @@ const CHOSEN_FIRST: &str = "1000";
 pub struct Order {
     /// Program and arguments.
     pub argv: Vec<Bytes>,
-    /// Working directory, taken from the workspace.
-    pub cwd: Vec<u8>,
+    /// Where it starts.
+    pub cwd: WorkingDirectory,
     /// `KEY=value` each.
     pub env: Vec<Bytes>,
 }
@@ -141,11 +142,7 @@ fn become_command(
     if let Err(errno) = prepare() {
         return (AT_EXECUTION, errno);
     }
-    let enter = || {
-        rustix::process::chdir(WORKSPACE)?;
-        if order.cwd.is_empty() { Ok(()) } else { rustix::process::chdir(&order.cwd) }
-    };
-    if let Err(errno) = enter() {
+    if let Err(errno) = enter(&order.cwd) {
         return (AT_DIRECTORY, errno);
     }
     let mut found = Errno::NOENT;
@@ -157,6 +154,45 @@ fn become_command(
         }
     }
     (AT_EXECUTION, found)
+}
+
+/// Enters the directory that a command starts in. One that the caller has named must be entered. In
+/// place of a default it may be the workspace, or as a last resort the root; the command's standard
+/// error says so.
+fn enter(cwd: &WorkingDirectory) -> Result<(), Errno> {
+    let workspace = ways::enter_workspace();
+    let entered = match cwd.path.is_empty() {
+        true => workspace,
+        // An absolute path needs no workspace.
+        false => rustix::process::chdir(&cwd.path),
+    };
+    let Err(errno) = entered else { return Ok(()) };
+    if cwd.is_named {
+        return Err(errno);
+    }
+    let instead = match workspace {
+        Ok(()) => WORKSPACE,
+        Err(_) => {
+            rustix::process::chdir("/")?;
+            "/"
+        }
+    };
+    let note = format!(
+        "issuebox: cannot enter the working directory {}: {}; the command starts in {instead}\n",
+        named(&cwd.path),
+        explain(errno)
+    );
+    // The reader may be gone.
+    let _ = rustix::io::write(rustix::stdio::stderr(), note.as_bytes());
+    Ok(())
+}
+
+/// The name of a working directory in a message.
+fn named(path: &[u8]) -> String {
+    match path {
+        [] => WORKSPACE.to_owned(),
+        path => shortened(OsStr::from_bytes(path).display().to_string()),
+    }
 }
 
 /// Has the kernel choose a command and all that it starts, and not PID 1, where memory runs out. It
@@ -184,7 +220,9 @@ pub fn outcome(report: &OwnedFd, order: &Order) -> Result<(), RequestFailure> {
         (AT_GROUP, errno) => {
             format!("the sandbox's memory could not be limited: {}", explain(errno))
         }
-        (AT_DIRECTORY, errno) => format!("directory {}: {}", name(&order.cwd), explain(errno)),
+        (AT_DIRECTORY, errno) => {
+            format!("directory {}: {}", named(&order.cwd.path), explain(errno))
+        }
         (_, Errno::NOENT) => format!("{}: command not found", name(&order.argv[0])),
         (_, errno) => format!("{}: {}", name(&order.argv[0]), explain(errno)),
     };

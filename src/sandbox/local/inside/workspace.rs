@@ -15,7 +15,7 @@ use rustix::process::{Pid, WaitOptions, fchdir, waitpid};
 use super::super::image::{self, IMAGE, Mounted};
 use super::sys::Fork;
 use super::watched::WatchedDisk;
-use super::{NameStep, SetupError, sys};
+use super::{NameStep, SetupError, sys, ways};
 use crate::sabotage::{Bug, on};
 
 /// A workspace that is not attached yet.
@@ -69,6 +69,8 @@ impl TakenWorkspace {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let directory =
             openat(object, "workspace", flags, Mode::empty()).step("open the workspace")?;
+        // A command of an earlier run may have closed it.
+        ways::open_to_owner(&directory).step("open the workspace to its owner")?;
         fchdir(&directory).step("enter the workspace")?;
         Ok(Self::Directory)
     }
