@@ -121,6 +121,7 @@ mod tests {
             fs::write(path, "a secret\n").expect("written");
             chmod(path, 0o600);
         }
+        chmod(dir.path(), 0o700);
         let [hook, npm] = [&named, &value].map(|path| path.to_str().expect("UTF-8"));
         let config = config(
             dir.path(),

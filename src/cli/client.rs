@@ -25,7 +25,7 @@ use crate::types::Secret;
 
 use super::connect::{Chosen, is_loopback};
 use super::failure::CliFailure;
-use super::hints::{self, Subject};
+use super::hints::{self, HintSubject};
 use super::sse::{Decoder, SseEvent};
 pub(super) use socket::WebSocket;
 
@@ -60,7 +60,7 @@ pub(super) struct ApiClient {
     /// Where the token was found.
     token_from: String,
     /// What the verb is about, for hints.
-    subject: Mutex<Subject>,
+    subject: Mutex<HintSubject>,
 }
 
 /// A successful answer.
@@ -179,7 +179,7 @@ impl ApiClient {
     }
 
     /// Says what the next calls are about, so that hints can name it.
-    pub fn about(&self, subject: Subject) {
+    pub fn about(&self, subject: HintSubject) {
         *self.subject.lock().unwrap_or_else(PoisonError::into_inner) = subject;
     }
 

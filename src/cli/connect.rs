@@ -146,6 +146,9 @@ fn server_address(text: &str) -> Result<Url, CliFailure> {
         hint: "an address looks like http://127.0.0.1:8787 or https://box.example.org".to_owned(),
     };
     let parse = |text: &str| Url::parse(text).map_err(|_| wrong());
+    if text.starts_with('/') {
+        return Err(wrong());
+    }
     let url = match text.contains("://") {
         true => parse(text)?,
         false => match parse(&format!("http://{text}"))? {

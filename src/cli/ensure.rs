@@ -11,7 +11,7 @@ use super::CliSession;
 use super::act::{WaitArgs, reached};
 use super::client::ApiRequest;
 use super::failure::CliFailure;
-use super::hints::Subject;
+use super::hints::HintSubject;
 use super::output::{OutputMode, Shape};
 use super::progress::Spinner;
 use super::table;
@@ -53,7 +53,7 @@ pub(super) async fn run(
     session: &mut CliSession<'_>,
     args: EnsureArgs,
 ) -> anyhow::Result<ExitCode> {
-    session.client.about(Subject::issue(&args.issue, None));
+    session.client.about(HintSubject::issue(&args.issue, None));
     let body = body_of(session, &args).await?;
     let wait = args.waiting.seconds();
     let answer = {

@@ -8,13 +8,13 @@ use super::target::IssueRef;
 
 /// What a verb is about; hints name it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Subject {
+pub(super) struct HintSubject {
     issue: Option<IssueRef>,
     /// The phase of its sandbox, when it was last looked up.
     phase: Option<Phase>,
 }
 
-impl Subject {
+impl HintSubject {
     /// An issue, and the phase of its sandbox if that was looked up.
     pub fn issue(issue: &IssueRef, phase: Option<&str>) -> Self {
         let phase = phase.and_then(|word| Phase::ALL.iter().copied().find(|p| p.as_str() == word));
@@ -23,7 +23,7 @@ impl Subject {
 }
 
 /// The hint for an error; `None` if the error says it all. `own` is the API's hint.
-pub(super) fn hint(code: &str, own: Option<String>, subject: &Subject) -> Option<String> {
+pub(super) fn hint(code: &str, own: Option<String>, subject: &HintSubject) -> Option<String> {
     let known = Code::ALL.iter().find(|known| known.as_str() == code);
     let written = known.and_then(|code| of_code(*code, subject));
     let issue = subject.issue.as_ref().map_or_else(|| "ISSUE".to_owned(), IssueRef::to_string);
@@ -45,7 +45,7 @@ fn names_a_route(hint: &str) -> bool {
 }
 
 /// `None` where the API's hint is right for people, too, or the message says it all.
-fn of_code(code: Code, subject: &Subject) -> Option<&'static str> {
+fn of_code(code: Code, subject: &HintSubject) -> Option<&'static str> {
     let same_version = "server and command line differ in version: issuebox doctor shows both";
     Some(match code {
         Code::PathNotAllowed => "name a path inside of the workspace, relative to it",
@@ -54,18 +54,14 @@ fn of_code(code: Code, subject: &Subject) -> Option<&'static str> {
         Code::RouteNotFound | Code::MethodNotAllowed | Code::UpgradeRequired => same_version,
         Code::RequestTimeout => "try again; the connection to the server was too slow",
         Code::SandboxDeleted => "run issuebox ensure ISSUE to create the next one",
-        Code::Deleting => {
-            "run issuebox ensure ISSUE: the next one is created when this one is deleted"
-        }
+        Code::Deleting => "run issuebox ensure ISSUE: the next one is created after the delete",
         Code::NotFailed => "run issuebox get ISSUE to see its phase",
         Code::Stopped => START,
         Code::NotRunning => match subject.phase {
             Some(Phase::Failed) => RETRY,
             Some(Phase::Stopped) => START,
             Some(Phase::Stopping) => "run issuebox start ISSUE to start it again",
-            Some(Phase::Creating | Phase::Starting | Phase::Running) => {
-                "run issuebox wait --for=running ISSUE first"
-            }
+            Some(Phase::Creating | Phase::Starting | Phase::Running) => WAIT,
             Some(Phase::Deleting) => "run issuebox ensure ISSUE to create the next one",
             None => "run issuebox get ISSUE to see why",
         },
@@ -118,14 +114,15 @@ fn of_code(code: Code, subject: &Subject) -> Option<&'static str> {
 
 const RETRY: &str = "run issuebox retry ISSUE to try again, or issuebox rm ISSUE; issuebox events \
                      ISSUE shows why it failed";
+const WAIT: &str = "run issuebox wait --for=running ISSUE first";
 const START: &str = "run issuebox start ISSUE first";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn subject(phase: &str) -> Subject {
-        Subject::issue(&IssueRef::parse("octo/hello#7").expect("an issue"), Some(phase))
+    fn subject(phase: &str) -> HintSubject {
+        HintSubject::issue(&IssueRef::parse("octo/hello#7").expect("an issue"), Some(phase))
     }
 
     #[test]
@@ -151,7 +148,7 @@ mod tests {
         let retry = "run issuebox retry octo/hello#7 ";
         assert!(of(Code::NotRunning, "failed").starts_with(retry));
         assert!(of(Code::NotRunning, "creating").starts_with("run issuebox wait "));
-        let nothing = hint("not_running", None, &Subject::default());
+        let nothing = hint("not_running", None, &HintSubject::default());
         assert_eq!(nothing.as_deref(), Some("run issuebox get ISSUE to see why"));
     }
 }

@@ -116,7 +116,7 @@ impl Screen {
                 Notation::Json => {
                     text.push_str(if is_begun || at > 0 { ",\n  " } else { "[\n  " });
                     // A line feed inside a text is escaped, so each begins a line of its own.
-                    text.push_str(&format!("{item:#}").replace('\n', "\n  "));
+                    text.push_str(&escaped(&format!("{item:#}")).replace('\n', "\n  "));
                 }
                 Notation::Yaml => text.push_str(&yaml(&Value::Array(vec![item.clone()]))?),
             }

@@ -8,7 +8,7 @@ use crate::types::{IssueId, IssueNumber, Repository};
 
 use super::client::{ApiClient, ApiRequest};
 use super::failure::CliFailure;
-use super::hints::Subject;
+use super::hints::HintSubject;
 use super::wire::{self, ApiSandbox};
 
 /// How a person names an issue or its sandbox.
@@ -75,10 +75,10 @@ impl IssueRef {
     /// The named sandbox; `None` if there is none. An issue id takes precedence over a sandbox's id
     /// of the same letters.
     pub async fn find(&self, client: &ApiClient) -> Result<Option<ApiSandbox>, CliFailure> {
-        client.about(Subject::issue(self, None));
+        client.about(HintSubject::issue(self, None));
         let found = self.look_up(client).await?;
         let phase = found.as_ref().and_then(|sandbox| sandbox.phase.as_deref());
-        client.about(Subject::issue(self, phase));
+        client.about(HintSubject::issue(self, phase));
         Ok(found)
     }
 

@@ -247,7 +247,8 @@ fn types_and_folders_that_the_architecture_names_exist() {
 fn the_example_configuration_has_every_default() {
     let load = |file: Option<&Path>| {
         let home = [("HOME".to_owned(), "/home/mira".to_owned())].into_iter();
-        load_config(file, home, Overrides::default()).expect("it is right")
+        let loaded = load_config(file, home, Overrides::default()).expect("it is right");
+        (loaded.config, loaded.warnings)
     };
     let example = load(Some(&root().join("deploy/issuebox.example.toml")));
     assert_eq!(example, load(None));

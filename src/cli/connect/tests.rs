@@ -18,12 +18,12 @@ fn is(server: &str, token: &str) -> Result<(String, String), String> {
 }
 
 /// A data directory with a token, and a server that listens.
-struct Running {
+struct Listening {
     dir: tempfile::TempDir,
     announced: Announced,
 }
 
-impl Running {
+impl Listening {
     fn at(listen: &str) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         std::fs::write(dir.path().join(Secrets::ADMIN_TOKEN_FILE), "kept\n").expect("written");
@@ -61,14 +61,14 @@ fn the_token_of_one_server_does_not_go_to_another() {
     let alone = connected(&server_args(Some("https://other.example.org")), &both[1..]);
     assert_eq!(alone, is("https://other.example.org/", "t"));
     // What the caller gave for a named server does not go to one that a file names.
-    let running = Running::at("127.0.0.1:9000");
+    let running = Listening::at("127.0.0.1:9000");
     let vars = [("ISSUEBOX_DATA", running.data()), ("ISSUEBOX_TOKEN", "t")];
     assert_eq!(connected(&server_args(None), &vars), is("http://127.0.0.1:9000/", "kept"));
 }
 
 #[test]
 fn on_the_servers_machine_address_and_token_are_in_its_data_directory() {
-    let Running { dir, announced } = Running::at("0.0.0.0:9000");
+    let Listening { dir, announced } = Listening::at("0.0.0.0:9000");
     let by_variable = [("ISSUEBOX_DATA", dir.path().to_str().expect("UTF-8"))];
     let found = is("http://127.0.0.1:9000/", "kept");
     assert_eq!(connected(&server_args(None), &by_variable), found);
@@ -90,7 +90,7 @@ fn on_the_servers_machine_address_and_token_are_in_its_data_directory() {
 
 #[test]
 fn a_configuration_that_is_named_has_address_and_token() {
-    let running = Running::at("127.0.0.1:9000");
+    let running = Listening::at("127.0.0.1:9000");
     let file = running.dir.path().join("named.toml");
     let text = format!("data = {:?}\n[auth]\nadmin_token = \"of-file\"\n", running.data());
     std::fs::write(&file, text).expect("written");
@@ -101,7 +101,7 @@ fn a_configuration_that_is_named_has_address_and_token() {
 
 #[test]
 fn the_local_token_goes_to_the_local_server_only() {
-    let Running { dir, announced } = Running::at("127.0.0.1:8787");
+    let Listening { dir, announced } = Listening::at("127.0.0.1:8787");
     let vars = [("ISSUEBOX_DATA", dir.path().to_str().expect("UTF-8"))];
     for server in ["https://box.example.org", "http://127.0.0.1:9999", "http://10.0.0.1:8787"] {
         let refused = connected(&server_args(Some(server)), &vars);
@@ -131,7 +131,7 @@ fn a_token_leaves_this_machine_over_https_only() {
         assert!(connected(&server_args(Some(server)), &[token]).is_ok(), "{server}");
     }
     // A data directory names another machine only if it is not ours.
-    let elsewhere = Running::at("203.0.113.9:80");
+    let elsewhere = Listening::at("203.0.113.9:80");
     let refused = connected(&server_args(None), &[("ISSUEBOX_DATA", elsewhere.data())]);
     assert!(refused.is_err_and(|text| text.starts_with("the token was not sent to http://203.")));
 }
