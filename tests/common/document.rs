@@ -130,7 +130,9 @@ impl Operation {
                 request.body(format!("{{\"issueId\":\"{issue}\"}}"))
             }
             // Only what opens a socket there is asked where from.
-            "/v1/sandboxes/{id}/ports/{port}/{tail}" => opening(request),
+            "/v1/sandboxes/{id}/ports/{port}/{tail}" | "/v1/sandboxes/{id}/ports/{port}" => {
+                opening(request)
+            }
             "/v1/sandboxes/{id}/exec" => request.body(r#"{"command":["echo"]}"#),
             "/v1/sandboxes/{id}/files/content" | "/v1/sandboxes/{id}/files/archive"
                 if self.takes_body =>

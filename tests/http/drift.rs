@@ -76,8 +76,11 @@ async fn each_item_is_listed_with_both_sides_and_its_remedies() {
     });
     server.engine.sweep_now().await;
     let shown = drift(&server).await;
-    assert_eq!(shown["total"], 2, "{shown:#}");
-    let (twin, orphan) = (&shown["data"][0], &shown["data"][1]);
+    assert_eq!(shown["total"], 3, "{shown:#}");
+    // The failed one's own object runs, too.
+    let (own, twin, orphan) = (&shown["data"][0], &shown["data"][1], &shown["data"][2]);
+    assert_eq!((&own["id"], &own["kind"]), (&json!("memory:m-0"), &json!("started_outside")));
+    assert_eq!(own["remedies"], json!(["adopt", "remove"]));
     assert_eq!((&twin["id"], &twin["kind"]), (&json!("memory:twin"), &json!("duplicate")));
     assert_eq!(twin["alarm"], true);
     assert_eq!(twin["record"]["phase"], "failed");
@@ -91,12 +94,15 @@ async fn each_item_is_listed_with_both_sides_and_its_remedies() {
     assert!(orphan["nextAt"].as_str() > orphan["since"].as_str(), "{orphan:#}");
     let sweeps = &shown["sweeps"][0];
     assert_eq!((&sweeps["done"], &sweeps["records"]), (&json!(1), &json!(1)));
-    assert_eq!(sweeps["counts"], json!({"duplicate": 1, "quarantined": 1}));
+    assert_eq!(sweeps["counts"], json!({"duplicate": 1, "quarantined": 1, "started_outside": 1}));
     // Page by page.
     let first = server.get("/v1/system/drift?limit=1").await.json();
     let cursor = first["nextCursor"].as_str().expect("there is more").to_owned();
     let second = server.get(&format!("/v1/system/drift?limit=1&cursor={cursor}")).await.json();
-    assert_eq!((&second["data"][0]["id"], &second["nextCursor"]), (&orphan["id"], &Value::Null));
+    assert_eq!(second["data"][0]["id"], twin["id"]);
+    let cursor = second["nextCursor"].as_str().expect("there is more").to_owned();
+    let third = server.get(&format!("/v1/system/drift?limit=1&cursor={cursor}")).await.json();
+    assert_eq!((&third["data"][0]["id"], &third["nextCursor"]), (&orphan["id"], &Value::Null));
     assert_eq!(server.get("/v1/system/drift?cursor=x").await.status, 400);
     // Alarms are seen where a look is taken for other reasons.
     let ready = server.get("/readyz").await.json();

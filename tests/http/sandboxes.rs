@@ -164,8 +164,13 @@ async fn a_failed_create_is_shown_with_its_failure_and_retried_on_command() {
     assert_eq!(failed["data"]["failure"]["code"], "provider_refused");
     let again = server.post("/v1/sandboxes", json!({"issueId": "1"})).await;
     assert_eq!((again.status, &again.json()["outcome"]), (200, &json!("failed")));
-    let start = server.post("/v1/sandboxes/claude-issue-1/start", Value::Null).await;
-    assert_eq!((start.status, start.code().as_str()), (409, "failed"));
+    // A start, and an ensure with retry, try the same one again.
+    let start = server.post("/v1/sandboxes/claude-issue-1/start?wait=5", Value::Null).await;
+    assert_eq!((start.status, &start.json()["data"]["id"]), (202, &failed["data"]["id"]));
+    let body = json!({"issueId": "1", "retry": true});
+    let ensured = server.post("/v1/sandboxes?wait=5", body).await;
+    assert_eq!(ensured.json()["outcome"], "resumed", "{ensured:?}");
+    assert_eq!(ensured.json()["data"]["id"], failed["data"]["id"]);
     server.provider.refusing.store(false, Ordering::SeqCst);
     let retried = server.post("/v1/sandboxes/claude-issue-1/retry?wait=10", Value::Null).await;
     assert_eq!((retried.status, &retried.json()["data"]["phase"]), (202, &json!("running")));

@@ -39,7 +39,7 @@ pub(super) fn report(left_out: &[String], what: &str) -> anyhow::Result<()> {
     .into())
 }
 
-/// An archive on its way to where it is written.
+/// An archive that is being written.
 pub(super) struct WatchedArchive<W> {
     out: W,
     end: Vec<u8>,

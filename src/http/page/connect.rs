@@ -186,16 +186,7 @@ pub fn checklist(progress: &Progress, token: &Markup, secret: Option<&str>) -> M
     };
     html! {
         div .card .empty data-key="checklist" {
-            @if has_sandbox && !reached {
-                h2 { "Not connected to GitHub" }
-                p { "There is a sandbox, but no delivery of GitHub has arrived yet." }
-            } @else if has_sandbox {
-                h2 { "Connected" }
-                p { "Every issue with a trigger gets exactly one sandbox. " a href="/" { "See the sandboxes" } "." }
-            } @else {
-                h2 { "No sandboxes yet" }
-                p { "Each GitHub issue with a trigger gets exactly one. Four steps to the first:" }
-            }
+            (headline(has_sandbox, reached))
             ol .steps {
                 li .(class(0)) {
                     (tick(0))
@@ -243,6 +234,22 @@ pub fn checklist(progress: &Progress, token: &Markup, secret: Option<&str>) -> M
             ul .rows role="list" {
                 @for one in &progress.latest { (deliveries::row(one, progress.now)) }
             }
+        }
+    }
+}
+
+/// How far it is, above the steps.
+fn headline(has_sandbox: bool, reached: bool) -> Markup {
+    html! {
+        @if has_sandbox && !reached {
+            h2 { "Not connected to GitHub" }
+            p { "There is a sandbox, but no delivery of GitHub has arrived yet." }
+        } @else if has_sandbox {
+            h2 { "Connected" }
+            p { "Every issue with a trigger gets exactly one sandbox. " a href="/" { "See the sandboxes" } "." }
+        } @else {
+            h2 { "No sandboxes yet" }
+            p { "Each GitHub issue with a trigger gets exactly one. Four steps to the first:" }
         }
     }
 }

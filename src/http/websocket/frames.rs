@@ -30,7 +30,7 @@ pub enum Slip {
     None,
     /// It sent a message that is too long, which was dropped.
     Dropped,
-    /// The bytes that follow cannot be told apart, or belong to a message of which a part is missing.
+    /// Where the next message begins is unknown, or belong to a message of which a part is missing.
     Lost,
 }
 
@@ -233,7 +233,7 @@ mod tests {
             for piece_len in [1, 3, 200, 100_000] {
                 let (passed, slip) = passed(&all, piece_len);
                 assert_eq!(slip, Slip::Dropped);
-                assert!(passed.windows(PONG.len()).any(|window| window == PONG), "it is told");
+                assert!(passed.windows(PONG.len()).any(|window| window == PONG), "it is passed on");
                 assert_eq!(without_pongs(&passed), [&before[..], &after].concat(), "{piece_len}");
             }
         }

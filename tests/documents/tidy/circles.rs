@@ -19,7 +19,8 @@ pub(super) fn relative_imports(module: &str, code: &str) -> Vec<String> {
     for line in code.split(';') {
         let Some((_, path)) = line.split_once("use ") else { continue };
         let path = path.trim();
-        let ups = path.matches("super::").count();
+        let rest = path.trim_start_matches("super::");
+        let ups = (path.len() - rest.len()) / "super::".len();
         let first = path.split("::").next().unwrap_or_default();
         let base = if ups > 0 {
             parents[..parents.len() - ups].join("::")
@@ -28,7 +29,6 @@ pub(super) fn relative_imports(module: &str, code: &str) -> Vec<String> {
         } else {
             continue;
         };
-        let rest = path.trim_start_matches("super::");
         absolute.push_str(&format!("crate::{base}::{rest};\n"));
     }
     imports(&absolute)

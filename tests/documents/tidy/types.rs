@@ -24,7 +24,8 @@ fn declared_types(source: &str) -> Vec<(String, bool)> {
         let words: Vec<&str> = item.split(|c: char| !(c.is_alphanumeric() || c == '_')).collect();
         let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
         let is_kind = |word: &&str| matches!(*word, "struct" | "enum" | "trait" | "type" | "union");
-        let is_other = |word: &&str| matches!(*word, "fn" | "impl" | "use" | "macro_rules");
+        let is_other =
+            |word: &&str| matches!(*word, "fn" | "impl" | "use" | "macro_rules" | "const");
         let kind = words.iter().position(is_kind);
         let is_type = kind.is_some_and(|at| !words[..at].iter().any(is_other));
         if let (true, Some(at), true) = (blocks.iter().all(|(is_mod, _)| *is_mod), kind, is_type) {

@@ -109,6 +109,9 @@ async fn what_goes_well_goes_as_described() {
         let answer = send(request.body(form)).await;
         seen.insert((format!("POST {path}"), answer.status));
     }
+    let tunnel = operation(&all, "GET", "/v1/sandboxes/1/ports/3000");
+    let ordinary = send(server.request(Method::GET, "/v1/sandboxes/1/ports/3000")).await;
+    seen.insert((tunnel.name(), listed(tunnel, &ordinary).0));
     see_retry_and_range(&server, &mut seen).await;
     see_streams(&server, &mut seen).await;
     let missing: Vec<_> = all
