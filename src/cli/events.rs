@@ -89,7 +89,9 @@ async fn timeline(
     }
     let mut printed = Vec::with_capacity(newest_first.len());
     for value in newest_first.iter().rev() {
-        let entry: TimelineRow = wire::read(value)?;
+        let mut entry: TimelineRow = wire::read(value)?;
+        // Its line breaks become spaces, and it is inert after that.
+        entry.instruction = wire::read_exact(&value["instruction"])?;
         let line = match mode {
             OutputMode::Data(notation) => {
                 session.screen.record(notation, value)?;
@@ -173,7 +175,9 @@ impl EventFollower {
     }
 
     fn changed(&self, screen: &mut Screen, event: &SseEvent) -> anyhow::Result<()> {
-        let changed: Changed = wire::read_event(&event.data)?;
+        let value: Value = wire::read_event_exact(&event.data)?;
+        let mut changed: Changed = wire::read(&value)?;
+        changed.instruction = wire::read_exact(&value["instruction"])?;
         let sandbox = &changed.sandbox;
         let other = self.issue_id.as_ref().is_some_and(|id| *id != sandbox.issue_id);
         if other || self.printed.iter().any(|entry| is_same(entry, &changed)) {
@@ -181,7 +185,7 @@ impl EventFollower {
         }
         let line = match self.mode {
             OutputMode::Data(notation) => {
-                return screen.record(notation, &wire::read_event_exact(&event.data)?);
+                return screen.record(notation, &value);
             }
             OutputMode::Ids => sandbox.id.clone(),
             OutputMode::Table(_) => {

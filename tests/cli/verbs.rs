@@ -438,7 +438,7 @@ fn events_join_the_timeline_to_the_stream_without_a_gap_or_a_double() {
             1,
             &format!(
                 "2026-03-02T09:00:01.000Z nothing → creating  asked (delivery 0190)\n    \
-             bo\\u{{202e}}b: A\\u{{1b}}[2J title fix\\n this {}…\n\
+             bo\\u{{202e}}b: A\\u{{1b}}[2J title fix this {}…\n\
              2026-03-02T09:00:02.000Z creating → running  why (startup)\n\
              2026-03-02T09:00:04.000Z running → stopping  why (startup)\n",
                 "x".repeat(139)
