@@ -26,12 +26,9 @@ const WAYS: [&str; 5] = [WORKSPACE, "/tmp", "/dev/shm", "/home", HOME];
 /// What stands in the place of the home directory, a link or a file, stays.
 pub fn open_all() {
     for way in WAYS {
-        match open(way) {
-            Err(Errno::NOENT) => {
-                // If this fails, the request that needs it says why.
-                let _ = mkdirat(CWD, way, Mode::from_raw_mode(OWNER));
-            }
-            Ok(()) | Err(_) => {}
+        if open(way) == Err(Errno::NOENT) {
+            // If this fails, the request that needs it says why.
+            let _ = mkdirat(CWD, way, Mode::from_raw_mode(OWNER));
         }
     }
 }
