@@ -303,17 +303,17 @@ impl DirectoryListing<'_> {
 }
 
 /// The sorted names in a directory, and whether there were more than the bound.
-type Names = (Vec<Vec<u8>>, bool);
+type FoundNames = (Vec<Vec<u8>>, bool);
 
 /// Opens a directory in another, and reads its names.
-fn opened(directory: &OwnedFd, name: &[u8]) -> Result<(OwnedFd, Names), Errno> {
+fn opened(directory: &OwnedFd, name: &[u8]) -> Result<(OwnedFd, FoundNames), Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let below = rustix::fs::openat(directory, name, flags, Mode::empty())?;
     let found = names(&below)?;
     Ok((below, found))
 }
 
-fn names(directory: &OwnedFd) -> Result<Names, Errno> {
+fn names(directory: &OwnedFd) -> Result<FoundNames, Errno> {
     let mut names = Vec::new();
     let mut is_cut = false;
     for entry in Dir::read_from(directory.as_fd())? {
