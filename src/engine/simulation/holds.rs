@@ -6,7 +6,7 @@ use super::driver::{SimServer, account};
 use super::world::WorldState;
 use crate::issue::Issue;
 use crate::issue::state::IssueState;
-use crate::types::{HoldScope, HomeId, Phase, Repository, Timestamp};
+use crate::types::{HoldScope, HomeId, Phase, Repository, Timestamp, Wanted};
 
 impl SimServer {
     /// A person puts a hold on. From when that is answered nothing that it covers may begin.
@@ -109,8 +109,12 @@ impl WorldState {
         let is_closed = |issue: &Issue| issue.facts.open.as_ref().is_some_and(|open| !open.value);
         // Also by what another home knew that gave way to this one.
         let closes = is_closed(after) && before.is_some_and(|before| !is_closed(before));
+        // By what is known of its acts now, as of another home that gave way: `check_truth` holds that
+        // against GitHub.
+        let is_unwanted = after.facts.acts.verdict().wanted != Wanted::Running;
         let withdrawn = is_reported
             || closes
+            || is_unwanted
             || self.is_being_stopped(after)
             || self.ledger.commanded.contains(&after.home);
         if ended && is_idle && after.merged_into.is_none() && !withdrawn {
