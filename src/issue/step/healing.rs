@@ -43,30 +43,17 @@ impl Transition<'_> {
     /// Retries a failure whose time has come, or whose provider is back.
     pub(super) fn heal(&mut self) {
         let denied = self.context.denial.is_some();
-        match self.take_state() {
-            IssueState::Failed { mut record, external_id, goal, failure }
-                if record.healing.is_some() =>
-            {
-                let is_over = external_id.is_none() && goal != Goal::Running;
-                if is_over {
-                    record.healing = None;
-                } else if denied && goal == Goal::Running {
-                    let due = self.now().after(PAUSE_MAX);
-                    record.healing = record.healing.map(|healing| Healing { due, ..healing });
-                } else {
-                    let reason = format!("retrying {}: the provider may be back", failure.step);
-                    return self.retry(record, external_id, goal, reason);
-                }
-                self.keep(IssueState::Failed { record, external_id, goal, failure });
-            }
-            state @ (IssueState::Absent
-            | IssueState::Creating { .. }
-            | IssueState::Running { .. }
-            | IssueState::Stopping { .. }
-            | IssueState::Stopped { .. }
-            | IssueState::Starting { .. }
-            | IssueState::Failed { .. }
-            | IssueState::Deleting { .. }) => self.keep(state),
+        let later = self.now().after(PAUSE_MAX);
+        let IssueState::Failed { record, external_id, goal, .. } = &mut self.issue.state else {
+            return;
+        };
+        let Some(healing) = &mut record.healing else { return };
+        if external_id.is_none() && *goal != Goal::Running {
+            record.healing = None;
+        } else if denied && *goal == Goal::Running {
+            healing.due = later;
+        } else {
+            self.retry_failed(None, "the provider may be back");
         }
     }
 

@@ -3,9 +3,11 @@
 use crate::issue::acts::ActKind;
 use crate::issue::commit::{CommandRefusal, Reply};
 use crate::issue::event::{Command, CommandAsk, Denial, EnsureAsk};
-use crate::issue::state::{Dated, Goal, IssueState, PendingStart, Record, Step, StoppedBy, Verb};
+use crate::issue::state::{Dated, Goal, IssueState, PendingStart, Step, StoppedBy, Verb};
 use crate::sabotage::{Bug, on};
-use crate::types::{Attempt, Cause, ExternalId, Mode, Outcome, Phase, SandboxId, Template, Wanted};
+use crate::types::{
+    Attempt, Cause, Mode, Outcome, Phase, ProviderStep, SandboxId, Template, Wanted,
+};
 
 use super::transition::Transition;
 
@@ -109,24 +111,12 @@ impl Transition<'_> {
         mode: Option<Mode>,
         why: &str,
     ) -> (Outcome, String) {
-        match self.take_state() {
-            IssueState::Failed { mut record, external_id, failure, .. } => {
+        match self.retry_by_person(Some(Goal::Running), why) {
+            Some(step) => {
                 self.issue.pending_start = None;
-                record.healing = None;
-                let reason = format!("retrying {}: {why}", failure.step);
-                self.retry(record, external_id, Goal::Running, reason);
-                (Outcome::Resumed, format!("it had failed; {} is retried", failure.step))
+                (Outcome::Resumed, format!("it had failed; {step} is retried"))
             }
-            state @ (IssueState::Absent
-            | IssueState::Creating { .. }
-            | IssueState::Running { .. }
-            | IssueState::Stopping { .. }
-            | IssueState::Stopped { .. }
-            | IssueState::Starting { .. }
-            | IssueState::Deleting { .. }) => {
-                self.keep(state);
-                self.want_running(template, mode, why)
-            }
+            None => self.want_running(template, mode, why),
         }
     }
 
@@ -357,12 +347,24 @@ impl Transition<'_> {
     }
 
     pub fn command_retry(&mut self) -> Option<CommandRefusal> {
-        match self.take_state() {
-            IssueState::Failed { mut record, external_id, goal, failure } => {
-                record.healing = None;
-                let reason = format!("retrying {}: a caller asked for it", failure.step);
-                self.retry(record, external_id, goal, reason);
-                None
+        let retried = self.retry_by_person(None, "a caller asked for it");
+        retried.is_none().then_some(CommandRefusal::NotFailed(Command::Retry))
+    }
+
+    /// The same as [`Self::retry_failed`]; the automatic retries have a day of their own after that.
+    fn retry_by_person(&mut self, goal: Option<Goal>, why: &str) -> Option<ProviderStep> {
+        if let IssueState::Failed { record, .. } = &mut self.issue.state {
+            record.healing = None;
+        }
+        self.retry_failed(goal, why)
+    }
+
+    /// Retries the step at which the sandbox failed, on the same sandbox, towards this goal or the one
+    /// that it has. Returns the step; `None` if the sandbox has not failed.
+    pub(super) fn retry_failed(&mut self, goal: Option<Goal>, why: &str) -> Option<ProviderStep> {
+        let (mut record, external_id, goal, step) = match self.take_state() {
+            IssueState::Failed { record, external_id, goal: before, failure } => {
+                (record, external_id, goal.unwrap_or(before), failure.step)
             }
             state @ (IssueState::Absent
             | IssueState::Creating { .. }
@@ -372,19 +374,10 @@ impl Transition<'_> {
             | IssueState::Stopped { .. }
             | IssueState::Deleting { .. }) => {
                 self.keep(state);
-                Some(CommandRefusal::NotFailed(Command::Retry))
+                return None;
             }
-        }
-    }
-
-    /// Takes the step that failed up again, on the same sandbox.
-    pub(super) fn retry(
-        &mut self,
-        mut record: Record,
-        external_id: Option<ExternalId>,
-        goal: Goal,
-        reason: String,
-    ) {
+        };
+        let reason = format!("retrying {step}: {why}");
         let from = Some(Phase::Failed);
         record.left_nothing = false;
         if on(Bug::AttemptResetOnRetry) {
@@ -393,13 +386,14 @@ impl Transition<'_> {
         match (external_id, goal) {
             (None, goal) => {
                 let tries = self.context.rules.create.attempts;
-                let step = self.ask(&mut record, None, Verb::Look, tries);
-                let state = IssueState::Creating { record, goal, step, giving_up: None };
+                let look = self.ask(&mut record, None, Verb::Look, tries);
+                let state = IssueState::Creating { record, goal, step: look, giving_up: None };
                 self.enter(from, state, reason);
             }
             (Some(id), Goal::Running) => self.start(from, record, id, goal, reason),
             (Some(id), Goal::Stopped(by)) => self.stop(from, record, id, by, reason),
         }
+        Some(step)
     }
 
     /// Accepts a delete, which is final: the sandbox shows *deleting* at once and ends absent.
