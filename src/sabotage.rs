@@ -98,7 +98,7 @@ pub(crate) enum Bug {
     DevicesOpened,
     /// A sandbox can change the host's programs.
     ProgramsWritable,
-    /// A sandbox sees in `/proc` what tells of others.
+    /// A sandbox can read the entries of `/proc` that show others.
     ProcUncovered,
     /// The host's set-uid programs work in a sandbox.
     SetUidHonoured,

@@ -88,7 +88,7 @@ pub async fn middleware<B: MessageBody + 'static>(
     Ok(response.map_body(|_, body| BoxBody::new(AnswerBody { body, _answering: answering })))
 }
 
-/// The body of an answer; its drop tells that the answer is written or given up.
+/// The body of an answer. Its drop ends the answer, be it written or given up.
 struct AnswerBody {
     body: BoxBody,
     _answering: Option<Answering>,

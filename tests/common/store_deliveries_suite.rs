@@ -169,7 +169,7 @@ pub async fn every_kind_of_news_comes_back_as_it_was(world: &dyn World) {
 /// A delivery as a list shows it, beside its cursor.
 type Listed = (DeliveryRow, Option<IssueId>, Option<String>);
 
-/// Stores one delivery of each kind that a list tells apart, and returns them newest first: an unheard
+/// Stores one delivery of each kind that a list distinguishes, and returns them newest first: an unheard
 /// one, one that was set aside, one that waits, a ping, one of an issue that has ended (its home is
 /// returned, too), and one of a live issue.
 async fn store_each_kind(store: &dyn Store) -> (Vec<Listed>, HomeId) {

@@ -1,7 +1,7 @@
 //! One connection's bytes, on their way from the socket to actix-http and back.
 //!
 //! One request at a time: the bytes after a request are held back until its answer is written.
-//! actix-http alone would read up to 16 requests ahead, of which nobody knows the sum.
+//! actix-http alone would read up to 16 requests ahead, which no budget counts.
 
 use std::io;
 use std::pin::Pin;

@@ -277,7 +277,7 @@ impl Transition<'_> {
     }
 
     /// A running sandbox was asked for under another name of the issue. If it is known when, that counts
-    /// here by now; only if the sandbox here was deleted since does it count as asked for anew.
+    /// here by now; if the sandbox here was deleted since, it counts as a new request.
     fn asked_elsewhere(
         &mut self,
         as_of: Timestamp,

@@ -7,8 +7,9 @@
 //!
 //! # What is accepted
 //! A directory of a version that wrote no such file counts as used if it has what only a server with a
-//! database leaves there. The two secrets do not tell: they come before the database, and a person may
-//! put them there. An empty directory tells nothing, so a volume that is not mounted is not noticed.
+//! database leaves there. The two secrets do not count: they come before the database, and a person may
+//! put them there. An empty directory counts as new, so a volume that is not mounted is not
+//! noticed.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

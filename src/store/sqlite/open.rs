@@ -118,7 +118,7 @@ pub enum OpenError {
     Foreign {
         /// The database.
         database: PathBuf,
-        /// What tells.
+        /// Why it is not this directory's.
         why: String,
         /// The data directory.
         dir: PathBuf,

@@ -41,7 +41,7 @@ const ROOT_MB: u32 = 1;
 /// Devices without state of the host.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
-/// What of `/proc` tells of other sandboxes and users: their disks with what they write, the
+/// The entries of `/proc` that show other sandboxes and users: their disks with what they write, the
 /// machine's keys, how it was started, and how busy it is, where watches can also be set. Covered
 /// with what is empty.
 pub(super) const HIDDEN: [&str; 11] = [
