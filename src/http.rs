@@ -68,7 +68,7 @@ use crate::store::report::Reports;
 use crate::store::session::SessionStore;
 use crate::types::{LiveSecrets, ProviderName, Timestamp};
 
-pub use auth::{LiveToken, TOKEN_LEN_LOW, TokenHash};
+pub use auth::{LiveToken, TokenHash};
 pub use feed::Feed;
 pub use login_links::LoginLinks;
 pub use server::{HttpServer, build};

@@ -15,9 +15,9 @@ use rustix::fs::{Access, access, statvfs};
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, Secrets, ServerAddress};
 use crate::store::sqlite::SqliteStore;
-use crate::types::{NetworkKind, Template, Timestamp};
+use crate::types::{NetworkKind, Secret, Template, Timestamp};
 
-use super::exposure::{self, SECRET_LEN_LOW};
+use super::exposure;
 use super::providers;
 
 pub use crate::types::{Check, CheckState};
@@ -256,11 +256,11 @@ fn webhook_secret(config: &Config) -> Check {
     let secrets = &config.github.webhook_secrets;
     let kept = config.server.data.join(Secrets::WEBHOOK_SECRET_FILE);
     let check = secret(what, !secrets.is_empty(), &kept);
-    let is_short = secrets.iter().any(|secret| secret.expose().chars().count() < SECRET_LEN_LOW);
+    let is_short = secrets.iter().any(Secret::is_short);
     if check.state == CheckState::Right && is_short {
         return Check::noted(
             what,
-            format!("configured, but shorter than {SECRET_LEN_LOW} characters"),
+            format!("configured, but shorter than {} characters", Secret::LEN_LOW),
             "generate a longer one (`openssl rand -hex 32`) and set it at GitHub as well",
         );
     }

@@ -6,9 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use crate::config::{Config, Secrets};
-
-/// Shorter secrets can be guessed sooner, in characters: half the length of a generated one.
-pub(super) const SECRET_LEN_LOW: usize = 32;
+use crate::types::Secret;
 
 /// Every user may write to it.
 const OTHERS_WRITE: u32 = 0o002;
@@ -67,16 +65,16 @@ pub(super) fn of_path(path: &Path, metadata: &Metadata) -> Option<Exposed> {
 
 /// A sentence for each kind of secret that is short.
 pub(super) fn short(secrets: &Secrets) -> Vec<String> {
-    let is_short = |secret: &crate::types::Secret| secret.expose().chars().count() < SECRET_LEN_LOW;
     let of = |what: &str, also: &str| {
         format!(
-            "the {what} is shorter than {SECRET_LEN_LOW} characters and may be guessed: generate one \
-             (openssl rand -hex 32){also}"
+            "the {what} is shorter than {} characters and may be guessed: generate one (openssl rand \
+             -hex 32){also}",
+            Secret::LEN_LOW
         )
     };
-    let webhook = secrets.webhook_secrets.iter().any(is_short);
+    let webhook = secrets.webhook_secrets.iter().any(Secret::is_short);
     let webhook = webhook.then(|| of("webhook secret", " and set it at GitHub as well"));
-    let token = is_short(&secrets.admin_token).then(|| of("admin token", ""));
+    let token = secrets.admin_token.is_short().then(|| of("admin token", ""));
     webhook.into_iter().chain(token).collect()
 }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use anyhow::Context;
 
 use crate::config::{Config, Secrets};
-use crate::http::{LiveToken, LoginLinks, TOKEN_LEN_LOW, TokenHash};
+use crate::http::{LiveToken, LoginLinks, TokenHash};
 use crate::sandbox::ReloadedSettings;
-use crate::types::{LiveSecrets, NamedSecrets};
+use crate::types::{LiveSecrets, NamedSecrets, Secret};
 
 use super::providers::Reloads;
 
@@ -101,9 +101,10 @@ impl Reload {
 pub(super) fn warn_of_short_token(token: &LiveToken) {
     if token.in_force().is_short() {
         tracing::warn!(
-            "the admin token has fewer than {TOKEN_LEN_LOW} characters: after 30 wrong tokens in a \
+            "the admin token has fewer than {} characters: after 30 wrong tokens in a \
              minute an address is refused with the right one, too; generate a longer one \
-             (`openssl rand -hex 32`)"
+             (`openssl rand -hex 32`)",
+            Secret::LEN_LOW
         );
     }
 }

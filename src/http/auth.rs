@@ -26,10 +26,6 @@ use super::sessions::SessionKey;
 /// The header in which a script sends its session's form token.
 pub const FORM_TOKEN_HEADER: &str = "x-form-token";
 
-/// Length of the shortest token that cannot be guessed over a network, in characters: 128 bits in
-/// hexadecimal. A generated token has twice as many.
-pub const TOKEN_LEN_LOW: usize = 32;
-
 /// The SHA-256 of a token.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TokenHash {
@@ -40,9 +36,8 @@ pub struct TokenHash {
 impl TokenHash {
     /// The hash of a token.
     pub fn of(token: &Secret) -> Self {
-        let token = token.expose();
-        let is_short = token.chars().count() < TOKEN_LEN_LOW;
-        Self { hash: Sha256::digest(token.as_bytes()).into(), is_short }
+        let hash = Sha256::digest(token.expose().as_bytes()).into();
+        Self { hash, is_short: token.is_short() }
     }
 
     /// The bytes of the hash, for data that is bound to the token.
@@ -50,7 +45,7 @@ impl TokenHash {
         &self.hash
     }
 
-    /// Whether the token is shorter than [`TOKEN_LEN_LOW`], so that it might be guessed.
+    /// Whether the token [is short](Secret::is_short).
     pub const fn is_short(&self) -> bool {
         self.is_short
     }

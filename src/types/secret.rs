@@ -16,9 +16,18 @@ impl Secret {
         Self(text.into())
     }
 
+    /// Length of the shortest secret that cannot be guessed over a network, in characters: 128 bits
+    /// in hexadecimal. A generated one has twice as many.
+    pub const LEN_LOW: usize = 32;
+
     /// The secret itself, for the one place that needs it.
     pub fn expose(&self) -> &str {
         &self.0
+    }
+
+    /// Whether it is shorter than [`Self::LEN_LOW`], so that it might be guessed.
+    pub fn is_short(&self) -> bool {
+        self.0.chars().count() < Self::LEN_LOW
     }
 }
 
