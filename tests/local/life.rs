@@ -242,8 +242,15 @@ async fn a_launcher_that_is_killed_takes_its_sandbox_along() {
 }
 
 /// The one process in the sandbox's namespace that nothing there can kill, as this machine sees it.
-fn first_process(mark: &str) -> rustix::process::Pid {
-    let [marked] = processes_with(mark)[..] else { panic!("one process has the marker") };
+async fn first_process(mark: &str) -> rustix::process::Pid {
+    // A process has no arguments for a moment while it executes a program.
+    let mut marked = Vec::new();
+    until("the marked process", || {
+        marked = processes_with(mark);
+        marked.len() == 1
+    })
+    .await;
+    let marked = marked[0];
     let stat = std::fs::read_to_string(format!("/proc/{marked}/stat")).expect("it runs");
     let (_, fields) = stat.rsplit_once(')').expect("its name");
     let parent = fields.split_whitespace().nth(1).expect("its parent");
@@ -268,7 +275,7 @@ async fn an_end_that_no_call_asked_for_is_reported_once() {
         } else {
             let mark = marker();
             sandbox.sh(&format!("setsid sleep {mark} >/dev/null 2>&1 &")).await;
-            let first = first_process(&mark);
+            let first = first_process(&mark).await;
             rustix::process::kill_process(first, rustix::process::Signal::KILL).expect("killed");
         }
         let event = tokio::time::timeout(WAIT, events.next()).await.expect("in time");
