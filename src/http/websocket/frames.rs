@@ -30,7 +30,7 @@ pub enum Slip {
     None,
     /// It sent a message that is too long, which was dropped.
     Dropped,
-    /// Where the next message begins is unknown, or belong to a message of which a part is missing.
+    /// Of the bytes that follow, no message's beginning is known, or a part of their message is missing.
     Lost,
 }
 
