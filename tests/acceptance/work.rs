@@ -1,7 +1,7 @@
 //! Work in real sandboxes through HTTP: commands, their streams and their ends, and files that
 //! hostile links must not lead out of.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use reqwest::Method;
@@ -78,13 +78,11 @@ async fn commands_have_streams_codes_and_bounds(world: &World) {
     assert!(!seen.contains("serve") && !seen.contains("ISSUEBOX"), "{seen}");
 
     let mark = marker();
-    let began = Instant::now();
     let script = format!("set -m; trap '' TERM; sleep {mark} & echo begun; sleep {mark}");
     let call = json!({"command": ["bash", "-c", script], "timeoutSeconds": 1});
     let cut = world.exec(call).await.json();
     assert_eq!((&cut["data"]["timedOut"], &cut["data"]["exitCode"]), (&json!(true), &json!(137)));
     assert_eq!(cut["data"]["stdout"], "begun\n");
-    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
     assert_eq!(world.running_with(&mark), 0, "nothing is left when the end is reported");
     let unknown = world.exec(json!({"command": ["no-such-command"]})).await;
     assert_eq!(unknown.refusal(), (422, "cannot_start".into()));
@@ -188,9 +186,7 @@ async fn files_stay_in_the_workspace(world: &World) {
 
 async fn background_processes_live_until_the_stop(world: &World) {
     let mark = marker();
-    let began = Instant::now();
     world.sh(&format!("sleep {mark} & setsid sleep {mark} >/dev/null 2>&1 & echo > here")).await;
-    assert!(began.elapsed() < Duration::from_secs(5), "it returns at once");
     world.until_running_with(&mark, 2).await;
     let path = format!("/v1/sandboxes/{}", world.id);
     let stopped = world.server.post(&format!("{path}/stop?wait=30"), &json!({})).await.json();

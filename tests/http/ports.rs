@@ -265,7 +265,7 @@ async fn a_tunnel_carries_bytes_until_both_directions_have_ended() {
 
 #[tokio::test]
 async fn a_tunnel_whose_client_answers_no_ping_is_given_up_and_one_that_does_is_not() {
-    let server = TestServer::with(|edge| edge.limits.ping_every = Duration::from_millis(200)).await;
+    let server = TestServer::with(|edge| edge.limits.ping_every = Duration::from_millis(500)).await;
     let id = server.running("1").await;
     let mut answering = tunnel(&server, &id).await;
     let mut silent = tunnel(&server, &id).await;

@@ -294,7 +294,7 @@ async fn a_client_that_goes_away_hangs_up_however_it_goes() {
 
 #[tokio::test]
 async fn a_client_that_answers_no_ping_is_given_up_and_one_that_does_is_not() {
-    let server = TestServer::with(|edge| edge.limits.ping_every = Duration::from_millis(200)).await;
+    let server = TestServer::with(|edge| edge.limits.ping_every = Duration::from_millis(500)).await;
     server.running("1").await;
     let mut answering = started(&server, "cat").await;
     shown(&mut answering).await;

@@ -89,7 +89,9 @@ async fn a_fork_bomb_hits_its_limit_and_that_is_reported() {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_file_becomes_longer_than_the_disk() {
     let Some(local) = Local::new().await else { return };
-    let sandbox = small(&local, "long").await;
+    // Pages that are not written back yet count as memory, which must not run out first.
+    let resources = Resources { memory_mb: 512, ..SMALL };
+    let sandbox = with(&local, "long", resources).await;
     let ended = sandbox.run(request(&["sh", "-c", "head -c 20000000 /dev/zero > f"])).await;
     assert_ne!(ended.code, 0, "{ended:?}");
     let size: u64 = sandbox.sh("stat -c %s f").await.trim().parse().expect("a size");
