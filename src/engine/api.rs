@@ -179,6 +179,9 @@ pub enum EngineError {
     #[error(
         "the create failed: its record could not be written within 30 s, and what was made for it \
          was destroyed"
+    /// The issue's actor ended again and again during the call, as it does when its writes fail.
+    #[error("the issue's actor ended twice during the call")]
+    ActorEnded,
     )]
     RecordTooSlow,
     /// The server is shutting down; nothing was stored.

@@ -312,6 +312,7 @@ impl From<EngineError> for ApiError {
         }
     }
 }
+            EngineError::ActorEnded => store_failed(&message),
 
 impl From<CommandRefusal> for ApiError {
     fn from(refusal: CommandRefusal) -> Self {

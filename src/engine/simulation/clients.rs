@@ -50,10 +50,10 @@ impl SimServer {
                 return;
             }
             life.world().with(|inner| {
-                if let Err(EngineError::StoreFailed(why)) = &answer
-                    && !inner.excuses(began, why)
+                if let Err(error) = &answer
+                    && !inner.excuses(began, error)
                 {
-                    inner.violate(None, format!("a caller was refused for nothing: {why}"));
+                    inner.violate(None, format!("a caller was refused for nothing: {error}"));
                 }
                 judge(inner, &answer);
             });
