@@ -251,6 +251,7 @@ impl SimServer {
                     generation: issue.generation,
                     attempt,
                     phase: issue.state.phase(),
+                    by_event: false,
                     objects: Vec::new(),
                 };
                 Some((issue.home, observation))
