@@ -13,6 +13,8 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use clap::Args;
 use serde_json::{Map, Value, json};
 
+use crate::http::error::Code;
+
 use super::CliSession;
 use super::client::{ApiRequest, EventStream};
 use super::failure::CliFailure;
@@ -136,3 +138,15 @@ fn ended(message: &str) -> CliFailure {
 fn exit_code(code: i32) -> u8 {
     u8::try_from(code).unwrap_or(1)
 }
+/// The error of a socket as it came: those before the start have codes of their own.
+fn broken_off(code: String, message: String) -> CliFailure {
+    let is_start = |known: &&Code| known.as_str() == code;
+    match [Code::CommandNotFound, Code::CannotStart].iter().find(is_start) {
+        Some(known) => {
+            let status = known.status().as_u16();
+            CliFailure::Api { status, code, message, hint: None }
+        }
+        None => ended(&message),
+    }
+}
+

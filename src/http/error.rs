@@ -115,7 +115,9 @@ codes! {
     BadArchive = "bad_archive", UNPROCESSABLE_ENTITY;
     /// The path has the wrong kind, such as a directory instead of a file.
     WrongKind = "wrong_kind", UNPROCESSABLE_ENTITY;
-    /// The command could not be started.
+    /// The sandbox has no such program.
+    CommandNotFound = "command_not_found", UNPROCESSABLE_ENTITY;
+    /// The command could not be started for another reason: not executable, no such directory.
     CannotStart = "cannot_start", UNPROCESSABLE_ENTITY;
     /// The sandbox has no space or no permission for it.
     RefusedInside = "refused_inside", UNPROCESSABLE_ENTITY;
@@ -376,6 +378,9 @@ impl From<WorkError> for ApiError {
             WorkError::NotListening => Self::new(Code::PortClosed, message).hint(
                 "start a server on that port, on 127.0.0.1 or on all addresses of the sandbox",
             ),
+            WorkError::CommandNotFound(_) => {
+                Self::new(Code::CommandNotFound, message).about("command")
+            }
             WorkError::NoSuchProcess => Self::new(Code::ProcessNotFound, message),
             WorkError::StdinClosed => Self::new(Code::StdinClosed, message),
             WorkError::Unsupported(_) => Self::new(Code::NotSupported, message),

@@ -231,7 +231,7 @@ impl Processes for MemoryProvider {
                 });
                 return Ok(Execution { events });
             }
-            other => return Err(WorkError::CannotStart(format!("{other}: not found"))),
+            other => return Err(WorkError::CommandNotFound(format!("{other}: not found"))),
         };
         tokio::spawn(async move {
             let written = if code == 0 { ExecEvent::Stdout } else { ExecEvent::Stderr };
@@ -284,7 +284,7 @@ impl Processes for MemoryProvider {
                 dropped.notify_one();
             })),
             "vanish" => {}
-            other => return Err(WorkError::CannotStart(format!("{other}: not found"))),
+            other => return Err(WorkError::CommandNotFound(format!("{other}: not found"))),
         }
         Ok(Terminal { input, control, events })
     }

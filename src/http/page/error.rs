@@ -141,6 +141,7 @@ pub const fn advice(code: Code) -> Option<&'static str> {
         | Code::CannotStart
         | Code::RefusedInside
         | Code::UpgradeRequired
+        | Code::CommandNotFound
         | Code::TooManyAttempts => None,
     }
 }
