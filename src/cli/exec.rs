@@ -43,8 +43,8 @@ pub(super) struct ExecArgs {
     /// Which issue
     #[arg(value_parser = IssueRef::parse)]
     issue: IssueRef,
-    /// The command and its arguments; no shell interprets them
-    #[arg(required_unless_present = "tty", last = true, value_name = "CMD")]
+    /// The command and its arguments, also after --; no shell interprets them
+    #[arg(required_unless_present = "tty", trailing_var_arg = true, value_name = "CMD")]
     command: Vec<String>,
 }
 
