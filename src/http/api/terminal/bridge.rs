@@ -106,14 +106,18 @@ async fn show(mut socket: Session, mut events: mpsc::Receiver<TerminalEvent>) ->
 struct TerminalClient<'a>(SocketClient<'a>);
 
 impl TerminalClient<'_> {
-    /// Reads the start message.
+    /// Reads messages until the start. A wrong one before it is answered, as later ones are.
     async fn start(&mut self) -> Result<TerminalRequest, SocketEnd> {
-        match self.0.next().await? {
-            ClientMessage::Text(text) => match FromClient::read(&text).map_err(SocketEnd::Wrong)? {
-                FromClient::Start(request) => Ok(request),
-                FromClient::Control(_) => Err(SocketEnd::Wrong(out_of_turn())),
-            },
-            ClientMessage::Bytes(_) => Err(SocketEnd::Wrong(out_of_turn())),
+        loop {
+            let refused = match self.0.next().await? {
+                ClientMessage::Text(text) => match FromClient::read(&text) {
+                    Ok(FromClient::Start(request)) => return Ok(request),
+                    Ok(FromClient::Control(_)) => out_of_turn(),
+                    Err(error) => error,
+                },
+                ClientMessage::Bytes(_) => out_of_turn(),
+            };
+            self.0.refuse(&refused);
         }
     }
 
