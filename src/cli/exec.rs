@@ -40,12 +40,31 @@ pub(super) struct ExecArgs {
     /// Kill the command after this many seconds
     #[arg(long, value_name = "SECONDS", conflicts_with = "tty")]
     timeout: Option<u64>,
-    /// Which issue
+    /// The issue: owner/repo#number, its URL or id, or its sandbox's id or name
     #[arg(value_parser = IssueRef::parse)]
     issue: IssueRef,
     /// The command and its arguments, also after --; no shell interprets them
     #[arg(required_unless_present = "tty", trailing_var_arg = true, value_name = "CMD")]
     command: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ShellArgs {
+    /// Set an environment variable
+    #[arg(short, long, value_name = "NAME=VALUE", value_parser = variable)]
+    env: Vec<(String, String)>,
+    /// Working directory [default: the workspace]
+    #[arg(short, long, value_name = "DIR")]
+    workdir: Option<String>,
+    /// The issue: owner/repo#number, its URL or id, or its sandbox's id or name
+    #[arg(value_parser = IssueRef::parse)]
+    issue: IssueRef,
+}
+
+impl From<ShellArgs> for ExecArgs {
+    fn from(ShellArgs { env, workdir, issue }: ShellArgs) -> Self {
+        Self { stdin: true, tty: true, env, workdir, timeout: None, issue, command: Vec::new() }
+    }
 }
 
 fn variable(text: &str) -> Result<(String, String), String> {
@@ -127,17 +146,6 @@ fn write(mut to: impl Write, event: &SseEvent) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn ended(message: &str) -> CliFailure {
-    CliFailure::Failed {
-        message: message.to_owned(),
-        hint: "run issuebox get ISSUE to see whether the sandbox still runs".to_owned(),
-    }
-}
-
-/// A process can only end with 0 to 255; anything else is a failure.
-fn exit_code(code: i32) -> u8 {
-    u8::try_from(code).unwrap_or(1)
-}
 /// The error of a socket as it came: those before the start have codes of their own.
 fn broken_off(code: String, message: String) -> CliFailure {
     let is_start = |known: &&Code| known.as_str() == code;
@@ -150,3 +158,14 @@ fn broken_off(code: String, message: String) -> CliFailure {
     }
 }
 
+fn ended(message: &str) -> CliFailure {
+    CliFailure::Failed {
+        message: message.to_owned(),
+        hint: "run issuebox get ISSUE to see whether the sandbox still runs".to_owned(),
+    }
+}
+
+/// A process can only end with 0 to 255; anything else is a failure.
+fn exit_code(code: i32) -> u8 {
+    u8::try_from(code).unwrap_or(1)
+}
