@@ -124,7 +124,7 @@ impl Frame {
             poll_secs: None,
             is_first: false,
             is_still: false,
-            attention: Attention::look(shared).await,
+            attention: Attention::look(shared, &visitor.caller.account).await,
         }
     }
 
