@@ -265,7 +265,7 @@ impl From<EngineError> for ApiError {
     fn from(error: EngineError) -> Self {
         let message = error.to_string();
         match error {
-            EngineError::TemplateUnknown(_) => {
+            EngineError::TemplateUnknown { .. } => {
                 Self::new(Code::TemplateUnknown, message).about("template")
             }
             EngineError::IssueUnknown(..) => Self::new(Code::IssueUnknown, message)
