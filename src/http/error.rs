@@ -230,6 +230,11 @@ impl ApiError {
         self.retry_after_secs
     }
 
+    /// The headers of its answer.
+    pub fn headers(&self) -> &[(header::HeaderName, HeaderValue)] {
+        &self.headers
+    }
+
     /// The input that was wrong.
     pub fn wrong_field(&self) -> Option<&str> {
         self.field.as_deref()
@@ -307,6 +312,7 @@ impl From<EngineError> for ApiError {
                 Self::new(Code::Overloaded, "the server is overloaded; nothing was stored").retry_after(1)
             }
             EngineError::StoreFailed(why) => store_failed(&why),
+            EngineError::ActorEnded => store_failed(&message),
             EngineError::RecordTooSlow => Self::new(Code::StoreFailed, message)
                 .hint("check GET /readyz until the store works again; then ensure the issue again")
                 .retry_after(5),
@@ -314,7 +320,6 @@ impl From<EngineError> for ApiError {
         }
     }
 }
-            EngineError::ActorEnded => store_failed(&message),
 
 impl From<CommandRefusal> for ApiError {
     fn from(refusal: CommandRefusal) -> Self {
@@ -373,14 +378,14 @@ impl From<WorkError> for ApiError {
                     .header(header::CONTENT_RANGE, value.expect("digits are header text"))
             }
             WorkError::WrongKind(_) => Self::new(Code::WrongKind, message).about("path"),
+            WorkError::CommandNotFound(_) => {
+                Self::new(Code::CommandNotFound, message).about("command")
+            }
             WorkError::CannotStart(_) => Self::new(Code::CannotStart, message).about("command"),
             WorkError::Refused(_) => Self::new(Code::RefusedInside, message),
             WorkError::NotListening => Self::new(Code::PortClosed, message).hint(
                 "start a server on that port, on 127.0.0.1 or on all addresses of the sandbox",
             ),
-            WorkError::CommandNotFound(_) => {
-                Self::new(Code::CommandNotFound, message).about("command")
-            }
             WorkError::NoSuchProcess => Self::new(Code::ProcessNotFound, message),
             WorkError::StdinClosed => Self::new(Code::StdinClosed, message),
             WorkError::Unsupported(_) => Self::new(Code::NotSupported, message),
