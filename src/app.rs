@@ -104,9 +104,10 @@ fn start_as(config: Config, is_new: bool) -> anyhow::Result<RunningServer> {
     let address = listener.local_addr()?;
     let exposed = exposure::check(&config)?;
     let secrets = Secrets::ensure(&config)?;
-    for warning in exposed.into_iter().chain(exposure::short(&secrets)) {
+    for warning in exposed {
         tracing::warn!("{warning}");
     }
+    exposure::warn_of_short(&secrets);
     let (end, ended) = watch::channel(false);
     let (reload, reloads) = mpsc::channel();
     let (ready, is_ready) = mpsc::sync_channel(1);

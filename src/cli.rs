@@ -2,7 +2,8 @@
 //! engine nor a store.
 //!
 //! # Guarantees
-//! - Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found; `exec` returns the command's own.
+//! - Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found; `exec` returns the command's own, or 127
+//!   and 126 as a shell does.
 //! - Results go to standard output, everything else to standard error. Colours and the spinner
 //!   appear on terminals only; `NO_COLOR` is respected.
 //! - Text from the server (titles, reasons, names) is made inert before it is printed. Only `exec`
@@ -17,6 +18,7 @@ mod completions;
 mod config;
 mod confirm;
 mod connect;
+mod cp;
 mod deliveries;
 mod demo;
 mod doctor;
@@ -28,17 +30,20 @@ mod exec;
 mod failure;
 mod files;
 mod get;
+mod help;
 mod hints;
 mod hold;
 mod login;
 mod logs;
 mod ls;
+mod open;
 mod output;
 mod port_forward;
 mod progress;
 mod provider_errors;
 mod raw;
 mod rejoin;
+mod restart;
 mod retry;
 mod rm;
 mod serve;
@@ -57,7 +62,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, FromArgMatches, Parser, Subcommand};
 
 use client::ApiClient;
 use env::EnvVars;
@@ -76,8 +81,22 @@ Address and token come from the first source that is given:
 With --token-file the token of that file is sent instead. A token goes over https or to this machine
 only, unless --insecure-http is given.
 
-ISSUE is an issue id, owner/repo#number, an issue's URL, a sandbox's id or its name.
-Exit code: 0 done, 1 failed, 2 wrong usage, 3 not found; exec returns the command's own.")]
+ISSUE is one of
+  octo/hello#12                              its repository and number
+  https://github.com/octo/hello/issues/12    its URL
+  2874100012                                 its id at GitHub, or the id that a caller chose
+  claude-issue-2874100012                    the name of its sandbox, or that sandbox's id
+
+Examples:
+  issuebox serve                             run a server here
+  issuebox ensure octo/hello#12 --wait       create the issue's sandbox
+  issuebox shell octo/hello#12               work in it
+  issuebox exec octo/hello#12 make test      run a command in it
+  issuebox cp octo/hello#12:src/main.rs .    copy a file out of it
+  issuebox logs -f octo/hello#12             follow the output of its commands
+
+Exit code: 0 done, 1 failed, 2 wrong usage, 3 not found; exec returns the command's own, 127 if
+there is no such command and 126 if it cannot be executed.")]
 struct Cli {
     #[command(flatten)]
     server_args: ServerArgs,
@@ -117,19 +136,29 @@ enum CliVerb {
     /// Create an issue's sandbox, or show the one it has
     Ensure(ensure::EnsureArgs),
     /// Show an issue's sandbox
+    #[command(visible_aliases = ["describe", "inspect"])]
     Get(get::GetArgs),
     /// List sandboxes
+    #[command(visible_aliases = ["list", "ps"])]
     Ls(ls::LsArgs),
     /// Stop sandboxes; their workspaces are kept
     Stop(stop::StopArgs),
     /// Start sandboxes
     Start(start::StartArgs),
+    /// Stop sandboxes and start them again; their workspaces are kept
+    Restart(restart::RestartArgs),
     /// Retry the step at which a sandbox failed
     Retry(retry::RetryArgs),
     /// Remove sandboxes and their workspaces
+    #[command(visible_alias = "delete")]
     Rm(rm::RmArgs),
     /// Run a command in a sandbox, or a shell with -it
     Exec(exec::ExecArgs),
+    /// Open a login shell in a sandbox, as exec -it does
+    #[command(visible_alias = "ssh")]
+    Shell(exec::ShellArgs),
+    /// Copy files and directories between this machine and a workspace
+    Cp(cp::CpArgs),
     /// Read and change files of a workspace
     #[command(subcommand)]
     Files(files::FilesVerb),
@@ -159,6 +188,8 @@ enum CliVerb {
     Restore(backup::RestoreArgs),
     /// Create a link that logs a person in to the dashboard once
     Login(login::LoginArgs),
+    /// Open the page of a sandbox in a browser
+    Open(open::OpenArgs),
     /// Check the installation and say how to fix what is missing or wrong
     Doctor(doctor::DoctorArgs),
     /// Check the configuration
@@ -175,7 +206,7 @@ enum CliVerb {
 
 /// Parses the arguments, runs the verb and returns the exit code.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(args) {
+    let cli = match parse(args) {
         Ok(cli) => cli,
         Err(stop) => {
             // Help and version are not errors. Printing them fails only when the reader has gone.
@@ -188,6 +219,12 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(code) => code,
         Err(error) => failure::report(&error, &env),
     }
+}
+
+fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
+    let mut command = help::command();
+    let matches = command.try_get_matches_from_mut(args)?;
+    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
 fn dispatch(cli: Cli, env: &EnvVars) -> anyhow::Result<ExitCode> {
@@ -207,9 +244,15 @@ fn dispatch(cli: Cli, env: &EnvVars) -> anyhow::Result<ExitCode> {
         CliVerb::Ls(args) => remote(&server_args, env, async |s| ls::run(s, args).await),
         CliVerb::Stop(args) => remote(&server_args, env, async |s| stop::run(s, args).await),
         CliVerb::Start(args) => remote(&server_args, env, async |s| start::run(s, args).await),
+        CliVerb::Restart(args) => remote(&server_args, env, async |s| restart::run(s, args).await),
         CliVerb::Retry(args) => remote(&server_args, env, async |s| retry::run(s, args).await),
         CliVerb::Rm(args) => remote(&server_args, env, async |s| rm::run(s, args).await),
         CliVerb::Exec(args) => remote(&server_args, env, async |s| exec::run(s, args).await),
+        CliVerb::Shell(args) => {
+            remote(&server_args, env, async |s| exec::run(s, args.into()).await)
+        }
+        CliVerb::Cp(args) => remote(&server_args, env, async |s| cp::run(s, args).await),
+        CliVerb::Open(args) => remote(&server_args, env, async |s| open::run(s, args).await),
         CliVerb::Files(verb) => remote(&server_args, env, async |s| files::run(s, verb).await),
         CliVerb::PortForward(args) => {
             remote(&server_args, env, async |s| port_forward::run(s, args).await)

@@ -31,6 +31,7 @@ pub mod events;
 pub mod feed;
 mod fields;
 mod health;
+mod hold_labels;
 mod instruction;
 mod limits;
 pub mod live;

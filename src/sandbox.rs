@@ -29,7 +29,7 @@
 //! where blocking for milliseconds is allowed but not for longer.
 
 mod capacity;
-mod confined;
+pub(crate) mod confined;
 mod descriptor;
 mod egress;
 mod errors;

@@ -448,6 +448,28 @@ pub struct SandboxFilter {
     pub text: Option<String>,
     /// Deleted ones too.
     pub include_deleted: bool,
+    /// Deleted ones alone; then there must be no phase.
+    pub only_deleted: bool,
+}
+
+impl SandboxFilter {
+    /// Whether a live sandbox matches, whatever its phase, as the lists of a store decide it.
+    pub fn matches_but_for_phase(&self, sandbox: &Sandbox) -> bool {
+        let Self { phase: _, provider, repository, home, template, external_id, text, .. } = self;
+        provider.as_ref().is_none_or(|one| *one == sandbox.provider)
+            && repository.as_ref().is_none_or(|one| {
+                sandbox.repository.as_ref().is_some_and(|of| of.folded() == one.folded())
+            })
+            && home.is_none_or(|home| home == sandbox.home)
+            && template.as_ref().is_none_or(|one| *one == sandbox.template)
+            && external_id.as_ref().is_none_or(|one| sandbox.external_id.as_ref() == Some(one))
+            && text.as_ref().is_none_or(|text| {
+                let Sandbox { name, issue_title, repository, id, .. } = sandbox;
+                let title = issue_title.as_deref();
+                rows::search_text(name, title, repository.as_ref(), id)
+                    .contains(&text.to_lowercase())
+            })
+    }
 }
 
 /// Which page of a list.

@@ -64,7 +64,7 @@ pub(super) fn of_path(path: &Path, metadata: &Metadata) -> Option<Exposed> {
 }
 
 /// A sentence for each kind of secret that is short.
-pub(super) fn short(secrets: &Secrets) -> Vec<String> {
+fn short(secrets: &Secrets) -> Vec<String> {
     let of = |what: &str, also: &str| {
         format!(
             "the {what} is shorter than {} characters and may be guessed: generate one (openssl rand \
@@ -74,8 +74,16 @@ pub(super) fn short(secrets: &Secrets) -> Vec<String> {
     };
     let webhook = secrets.webhook_secrets.iter().any(Secret::is_short);
     let webhook = webhook.then(|| of("webhook secret", " and set it at GitHub as well"));
-    let token = secrets.admin_token.is_short().then(|| of("admin token", ""));
+    let refused = "; after 30 wrong ones in a minute an address is refused with a short one, too";
+    let token = secrets.admin_token.is_short().then(|| of("admin token", refused));
     webhook.into_iter().chain(token).collect()
+}
+
+/// Logs a warning for each kind of secret that is short, at the start and when a reload changes one.
+pub(super) fn warn_of_short(secrets: &Secrets) {
+    for warning in short(secrets) {
+        tracing::warn!("{warning}");
+    }
 }
 
 /// Tokens and sessions cross the network readable, unless something in front of the server has TLS.

@@ -7,8 +7,9 @@ use anyhow::Context;
 use crate::config::{Config, Secrets};
 use crate::http::{LiveToken, LoginLinks, TokenHash};
 use crate::sandbox::ReloadedSettings;
-use crate::types::{LiveSecrets, NamedSecrets, Secret};
+use crate::types::{LiveSecrets, NamedSecrets};
 
+use super::exposure;
 use super::providers::Reloads;
 
 /// The parts that can change while the server runs.
@@ -72,9 +73,12 @@ impl Reload {
         }
         if secrets.admin_token != self.secrets.admin_token {
             self.admin_token.replace(TokenHash::of(&secrets.admin_token));
-            warn_of_short_token(&self.admin_token);
             self.login_links.forget();
             taken_over.now.push("auth.admin_token");
+        }
+        // What was taken over so far are the secrets.
+        if !taken_over.now.is_empty() {
+            exposure::warn_of_short(&secrets);
         }
         self.secrets = secrets;
         self.config.auth.clone_from(&given.auth);
@@ -93,19 +97,6 @@ impl Reload {
         }
         taken_over.later = differing(&self.config, &given);
         Ok(taken_over)
-    }
-}
-
-/// Warns of an admin token that could be guessed: it is refused, too, while its address is refused
-/// for wrong ones.
-pub(super) fn warn_of_short_token(token: &LiveToken) {
-    if token.in_force().is_short() {
-        tracing::warn!(
-            "the admin token has fewer than {} characters: after 30 wrong tokens in a \
-             minute an address is refused with the right one, too; generate a longer one \
-             (`openssl rand -hex 32`)",
-            Secret::LEN_LOW
-        );
     }
 }
 

@@ -36,7 +36,7 @@ impl WaitArgs {
 /// Which issues to act on, and how to wait and print.
 #[derive(Debug, Args)]
 pub(super) struct Acting {
-    /// Which issues
+    /// The issues: each owner/repo#number, its URL or id, or its sandbox's id or name
     #[arg(required = true, value_name = "ISSUE", value_parser = IssueRef::parse)]
     pub issues: Vec<IssueRef>,
     #[command(flatten)]
@@ -50,6 +50,8 @@ pub(super) struct Acting {
 pub(super) enum SandboxAction {
     Stop,
     Start,
+    /// Stop it, wait for that, and start it.
+    Restart,
     Retry,
     Delete,
     /// Delete the record even if the provider does not confirm the delete.
@@ -60,7 +62,7 @@ impl SandboxAction {
     fn call(self, id: &str) -> ApiRequest {
         match self {
             Self::Stop => ApiRequest::post(&["sandboxes", id, "stop"]),
-            Self::Start => ApiRequest::post(&["sandboxes", id, "start"]),
+            Self::Start | Self::Restart => ApiRequest::post(&["sandboxes", id, "start"]),
             Self::Retry => ApiRequest::post(&["sandboxes", id, "retry"]),
             Self::Delete => ApiRequest::delete(&["sandboxes", id]),
             Self::ForceDelete => {
@@ -73,7 +75,7 @@ impl SandboxAction {
     const fn goal(self) -> &'static str {
         match self {
             Self::Stop => "stopped",
-            Self::Start | Self::Retry => "running",
+            Self::Start | Self::Restart | Self::Retry => "running",
             Self::Delete | Self::ForceDelete => "deleted",
         }
     }
@@ -113,6 +115,12 @@ async fn one(
 ) -> anyhow::Result<()> {
     let found = target.sandbox(&session.client).await?;
     let wait = args.waiting.seconds();
+    if act == SandboxAction::Restart && found.phase_word() != SandboxAction::Stop.goal() {
+        let stop = SandboxAction::Stop;
+        let _spinner = Spinner::start(&format!("waiting for {} to be stopped", found.name), true);
+        let stopped = session.client.call(stop.call(&found.id).wait(Some(WAIT_MAX))).await?;
+        reached(&wire::read(stopped.data())?, stop.goal(), WAIT_MAX)?;
+    }
     let answer = {
         let what = format!("waiting for {} to be {}", found.name, act.goal());
         let _spinner = Spinner::start(&what, wait.is_some());

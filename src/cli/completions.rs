@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::{Args, Command, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
 
-use super::Cli;
+use super::help;
 
 #[derive(Debug, Args)]
 pub(super) struct CompletionsArgs {
@@ -28,13 +28,13 @@ pub(super) struct ManArgs {
 pub(super) fn completions(args: CompletionsArgs) -> anyhow::Result<ExitCode> {
     // Buffered, because the generator panics if standard output is closed.
     let mut text = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "issuebox", &mut text);
+    clap_complete::generate(args.shell, &mut help::command(), "issuebox", &mut text);
     std::io::stdout().write_all(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
 pub(super) fn man(args: ManArgs) -> anyhow::Result<ExitCode> {
-    let mut command = Cli::command();
+    let mut command = help::command();
     command.build();
     match args.dir {
         None => std::io::stdout().write_all(&page(&command, "issuebox")?)?,

@@ -24,7 +24,7 @@ pub(super) struct DeliveriesArgs {
     /// Only deliveries about this issue
     #[arg(value_parser = IssueRef::parse)]
     issue: Option<IssueRef>,
-    /// Only deliveries of this event, such as issues
+    /// Only deliveries of this event, such as issues or issues.labeled
     #[arg(long, value_name = "EVENT")]
     event: Option<String>,
     /// Only deliveries with this status

@@ -10,7 +10,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::types::{Timestamp, inert};
 
 use super::CliSession;
-use super::client::ApiRequest;
+use super::client::{ApiClient, ApiRequest};
 use super::confirm::{Question, confirm};
 use super::failure::CliFailure;
 use super::output::{OutputMode, Screen, Shape};
@@ -99,21 +99,26 @@ pub(super) async fn run(session: &mut CliSession<'_>, args: DriftArgs) -> anyhow
     }
 }
 
-async fn list(session: &mut CliSession<'_>, mode: OutputMode) -> anyhow::Result<ExitCode> {
+/// All items, their number at the server, and the sweeps.
+async fn items(client: &ApiClient) -> Result<(Vec<Value>, u64, Vec<Sweeps>), CliFailure> {
     let mut all: Vec<Value> = Vec::new();
     let mut cursor: Option<String> = None;
-    let (total, sweeps) = loop {
+    loop {
         let call = ApiRequest::get(&["system", "drift"])
             .query("limit", Some(PAGE_LEN))
             .query("cursor", cursor.as_deref());
-        let answer = session.client.call(call).await?;
+        let answer = client.call(call).await?;
         all.extend(answer.data().as_array().into_iter().flatten().cloned());
         cursor = answer.body["nextCursor"].as_str().map(str::to_owned);
         if cursor.is_none() {
             let sweeps: Vec<Sweeps> = wire::read(&answer.body["sweeps"])?;
-            break (answer.body["total"].as_u64().unwrap_or_default(), sweeps);
+            return Ok((all, answer.body["total"].as_u64().unwrap_or_default(), sweeps));
         }
-    };
+    }
+}
+
+async fn list(session: &mut CliSession<'_>, mode: OutputMode) -> anyhow::Result<ExitCode> {
+    let (all, total, sweeps) = items(&session.client).await?;
     match mode {
         OutputMode::Data(notation) => session.screen.data(notation, &Value::Array(all))?,
         OutputMode::Ids | OutputMode::Table(_) => {
@@ -203,6 +208,10 @@ async fn decide(
 ) -> anyhow::Result<ExitCode> {
     let id = inert(&args.id).into_owned();
     if !args.yes {
+        let (all, ..) = items(&session.client).await?;
+        let asked = all.iter().find(|item| item["id"].as_str() == Some(&args.id));
+        let asked: Item = wire::read(asked.ok_or_else(|| unknown(&id))?)?;
+        eprintln!("{}", sheet(&session.screen, &asked, SystemClock.now()));
         let (prompt, consequence) = match remedy {
             "remove" => (
                 format!("Remove the object or record of {id}? Its data is lost."),
@@ -230,6 +239,13 @@ async fn decide(
     };
     session.screen.line(&line)?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn unknown(id: &str) -> CliFailure {
+    CliFailure::NotFound {
+        message: format!("there is no drift item {id}"),
+        hint: "run issuebox drift to list the current items".to_owned(),
+    }
 }
 
 /// Reports an item that no longer exists as not found.

@@ -20,7 +20,7 @@ use super::wire::{self, ApiSandbox, EnsureResult};
 
 #[derive(Debug, Args)]
 pub(super) struct EnsureArgs {
-    /// Which issue
+    /// The issue: owner/repo#number, its URL or id, or its sandbox's id or name
     #[arg(value_parser = IssueRef::parse)]
     issue: IssueRef,
     /// GitHub's id of the issue owner/repo#number, if the server has not seen it yet: the field `id`

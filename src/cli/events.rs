@@ -27,7 +27,7 @@ pub(super) struct EventsArgs {
     /// Follow events as they happen (the only output without an ISSUE)
     #[arg(short, long)]
     follow: bool,
-    /// Which issue [default: all]
+    /// The issue: owner/repo#number, its URL or id, or its sandbox's id or name [default: all]
     #[arg(value_parser = IssueRef::parse)]
     issue: Option<IssueRef>,
     #[command(flatten)]
@@ -94,7 +94,9 @@ async fn timeline(
         entry.instruction = wire::read_exact(&value["instruction"])?;
         let line = match mode {
             OutputMode::Data(notation) => {
-                session.screen.record(notation, value)?;
+                let mut value = value.clone();
+                value["issueId"] = issue_id.into();
+                session.screen.record(notation, &value)?;
                 printed.push(entry);
                 continue;
             }
@@ -185,7 +187,7 @@ impl EventFollower {
         }
         let line = match self.mode {
             OutputMode::Data(notation) => {
-                return screen.record(notation, &value);
+                return screen.record(notation, &as_timeline(value, &changed));
             }
             OutputMode::Ids => sandbox.id.clone(),
             OutputMode::Table(_) => {
@@ -194,9 +196,10 @@ impl EventFollower {
                     Some(_) => transition,
                     None => format!("{} {transition}", inert(&sandbox.issue())),
                 };
-                // A change within a phase has no timestamp, so the current time is used.
+                // A change within a phase has no time from an older server, so the current one is used.
                 let now = SystemClock.now().to_string();
-                let at = if changed.from == changed.to { &now } else { at(&changed) };
+                let is_timed = changed.at.is_some() || changed.from != changed.to;
+                let at = if is_timed { at(&changed) } else { &now };
                 let line = event_line(screen, at, &what, &changed.reason, &changed.cause);
                 with_words(screen, line, changed.instruction.as_ref())
             }
@@ -206,8 +209,22 @@ impl EventFollower {
     }
 }
 
+/// A change in the shape of a timeline entry: programs get one shape, with and without `-f`.
+fn as_timeline(mut value: Value, changed: &Changed) -> Value {
+    value["at"] = at(changed).into();
+    value["generation"] = changed.sandbox.generation.into();
+    value["issueId"] = value["sandbox"]["issueId"].take();
+    if let Some(fields) = value.as_object_mut() {
+        fields.remove("sandbox");
+    }
+    value
+}
+
 /// When a change happened, as precisely as the event says.
 fn at(changed: &Changed) -> &str {
+    if let Some(at) = &changed.at {
+        return at;
+    }
     changed.sandbox.deleted_at.as_ref().unwrap_or(&changed.sandbox.phase_since)
 }
 

@@ -13,6 +13,8 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use clap::Args;
 use serde_json::{Map, Value, json};
 
+use crate::http::error::Code;
+
 use super::CliSession;
 use super::client::{ApiRequest, EventStream};
 use super::failure::CliFailure;
@@ -38,12 +40,31 @@ pub(super) struct ExecArgs {
     /// Kill the command after this many seconds
     #[arg(long, value_name = "SECONDS", conflicts_with = "tty")]
     timeout: Option<u64>,
-    /// Which issue
+    /// The issue: owner/repo#number, its URL or id, or its sandbox's id or name
     #[arg(value_parser = IssueRef::parse)]
     issue: IssueRef,
-    /// The command and its arguments; no shell interprets them
-    #[arg(required_unless_present = "tty", last = true, value_name = "CMD")]
+    /// The command and its arguments, also after --; no shell interprets them
+    #[arg(required_unless_present = "tty", trailing_var_arg = true, value_name = "CMD")]
     command: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ShellArgs {
+    /// Set an environment variable
+    #[arg(short, long, value_name = "NAME=VALUE", value_parser = variable)]
+    env: Vec<(String, String)>,
+    /// Working directory [default: the workspace]
+    #[arg(short, long, value_name = "DIR")]
+    workdir: Option<String>,
+    /// The issue: owner/repo#number, its URL or id, or its sandbox's id or name
+    #[arg(value_parser = IssueRef::parse)]
+    issue: IssueRef,
+}
+
+impl From<ShellArgs> for ExecArgs {
+    fn from(ShellArgs { env, workdir, issue }: ShellArgs) -> Self {
+        Self { stdin: true, tty: true, env, workdir, timeout: None, issue, command: Vec::new() }
+    }
 }
 
 fn variable(text: &str) -> Result<(String, String), String> {
@@ -123,6 +144,18 @@ fn write(mut to: impl Write, event: &SseEvent) -> anyhow::Result<Vec<u8>> {
     to.write_all(&bytes)?;
     to.flush()?;
     Ok(bytes)
+}
+
+/// The error of a socket as it came: those before the start have codes of their own.
+fn broken_off(code: String, message: String) -> CliFailure {
+    let is_start = |known: &&Code| known.as_str() == code;
+    match [Code::CommandNotFound, Code::CannotStart].iter().find(is_start) {
+        Some(known) => {
+            let status = known.status().as_u16();
+            CliFailure::Api { status, code, message, hint: None }
+        }
+        None => ended(&message),
+    }
 }
 
 fn ended(message: &str) -> CliFailure {

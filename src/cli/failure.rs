@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use owo_colors::OwoColorize;
 
+use crate::http::error::Code;
 use crate::types::inert;
 
 use super::env::EnvVars;
@@ -16,6 +17,11 @@ pub(super) const FAILED: u8 = 1;
 pub(super) const USAGE: u8 = 2;
 /// Exit code: there is no such issue or sandbox.
 pub(super) const NOT_FOUND: u8 = 3;
+/// Exit code of a shell: the command was found and cannot be executed (POSIX, Shell Command Language,
+/// section 2.8.2).
+const NOT_EXECUTABLE: u8 = 126;
+/// Exit code of a shell: there is no such command.
+const COMMAND_NOT_FOUND: u8 = 127;
 
 /// An error with a hint what to do next.
 #[derive(Debug, thiserror::Error)]
@@ -80,6 +86,8 @@ pub(super) enum CliFailure {
 impl CliFailure {
     fn code(&self) -> u8 {
         match self {
+            _ if self.is_code(Code::CommandNotFound) => COMMAND_NOT_FOUND,
+            _ if self.is_code(Code::CannotStart) => NOT_EXECUTABLE,
             Self::Api { status: 404, .. } | Self::NotFound { .. } => NOT_FOUND,
             Self::Api { status: 400, .. } | Self::Usage { .. } => USAGE,
             Self::Api { .. }
@@ -88,6 +96,11 @@ impl CliFailure {
             | Self::Failed { .. } => FAILED,
             Self::Reported(code) => *code,
         }
+    }
+
+    /// Whether the server refused with this code.
+    pub fn is_code(&self, asked: Code) -> bool {
+        matches!(self, Self::Api { code, .. } if code == asked.as_str())
     }
 
     /// What to do next.

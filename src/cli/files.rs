@@ -1,24 +1,21 @@
 //! `issuebox files`: reads and changes the files of a sandbox's workspace.
 //!
-//! A directory is downloaded as a tar archive and not unpacked, so that a sandbox cannot overwrite
-//! the caller's files. `tar -x` unpacks it.
+//! `files get` does not unpack a directory's archive; `tar -x` or `issuebox cp` does.
 //!
 //! # Guarantees
 //! Names are bytes; they need not be UTF-8. Content is transferred byte for byte and never held whole
 //! in memory. An interrupted transfer is an error; an interrupted upload leaves the old file intact.
 
-mod left_out;
+pub(super) mod left_out;
 mod pack;
+pub(super) mod transfer;
 
 use std::ffi::{OsStr, OsString};
-use std::io::{self, IsTerminal, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use clap::{Args, Subcommand};
@@ -27,7 +24,7 @@ use serde::Deserialize;
 use crate::clock::{Clock, SystemClock};
 use crate::types::inert;
 
-use self::left_out::WatchedArchive;
+use self::transfer::{content, kind_at};
 use super::CliSession;
 use super::client::{ApiClient, ApiRequest};
 use super::failure::CliFailure;
@@ -44,12 +41,15 @@ pub(super) enum FilesVerb {
     Cat(CatArgs),
     /// Upload a file or a directory; missing parent directories are created
     Put(PutArgs),
-    /// Download a directory as a tar archive
+    /// Download a file, or a directory as a tar archive
     Get(GetFileArgs),
     /// Create a directory and its missing parents
     Mkdir(MkdirArgs),
-    /// Move a file, link or directory; missing parent directories are created
+    /// Move a file, link or directory, also into a directory; missing parent directories are created
     Mv(MvArgs),
+    /// Delete files and links, and directories with -r
+    #[command(visible_alias = "delete")]
+    Rm(RmFilesArgs),
     /// Set the permissions of a file or directory
     Chmod(ChmodArgs),
 }
@@ -60,7 +60,7 @@ pub(super) struct LsFilesArgs {
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u64).range(1..=32))]
     depth: u64,
-    /// Which issue
+    /// The issue: owner/repo#number, its URL or id, or its sandbox's id or name
     #[arg(value_parser = IssueRef::parse)]
     issue: IssueRef,
     /// A directory, relative to the workspace [default: the workspace]
@@ -71,7 +71,7 @@ pub(super) struct LsFilesArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct CatArgs {
-    /// Which issue
+    /// The issue: owner/repo#number, its URL or id, or its sandbox's id or name
     #[arg(value_parser = IssueRef::parse)]
     issue: IssueRef,
     /// A file, relative to the workspace
@@ -80,7 +80,7 @@ pub(super) struct CatArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct PutArgs {
-    /// Which issue
+    /// The issue: owner/repo#number, its URL or id, or its sandbox's id or name
     #[arg(value_parser = IssueRef::parse)]
     issue: IssueRef,
     /// Treat the input as a tar archive and unpack it into the directory PATH
@@ -88,26 +88,26 @@ pub(super) struct PutArgs {
     tar: bool,
     /// The target, relative to the workspace
     path: OsString,
-    /// What to upload: a file, or a directory whose content goes into the directory PATH
-    /// [default: standard input]
+    /// What to upload: a file, a directory whose content goes into the directory PATH, or - for
+    /// standard input [default: standard input, unless it is a terminal]
     file: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct GetFileArgs {
-    /// Which issue
+    /// The issue: owner/repo#number, its URL or id, or its sandbox's id or name
     #[arg(value_parser = IssueRef::parse)]
     issue: IssueRef,
-    /// A directory, relative to the workspace [default: the workspace]
+    /// A file or directory, relative to the workspace [default: the workspace]
     path: Option<OsString>,
-    /// Write the archive to FILE [default: standard output]
+    /// Write the file or archive to FILE [default: standard output]
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct MkdirArgs {
-    /// Which issue
+    /// The issue: owner/repo#number, its URL or id, or its sandbox's id or name
     #[arg(value_parser = IssueRef::parse)]
     issue: IssueRef,
     /// The directory, relative to the workspace
@@ -116,21 +116,34 @@ pub(super) struct MkdirArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct MvArgs {
-    /// Replace a file, link or empty directory at the target
+    /// Replace a file, link or empty directory that has the new name
     #[arg(long)]
     overwrite: bool,
-    /// Which issue
+    /// The issue: owner/repo#number, its URL or id, or its sandbox's id or name
     #[arg(value_parser = IssueRef::parse)]
     issue: IssueRef,
     /// The source, relative to the workspace
     from: OsString,
-    /// The target, relative to the workspace
+    /// The new name, or a directory to move into, relative to the workspace
     to: OsString,
 }
 
 #[derive(Debug, Args)]
+pub(super) struct RmFilesArgs {
+    /// Delete directories with their content
+    #[arg(short, long)]
+    recursive: bool,
+    /// The issue: owner/repo#number, its URL or id, or its sandbox's id or name
+    #[arg(value_parser = IssueRef::parse)]
+    issue: IssueRef,
+    /// What to delete, relative to the workspace
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
 pub(super) struct ChmodArgs {
-    /// Which issue
+    /// The issue: owner/repo#number, its URL or id, or its sandbox's id or name
     #[arg(value_parser = IssueRef::parse)]
     issue: IssueRef,
     /// Permissions in octal, such as 0755
@@ -163,13 +176,15 @@ pub(super) struct FileRow {
 impl FileRow {
     /// Its path for display; bytes that are not UTF-8 become U+FFFD.
     pub fn path(&self) -> String {
+        String::from_utf8_lossy(&self.path_bytes()).into_owned()
+    }
+
+    /// Its path as it is.
+    fn path_bytes(&self) -> Vec<u8> {
         match (&self.path, &self.path_base64) {
-            (Some(path), _) => path.clone(),
-            (None, Some(bytes)) => {
-                let bytes = BASE64.decode(bytes).unwrap_or_default();
-                String::from_utf8_lossy(&bytes).into_owned()
-            }
-            (None, None) => String::new(),
+            (Some(path), _) => path.clone().into_bytes(),
+            (None, Some(bytes)) => BASE64.decode(bytes).unwrap_or_default(),
+            (None, None) => Vec::new(),
         }
     }
 }
@@ -178,8 +193,9 @@ pub(super) async fn run(session: &mut CliSession<'_>, verb: FilesVerb) -> anyhow
     match verb {
         FilesVerb::Ls(args) => list(session, args).await?,
         FilesVerb::Cat(args) => cat(&session.client, args).await?,
-        FilesVerb::Put(args) => put(session, args).await?,
-        FilesVerb::Get(args) => get(&session.client, args).await?,
+        FilesVerb::Put(args) => transfer::put(session, args).await?,
+        FilesVerb::Get(args) => transfer::get(&session.client, args).await?,
+        FilesVerb::Rm(args) => remove(session, args).await?,
         FilesVerb::Mkdir(args) => {
             let path = ("path", args.path.as_os_str());
             let status =
@@ -188,11 +204,13 @@ pub(super) async fn run(session: &mut CliSession<'_>, verb: FilesVerb) -> anyhow
             session.screen.line(&format!("{} {what}", shown(&args.path)))?;
         }
         FilesVerb::Mv(args) => {
-            let paths = [("from", args.from.as_os_str()), ("to", args.to.as_os_str())];
+            let sandbox = args.issue.sandbox(&session.client).await?;
+            let to = transfer::into_directory(&session.client, &sandbox.id, &args.to, &args.from);
+            let to = to.await?;
+            let paths = [("from", args.from.as_os_str()), ("to", to.as_os_str())];
             let more = [("overwrite", args.overwrite.to_string())];
             change(session, &args.issue, "move", ApiRequest::post, &paths, &more).await?;
-            let line = format!("{} moved to {}", shown(&args.from), shown(&args.to));
-            session.screen.line(&line)?;
+            session.screen.line(&format!("{} moved to {}", shown(&args.from), shown(&to)))?;
         }
         FilesVerb::Chmod(args) => {
             let path = ("path", args.path.as_os_str());
@@ -271,146 +289,28 @@ async fn change(
     Ok(session.client.change(call).await?)
 }
 
-/// A path for display.
-fn shown(path: &OsStr) -> String {
-    inert(&path.to_string_lossy()).to_string()
-}
-
-async fn get(client: &ApiClient, args: GetFileArgs) -> anyhow::Result<()> {
-    let sandbox = args.issue.sandbox(client).await?;
-    let mut call = ApiRequest::get(&["sandboxes", &sandbox.id, "files", "archive"]);
-    if let Some(path) = &args.path {
-        call = call.query_bytes("path", path.as_bytes());
-    }
-    match &args.to {
-        Some(path) => save(client, call, path).await,
-        None => {
-            let out = io::stdout();
-            anyhow::ensure!(
-                !out.is_terminal(),
-                "cannot write an archive to a terminal; pipe it (| tar -x) or use --to FILE"
-            );
-            let mut out = WatchedArchive::new(out.lock());
-            client.download(call, &mut out).await?;
-            out.flush()?;
-            out.check()
-        }
-    }
-}
-
-/// Downloads to a file, or to an existing device or pipe. An existing file stays until the new one is
-/// complete. A link is not followed: an attacker may have made it to have another file
-/// overwritten.
-async fn save(client: &ApiClient, call: ApiRequest, path: &Path) -> anyhow::Result<()> {
-    let cannot = |path: &Path| format!("cannot write {}", path.display());
-    match path.symlink_metadata().map(|there| there.file_type()) {
-        Ok(there) if there.is_symlink() => {
+async fn remove(session: &mut CliSession<'_>, args: RmFilesArgs) -> anyhow::Result<()> {
+    let sandbox = args.issue.sandbox(&session.client).await?;
+    for path in &args.paths {
+        let is_directory = || async {
+            kind_at(&session.client, &sandbox.id, path)
+                .await
+                .map(|kind| kind.as_deref() == Some("directory"))
+        };
+        if !args.recursive && is_directory().await? {
             return Err(CliFailure::Usage {
-                message: format!("cannot write {}: it is a symbolic link", path.display()),
-                hint: "name the link's target, or remove the link".to_owned(),
+                message: format!("{} is a directory", shown(path)),
+                hint: "add -r to delete it with its content".to_owned(),
             }
             .into());
         }
-        Ok(there) if !there.is_file() => {
-            let flags = libc::O_NOFOLLOW;
-            let file = std::fs::File::options().write(true).custom_flags(flags).open(path);
-            let mut out = WatchedArchive::new(file.with_context(|| cannot(path))?);
-            client.download(call, &mut out).await?;
-            return out.check();
-        }
-        Ok(_) | Err(_) => {}
+        session.client.change(content(ApiRequest::delete, &sandbox.id, path)).await?;
+        session.screen.line(&format!("{} deleted", shown(path)))?;
     }
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(format!(".part-{}", std::process::id()));
-    let beside = PathBuf::from(beside);
-    let file = std::fs::File::create_new(&beside).with_context(|| cannot(&beside))?;
-    let mut out = WatchedArchive::new(file);
-    let come = client.download(call, &mut out).await;
-    let placed = come.and_then(|()| Ok(std::fs::rename(&beside, path)?));
-    if placed.is_err() {
-        let _ = std::fs::remove_file(&beside);
-    }
-    placed?;
-    out.check()
-}
-
-async fn put(session: &mut CliSession<'_>, args: PutArgs) -> anyhow::Result<()> {
-    let (name, file) = match &args.file {
-        Some(path) => {
-            let cannot = || format!("cannot read {}", path.display());
-            let file = std::fs::File::open(path).with_context(cannot)?;
-            if file.metadata()?.is_dir() {
-                anyhow::ensure!(!args.tar, "{} is a directory, not an archive", path.display());
-                return put_directory(session, &args, path).await;
-            }
-            (path.display().to_string(), file)
-        }
-        None => {
-            let stdin = io::stdin().as_fd().try_clone_to_owned()?;
-            ("standard input".to_owned(), std::fs::File::from(stdin))
-        }
-    };
-    let sandbox = args.issue.sandbox(&session.client).await?;
-    if args.tar {
-        session.client.upload(archive(&sandbox.id, &args.path), file).await?;
-        session.screen.line(&format!("{} filled", shown(&args.path)))?;
-        return Ok(());
-    }
-    let call = content(ApiRequest::put, &sandbox.id, &args.path);
-    let status = session.client.upload(call, file).await.map_err(|failure| match failure {
-        CliFailure::Unreachable { .. } | CliFailure::BrokenOff { .. } => {
-            anyhow::Error::from(failure)
-                .context(format!("cannot upload {name}: the old content is unchanged"))
-        }
-        CliFailure::Api { .. }
-        | CliFailure::NotFound { .. }
-        | CliFailure::Usage { .. }
-        | CliFailure::Failed { .. }
-        | CliFailure::Reported(_) => failure.into(),
-    })?;
-    let path = args.path.to_string_lossy();
-    let what = if status == 201 { "created" } else { "replaced" };
-    session.screen.line(&format!("{} {what}", inert(&path)))?;
     Ok(())
 }
 
-/// Uploads the content of a local directory into a directory of the workspace.
-async fn put_directory(
-    session: &mut CliSession<'_>,
-    args: &PutArgs,
-    from: &Path,
-) -> anyhow::Result<()> {
-    let sandbox = args.issue.sandbox(&session.client).await?;
-    let (reader, writer) = io::pipe()?;
-    let packing = {
-        let from = from.to_owned();
-        std::thread::spawn(move || pack::pack(&from, writer))
-    };
-    let reader = std::fs::File::from(OwnedFd::from(reader));
-    let uploaded = session.client.upload(archive(&sandbox.id, &args.path), reader).await;
-    let packed = packing
-        .join()
-        .map_err(|_| anyhow::anyhow!("cannot read the directory: the packer crashed"))?;
-    // A broken pipe says nothing; the server's answer has the reason.
-    let left_out = match packed {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            return Err(
-                anyhow::Error::from(error).context(format!("cannot read {}", from.display()))
-            );
-        }
-        Ok(left_out) => left_out,
-        Err(_) => Vec::new(),
-    };
-    uploaded?;
-    session.screen.line(&format!("{} filled", shown(&args.path)))?;
-    left_out::report(&left_out, &format!("not all of {} was uploaded", from.display()))
-}
-
-fn archive(sandbox_id: &str, path: &OsString) -> ApiRequest {
-    ApiRequest::put(&["sandboxes", sandbox_id, "files", "archive"])
-        .query_bytes("path", path.as_bytes())
-}
-
-fn content(method: fn(&[&str]) -> ApiRequest, sandbox_id: &str, path: &OsString) -> ApiRequest {
-    method(&["sandboxes", sandbox_id, "files", "content"]).query_bytes("path", path.as_bytes())
+/// A path for display.
+pub(super) fn shown(path: &OsStr) -> String {
+    inert(&path.to_string_lossy()).to_string()
 }

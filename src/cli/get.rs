@@ -8,6 +8,7 @@ use crate::clock::{Clock, SystemClock};
 
 use super::CliSession;
 use super::client::ApiRequest;
+use super::hold;
 use super::output::{OutputMode, Shape};
 use super::provider_errors::print_provider_errors;
 use super::table;
@@ -19,7 +20,7 @@ const TIMELINE_LEN: u32 = 50;
 
 #[derive(Debug, Args)]
 pub(super) struct GetArgs {
-    /// Which issue
+    /// The issue: owner/repo#number, its URL or id, or its sandbox's id or name
     #[arg(value_parser = IssueRef::parse)]
     issue: IssueRef,
     #[command(flatten)]
@@ -28,9 +29,13 @@ pub(super) struct GetArgs {
 
 pub(super) async fn run(session: &mut CliSession<'_>, args: GetArgs) -> anyhow::Result<ExitCode> {
     let sandbox = args.issue.sandbox(&session.client).await?;
+    let limits = || ApiRequest::get(&["sandboxes", &sandbox.id, "limits"]);
     match args.shape.mode() {
-        OutputMode::Table(_) => {
-            let sheet = table::sheet(&session.screen, &sandbox, SystemClock.now());
+        OutputMode::Table(width) => {
+            // An older server says less of them; the sandbox is shown all the same.
+            let holds = hold::in_force(&session.client).await.unwrap_or_default();
+            let now = SystemClock.now();
+            let sheet = table::sheet(&session.screen, width, &sandbox, &holds, now);
             session.screen.line(&sheet)?;
             let events = ApiRequest::get(&["issues", &sandbox.issue_id, "events"])
                 .query("limit", Some(TIMELINE_LEN));
@@ -41,8 +46,7 @@ pub(super) async fn run(session: &mut CliSession<'_>, args: GetArgs) -> anyhow::
                 }
             }
             // An older server does not have them.
-            let limits = ApiRequest::get(&["sandboxes", &sandbox.id, "limits"]);
-            if let Ok(answer) = session.client.call(limits).await {
+            if let Ok(answer) = session.client.call(limits()).await {
                 let limits: Vec<Limit> = wire::read(answer.data())?;
                 session.screen.line(&table::limits(&session.screen, &limits))?;
             }
@@ -58,7 +62,12 @@ pub(super) async fn run(session: &mut CliSession<'_>, args: GetArgs) -> anyhow::
         OutputMode::Ids => session.screen.line(&sandbox.id)?,
         OutputMode::Data(notation) => {
             let answer = session.client.call(ApiRequest::get(&["sandboxes", &sandbox.id])).await?;
-            session.screen.data(notation, answer.data())?;
+            let mut data = answer.data().clone();
+            // An older server does not have them.
+            if let Ok(answer) = session.client.call(limits()).await {
+                data["limits"] = answer.data().clone();
+            }
+            session.screen.data(notation, &data)?;
         }
     }
     Ok(ExitCode::SUCCESS)

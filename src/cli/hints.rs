@@ -103,6 +103,7 @@ fn of_code(code: Code, subject: &HintSubject) -> Option<&'static str> {
         | Code::TemplateUnknown
         | Code::BadArchive
         | Code::WrongKind
+        | Code::CommandNotFound
         | Code::CannotStart
         | Code::TooManyAttempts
         | Code::NotSupported

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::clock::{Clock, SystemClock};
 use crate::types::{Repository, inert};
 
-use super::client::ApiRequest;
+use super::client::{ApiClient, ApiRequest};
 use super::failure::CliFailure;
 use super::output::{OutputMode, Shape};
 use super::target::IssueRef;
@@ -111,10 +111,9 @@ pub(super) async fn hold(session: &mut CliSession<'_>, args: HoldArgs) -> anyhow
         return Ok(ExitCode::SUCCESS);
     }
     let hold: HoldRow = wire::read(answer.data())?;
-    let id = inert(&hold.id);
     let line = match args.shape.mode() {
-        OutputMode::Ids => id.into_owned(),
-        OutputMode::Table(_) | OutputMode::Data(_) => format!("{id} is held"),
+        OutputMode::Ids => hold.id,
+        OutputMode::Table(_) | OutputMode::Data(_) => format!("{} is held", hold.shown()),
     };
     session.screen.line(&line)?;
     Ok(ExitCode::SUCCESS)
@@ -130,12 +129,12 @@ pub(super) async fn release(
         session.screen.data(notation, answer.data())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let Released { id, released } = wire::read(answer.data())?;
-    let id = inert(&id);
+    let Released { id, label, released } = wire::read(answer.data())?;
+    let shown = label.as_ref().unwrap_or(&id);
     let line = match (args.shape.mode(), released) {
-        (OutputMode::Ids, _) => id.into_owned(),
-        (OutputMode::Table(_) | OutputMode::Data(_), true) => format!("{id} was released"),
-        (OutputMode::Table(_) | OutputMode::Data(_), false) => format!("{id} was not held"),
+        (OutputMode::Ids, _) => id,
+        (OutputMode::Table(_) | OutputMode::Data(_), true) => format!("{shown} was released"),
+        (OutputMode::Table(_) | OutputMode::Data(_), false) => format!("{shown} was not held"),
     };
     session.screen.line(&line)?;
     Ok(ExitCode::SUCCESS)
@@ -144,23 +143,32 @@ pub(super) async fn release(
 /// Largest page of the API.
 const PAGE_LEN: u64 = 200;
 
-pub(super) async fn list(
-    session: &mut CliSession<'_>,
-    args: HoldsArgs,
-) -> anyhow::Result<ExitCode> {
+async fn values(client: &ApiClient) -> Result<Vec<Value>, CliFailure> {
     let mut all: Vec<Value> = Vec::new();
     let mut cursor: Option<String> = None;
     loop {
         let call = ApiRequest::get(&["holds"])
             .query("limit", Some(PAGE_LEN))
             .query("cursor", cursor.as_deref());
-        let answer = session.client.call(call).await?;
+        let answer = client.call(call).await?;
         all.extend(answer.data().as_array().into_iter().flatten().cloned());
         cursor = answer.body["nextCursor"].as_str().map(str::to_owned);
         if cursor.is_none() {
-            break;
+            return Ok(all);
         }
     }
+}
+
+/// All holds in force, the widest first.
+pub(super) async fn in_force(client: &ApiClient) -> Result<Vec<HoldRow>, CliFailure> {
+    values(client).await?.iter().map(wire::read).collect()
+}
+
+pub(super) async fn list(
+    session: &mut CliSession<'_>,
+    args: HoldsArgs,
+) -> anyhow::Result<ExitCode> {
+    let all = values(&session.client).await?;
     if let OutputMode::Data(notation) = args.shape.mode() {
         session.screen.data(notation, &Value::Array(all))?;
         return Ok(ExitCode::SUCCESS);

@@ -29,7 +29,7 @@ pub(super) struct LogsArgs {
     /// Show when each line was written
     #[arg(short, long)]
     timestamps: bool,
-    /// Which issue
+    /// The issue: owner/repo#number, its URL or id, or its sandbox's id or name
     #[arg(value_parser = IssueRef::parse)]
     issue: IssueRef,
     #[command(flatten)]
@@ -45,7 +45,13 @@ struct LogRow {
 }
 
 pub(super) async fn run(session: &mut CliSession<'_>, args: LogsArgs) -> anyhow::Result<ExitCode> {
-    let sandbox = args.issue.sandbox(&session.client).await?;
+    let sandbox = args.issue.newest(&session.client).await?;
+    if sandbox.phase.is_none() {
+        eprintln!(
+            "note: the sandbox {} is deleted; this is what is kept of its output",
+            sandbox.id
+        );
+    }
     let call =
         || ApiRequest::get(&["sandboxes", &sandbox.id, "logs"]).query("tail", Some(args.tail));
     if args.follow {

@@ -3,22 +3,25 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use serde_json::Value;
 
 use crate::clock::{Clock, SystemClock};
+use crate::types::Phase;
 
 use super::CliSession;
 use super::client::{ApiAnswer, ApiRequest};
 use super::failure::CliFailure;
+use super::hold;
 use super::output::{OutputMode, Screen, Shape, Width};
 use super::provider_errors::print_provider_errors;
 use super::table::{self, TableParts};
-use super::wire::{self, ApiSandbox};
+use super::wire::{self, ApiSandbox, HoldRow};
 
 #[derive(Debug, Args)]
 pub(super) struct LsArgs {
-    /// Only sandboxes in this phase
-    #[arg(long, value_name = "PHASE")]
+    /// Only sandboxes in this phase; deleted lists deleted ones alone
+    #[arg(long, value_name = "PHASE", value_parser = PossibleValuesParser::new(phases()))]
     phase: Option<String>,
     /// Only sandboxes of this provider
     #[arg(long, value_name = "NAME")]
@@ -36,6 +39,18 @@ pub(super) struct LsArgs {
     shape: Shape,
 }
 
+fn phases() -> Vec<&'static str> {
+    Phase::ALL.iter().map(|phase| phase.as_str()).chain(["deleted"]).collect()
+}
+
+impl LsArgs {
+    /// Whether sandboxes are left out that it would list without arguments.
+    const fn is_filtered(&self) -> bool {
+        let Self { phase, provider, repository, search, deleted: _, shape: _ } = self;
+        phase.is_some() || provider.is_some() || repository.is_some() || search.is_some()
+    }
+}
+
 /// Largest page of the API.
 const PAGE_LEN: u64 = 200;
 /// How many rows of a table are laid out together: their columns are as wide as the widest of them.
@@ -44,7 +59,11 @@ const PART_LEN: usize = 1_000;
 /// Prints page by page, so that a list of any length takes the memory of a part of it.
 pub(super) async fn run(session: &mut CliSession<'_>, args: LsArgs) -> anyhow::Result<ExitCode> {
     let mode = args.shape.mode();
-    let mut list = Listing::default();
+    let holds = match mode {
+        OutputMode::Table(Width::Whole) => hold::in_force(&session.client).await?,
+        OutputMode::Table(Width::Fitting) | OutputMode::Data(_) | OutputMode::Ids => Vec::new(),
+    };
+    let mut list = Listing { holds, ..Listing::default() };
     let mut cursor: Option<String> = None;
     loop {
         let mut answer = page(session, &args, cursor.as_deref()).await?;
@@ -79,7 +98,13 @@ pub(super) async fn run(session: &mut CliSession<'_>, args: LsArgs) -> anyhow::R
         OutputMode::Table(_) => {
             if !list.is_begun {
                 // On standard error: a program that reads standard output gets no text.
-                eprintln!("no sandboxes; run issuebox ensure ISSUE to create one");
+                eprintln!(
+                    "{}",
+                    match args.is_filtered() {
+                        true => "no sandbox matches; issuebox ls without filters lists all",
+                        false => "no sandboxes; run issuebox ensure ISSUE to create one",
+                    }
+                );
             }
             print_provider_errors(&session.client).await;
         }
@@ -92,6 +117,7 @@ pub(super) async fn run(session: &mut CliSession<'_>, args: LsArgs) -> anyhow::R
 struct Listing {
     is_begun: bool,
     held_back: Vec<ApiSandbox>,
+    holds: Vec<HoldRow>,
     parts: TableParts,
 }
 
@@ -110,7 +136,8 @@ impl Listing {
         let rows = std::mem::take(&mut self.held_back);
         if !rows.is_empty() {
             let now = SystemClock.now();
-            screen.line(&table::list(screen, width, &rows, now, &mut self.parts))?;
+            let rows = (rows.as_slice(), self.holds.as_slice());
+            screen.line(&table::list(screen, width, rows, now, &mut self.parts))?;
         }
         Ok(())
     }

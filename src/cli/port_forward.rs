@@ -48,7 +48,7 @@ pub(super) struct PortForwardArgs {
     /// Local address to listen on; any other than 127.0.0.1 can let other machines in
     #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     address: IpAddr,
-    /// Which issue
+    /// The issue: owner/repo#number, its URL or id, or its sandbox's id or name
     #[arg(value_parser = IssueRef::parse)]
     issue: IssueRef,
     /// A port of the sandbox, or LOCAL:PORT for another local port (0 for any)

@@ -23,6 +23,10 @@ pub(super) struct RmArgs {
 
 pub(super) async fn run(session: &mut CliSession<'_>, args: RmArgs) -> anyhow::Result<ExitCode> {
     if !args.yes {
+        // What cannot be removed is no question.
+        for issue in &args.acting.issues {
+            issue.sandbox(&session.client).await?;
+        }
         let names: Vec<String> = args.acting.issues.iter().map(ToString::to_string).collect();
         let names = names.join(", ");
         let (prompt, consequence) = if args.force {

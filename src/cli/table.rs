@@ -29,7 +29,7 @@ pub(super) struct TableParts {
 pub(super) fn list(
     screen: &Screen,
     width: Width,
-    sandboxes: &[ApiSandbox],
+    (sandboxes, holds): (&[ApiSandbox], &[HoldRow]),
     now: Timestamp,
     parts: &mut TableParts,
 ) -> String {
@@ -47,13 +47,18 @@ pub(super) fn list(
                 inert(&sandbox.provider).into_owned(),
                 inert(&sandbox.template).into_owned(),
                 inert(&sandbox.id).into_owned(),
+                inert(
+                    holds.iter().find(|hold| hold.covers(sandbox)).map_or("-", |hold| &hold.scope),
+                )
+                .into_owned(),
                 inert(sandbox.reason.as_deref().unwrap_or("-")).into_owned(),
             ]);
         }
         row
     };
     let header = ["PHASE", "ISSUE", "TITLE", "AGE", "SANDBOX"];
-    let more = ["SINCE", "PROVIDER", "TEMPLATE", "ID", "REASON"];
+    // Of several holds the widest is named.
+    let more = ["SINCE", "PROVIDER", "TEMPLATE", "ID", "HELD", "REASON"];
     let more = if width == Width::Whole { &more[..] } else { &[] };
     let rows = sandboxes.iter().map(row).collect();
     parts.next(screen, width, &[&header, more].concat(), Some(2), rows)
@@ -90,7 +95,7 @@ pub(super) fn holds(screen: &Screen, holds: &[HoldRow], now: Timestamp) -> Strin
     let row = |hold: &HoldRow| {
         let reason = Some(hold.reason.as_str()).filter(|reason| !reason.is_empty());
         vec![
-            inert(&hold.id).into_owned(),
+            inert(hold.shown()).into_owned(),
             age(&hold.since, now),
             inert(&hold.by).into_owned(),
             inert(reason.unwrap_or("-")).into_owned(),
@@ -184,13 +189,24 @@ fn width_of(name: &str, column: usize, rows: &[Vec<String>]) -> usize {
     cells.max().unwrap_or(0).max(name.len())
 }
 
-/// The details of one sandbox.
-pub(super) fn sheet(screen: &Screen, sandbox: &ApiSandbox, now: Timestamp) -> String {
+/// The details of one sandbox: as [`Width::Whole`] also those that few people need.
+pub(super) fn sheet(
+    screen: &Screen,
+    width: Width,
+    sandbox: &ApiSandbox,
+    holds: &[HoldRow],
+    now: Timestamp,
+) -> String {
     let mut rows: Vec<(&str, String)> = Vec::new();
     let mut row = |name, value: Option<&str>| {
         if let Some(value) = value {
             rows.push((name, inert(value).into_owned()));
         }
+    };
+    let is_whole = width == Width::Whole;
+    let time = |at: &String| match is_whole {
+        true => format!("{} ago ({at})", age(at, now)),
+        false => format!("{} ago", age(at, now)),
     };
     let phase = sandbox.phase_word();
     let since = age(&sandbox.phase_since, now);
@@ -200,22 +216,36 @@ pub(super) fn sheet(screen: &Screen, sandbox: &ApiSandbox, now: Timestamp) -> St
     row("sandbox", Some(&sandbox.name));
     row("id", Some(&sandbox.id));
     row("phase", Some(&format!("{phase} for {since}")));
-    row("reason", sandbox.reason.as_deref());
+    match &sandbox.failure {
+        // The reason repeats it.
+        Some(failure) => {
+            let text = format!("{} ({} at {})", failure.message, failure.code, failure.step);
+            row("failure", Some(&text));
+        }
+        None => row("reason", sandbox.reason.as_deref()),
+    }
     if Some(sandbox.wanted.as_str()) != sandbox.phase.as_deref() {
         row("wanted", Some(&sandbox.wanted));
     }
-    if let Some(failure) = &sandbox.failure {
-        let text = format!("{} ({} at {})", failure.message, failure.code, failure.step);
-        row("failure", Some(&text));
+    for hold in holds.iter().filter(|hold| hold.covers(sandbox)) {
+        let reason = Some(&hold.reason).filter(|reason| !reason.is_empty());
+        let reason = reason.map_or_else(String::new, |reason| format!(": {reason}"));
+        row("held", Some(&format!("{}, by {}{reason}", hold.shown(), hold.by)));
     }
     row("provider", Some(&sandbox.provider));
-    row("object", sandbox.external_id.as_deref());
     row("template", Some(&sandbox.template));
     row("network", sandbox.network.as_deref());
     row("generation", Some(&sandbox.generation.to_string()));
-    row("created", Some(&sandbox.created_at));
-    row("activity", sandbox.last_activity_at.as_deref());
-    row("deleted", sandbox.deleted_at.as_deref());
+    if is_whole {
+        row("account", Some(&sandbox.account));
+        row("issue id", Some(&sandbox.issue_id));
+        row("object", sandbox.external_id.as_deref());
+        row("mode", sandbox.mode.as_deref());
+        row("attempts", sandbox.attempt.map(|count| count.to_string()).as_deref());
+    }
+    row("created", Some(&time(&sandbox.created_at)));
+    row("last used", sandbox.last_activity_at.as_ref().map(time).as_deref());
+    row("deleted", sandbox.deleted_at.as_ref().map(time).as_deref());
     let line = |(name, value): (&str, String)| {
         let value = if name == "phase" { screen.phase(phase, &value) } else { value };
         format!("{} {value}", screen.faint(&format!("{name:<10}")))

@@ -113,6 +113,30 @@ impl IssueRef {
         self.find(client).await?.ok_or_else(|| self.not_found())
     }
 
+    /// The named sandbox, else the issue's last one, which is deleted.
+    ///
+    /// # Errors
+    /// [`CliFailure::NotFound`] if it never had one, or its record was pruned.
+    pub async fn newest(&self, client: &ApiClient) -> Result<ApiSandbox, CliFailure> {
+        if let Some(sandbox) = self.find(client).await? {
+            return Ok(sandbox);
+        }
+        let issue_id = match self.known_issue_id(client).await {
+            Ok(issue_id) => issue_id,
+            Err(CliFailure::NotFound { .. }) => return Err(self.not_found()),
+            Err(failure) => return Err(failure),
+        };
+        let call = ApiRequest::get(&["sandboxes"])
+            .query("issueId", Some(issue_id))
+            .query("phase", Some("deleted"))
+            .query("limit", Some(1));
+        let answer = client.call(call).await?;
+        match answer.data().as_array().and_then(|all| all.first()) {
+            Some(newest) => wire::read(newest),
+            None => Err(self.not_found()),
+        }
+    }
+
     /// The issue's id: that of its sandbox, else the text if it can be an id, else the server's id for
     /// it. An issue without a sandbox still has an id and a history.
     ///

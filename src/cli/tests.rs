@@ -1,18 +1,16 @@
 //! Tables of arguments and their meaning, and the layout of tables.
 
-use clap::CommandFactory;
-
 use super::*;
 use crate::types::Timestamp;
 
 fn parse(args: &[&str]) -> Result<CliVerb, String> {
-    let args = std::iter::once("issuebox").chain(args.iter().copied());
-    Cli::try_parse_from(args).map(|cli| cli.verb).map_err(|error| error.to_string())
+    let args = std::iter::once("issuebox").chain(args.iter().copied()).map(OsString::from);
+    super::parse(args).map(|cli| cli.verb).map_err(|error| error.to_string())
 }
 
 #[test]
 fn the_arguments_are_consistent() {
-    Cli::command().debug_assert();
+    help::command().debug_assert();
 }
 
 #[test]
@@ -29,6 +27,9 @@ fn every_verb_of_the_contract_is_there() {
         &["retry", "a"],
         &["rm", "a", "b", "--yes", "--wait"],
         &["exec", "-i", "-e", "A=b=c", "-w", "src", "--timeout", "5", "a", "--", "sh", "-c", "x"],
+        &["exec", "a", "ls", "-l"],
+        &["exec", "a", "-w", "src", "ls"],
+        &["exec", "-it", "a", "bash"],
         &["events"],
         &["events", "-f", "a"],
         &["top"],
@@ -64,6 +65,7 @@ fn every_verb_of_the_contract_is_there() {
         &["files", "mkdir", "a", "--", "-x"],
         &["files", "mv", "--overwrite", "a", "x", "y"],
         &["files", "chmod", "a", "0755", "x"],
+        &["files", "rm", "-r", "a", "x", "y"],
         &["man"],
         &["man", "--dir", "d"],
         &["ls", "--server", "http://127.0.0.1:1", "--token-file", "f"],
@@ -72,6 +74,55 @@ fn every_verb_of_the_contract_is_there() {
         if let Err(error) = parse(args) {
             panic!("{args:?}: {error}");
         }
+    }
+}
+
+#[test]
+fn examples_of_the_help_are_what_they_show() {
+    for (verb, examples) in help::EXAMPLES {
+        for example in *examples {
+            // What stands in quotes is one word.
+            let words = example.split('\'').enumerate().flat_map(|(at, part)| match at % 2 {
+                0 => part.split_whitespace().collect(),
+                _ => vec![part],
+            });
+            let words: Vec<&str> = words.collect();
+            let words = words.split(|word| ["<", ">"].contains(word)).next().unwrap_or_default();
+            assert_eq!(words[..2], ["issuebox", *verb], "{example}");
+            if let Err(error) = parse(&words[1..]) {
+                panic!("{example}: {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn verbs_that_call_no_server_offer_none() {
+    let help = |verb: &str| parse(&[verb, "--help"]).expect_err("the help");
+    for verb in ["completions", "demo", "serve", "backup", "version"] {
+        assert!(!help(verb).contains("--server"), "{verb}: {}", help(verb));
+    }
+    assert!(help("serve").contains("--config") && !help("demo").contains("--data"));
+    assert!(help("ls").contains("--server") && help("ls").contains("Examples:"));
+    assert!(parse(&["--server", "http://127.0.0.1:1", "version"]).is_ok());
+}
+
+#[test]
+fn usual_words_for_a_verb_are_understood() {
+    for (words, verb) in [
+        (&["ps"][..], "Ls"),
+        (&["list"], "Ls"),
+        (&["delete", "a"], "Rm"),
+        (&["describe", "a"], "Get"),
+        (&["inspect", "a"], "Get"),
+        (&["shell", "a"], "Shell"),
+        (&["ssh", "a"], "Shell"),
+        (&["restart", "a"], "Restart"),
+        (&["open"], "Open"),
+        (&["cp", "a", "5:b"], "Cp"),
+    ] {
+        let parsed = parse(words).expect("understood");
+        assert!(format!("{parsed:?}").starts_with(&format!("{verb}(")), "{words:?}: {parsed:?}");
     }
 }
 
@@ -89,7 +140,6 @@ fn wrong_arguments_are_refused() {
         &["get", "a", "-q", "-o", "json"],
         &["stop"],
         &["exec", "a"],
-        &["exec", "a", "ls"],
         &["exec", "-e", "A", "a", "--", "ls"],
         &["exec", "-e", "=b", "a", "--", "ls"],
         &["wait", "--for=soon", "a"],
@@ -150,7 +200,7 @@ fn screen(colours: bool) -> Screen {
 }
 
 fn list(colours: bool, width: output::Width, sandboxes: &[wire::ApiSandbox]) -> String {
-    table::list(&screen(colours), width, sandboxes, now(), &mut table::TableParts::default())
+    table::list(&screen(colours), width, (sandboxes, &[]), now(), &mut table::TableParts::default())
 }
 
 fn samples() -> [wire::ApiSandbox; 3] {
@@ -196,7 +246,7 @@ fn colours_change_nothing_but_the_colours() {
 fn a_list_in_parts_has_one_header_and_keeps_its_columns() {
     let mut parts = table::TableParts::default();
     let mut part = |samples: &[wire::ApiSandbox]| {
-        table::list(&screen(false), output::Width::Fitting, samples, now(), &mut parts)
+        table::list(&screen(false), output::Width::Fitting, (samples, &[]), now(), &mut parts)
     };
     let [one, two, three] = samples();
     let in_parts = [part(&[three]), part(&[one]), part(&[two])].join("\n");
@@ -212,7 +262,10 @@ fn a_list_in_parts_has_one_header_and_keeps_its_columns() {
 
 #[test]
 fn a_sheet_has_all_details() {
-    insta::assert_snapshot!(table::sheet(&screen(false), &samples()[0], now()), @"
+    let sheet = |sandbox: &wire::ApiSandbox| {
+        table::sheet(&screen(false), output::Width::Fitting, sandbox, &[], now())
+    };
+    insta::assert_snapshot!(sheet(&samples()[0]), @"
     issue      pear-garden/orchard#12
     title      Sign-in loops
     page       https://github.example.org/x
@@ -221,30 +274,28 @@ fn a_sheet_has_all_details() {
     phase      running for 5s
     reason     it is up
     provider   local
-    object     box-1
     template   default
     generation 1
-    created    2026-03-02T09:00:00.000Z
-    activity   2026-03-02T09:14:30.000Z
+    created    14m ago
+    last used  0s ago
     ");
     let deleting = sandbox(&serde_json::json!({
         "phase": "deleting", "wanted": "running", "externalId": null, "issueUrl": null,
         "failure": {"code": "provider_unavailable", "step": "delete", "message": "no\nanswer"},
     }));
-    insta::assert_snapshot!(table::sheet(&screen(false), &deleting, now()), @r"
+    insta::assert_snapshot!(sheet(&deleting), @r"
     issue      pear-garden/orchard#12
     title      Sign-in loops
     sandbox    claude-issue-2874100012
     id         0190c1d2-0000-7000-8000-000000000001
     phase      deleting for 5s
-    reason     it is up
-    wanted     running
     failure    no\nanswer (provider_unavailable at delete)
+    wanted     running
     provider   local
     template   default
     generation 1
-    created    2026-03-02T09:00:00.000Z
-    activity   2026-03-02T09:14:30.000Z
+    created    14m ago
+    last used  0s ago
     ");
 }
 
@@ -267,7 +318,7 @@ fn a_list_uses_the_width_of_its_terminal() {
     let lines = |columns, width| {
         let screen = Screen { columns, ..screen(false) };
         let mut parts = table::TableParts::default();
-        let list = table::list(&screen, width, &one(), now(), &mut parts);
+        let list = table::list(&screen, width, (&one(), &[]), now(), &mut parts);
         list.lines().map(str::to_owned).collect::<Vec<_>>()
     };
     let shown = |columns| lines(columns, output::Width::Fitting).remove(1);

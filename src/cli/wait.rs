@@ -21,7 +21,7 @@ use super::wire::{self, ApiSandbox};
 
 #[derive(Debug, Args)]
 pub(super) struct WaitVerbArgs {
-    /// Which issue
+    /// The issue: owner/repo#number, its URL or id, or its sandbox's id or name
     #[arg(value_parser = IssueRef::parse)]
     issue: IssueRef,
     /// The phase to wait for

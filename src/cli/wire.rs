@@ -19,6 +19,8 @@ use super::failure::CliFailure;
 pub(super) struct ApiSandbox {
     pub id: String,
     pub name: String,
+    #[serde(default)]
+    pub account: String,
     pub issue_id: String,
     pub repository: Option<String>,
     pub issue_number: Option<u64>,
@@ -27,12 +29,14 @@ pub(super) struct ApiSandbox {
     pub provider: String,
     pub external_id: Option<String>,
     pub template: String,
+    pub mode: Option<String>,
     /// Its network access; `None` from an older server.
     pub network: Option<String>,
     /// `None` once deleted.
     pub phase: Option<String>,
     pub wanted: String,
     pub generation: u64,
+    pub attempt: Option<u64>,
     pub failure: Option<SandboxFailure>,
     pub reason: Option<String>,
     pub created_at: String,
@@ -66,10 +70,23 @@ pub(super) struct Limit {
 }
 
 impl Limit {
-    /// The limit in words, such as `memory 512 MiB enforced`.
+    /// The limit in words, such as `memory 512 MiB` or `open files (limited per process)`.
     pub fn words(&self) -> String {
+        let name = match self.name.as_str() {
+            "cpu" => "CPUs",
+            "openFiles" => "open files",
+            "fileSize" => "file size",
+            other => other,
+        };
         let allowed = self.allowed.map(|allowed| allowed.to_string());
-        let parts = [Some(self.name.clone()), allowed, self.unit.clone(), Some(self.holds.clone())];
+        let unit = self.unit.as_deref().filter(|unit| *unit != "CPU").map(str::to_owned);
+        let holds = match self.holds.as_str() {
+            "enforced" => None,
+            "per process" => Some("(limited per process)".to_owned()),
+            "none" => Some("(not enforced)".to_owned()),
+            other => Some(format!("({other})")),
+        };
+        let parts = [Some(name.to_owned()), allowed, unit, holds];
         parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
     }
 }
@@ -144,6 +161,8 @@ impl AskedWords {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Changed {
     pub sandbox: ApiSandbox,
+    /// `None` from an older server.
+    pub at: Option<String>,
     pub from: Option<String>,
     pub to: Option<String>,
     pub reason: String,
@@ -169,15 +188,45 @@ pub(super) struct Delivery {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(super) struct HoldRow {
     pub id: String,
+    pub scope: String,
+    /// The account, repository or issue.
+    pub name: Option<String>,
+    /// What it covers, for people; `None` from an older server.
+    pub label: Option<String>,
     pub reason: String,
     pub since: String,
     pub by: String,
+}
+
+impl HoldRow {
+    /// What it covers, for people.
+    pub fn shown(&self) -> &str {
+        self.label.as_deref().unwrap_or(&self.id)
+    }
+
+    /// Whether it covers a sandbox.
+    pub fn covers(&self, sandbox: &ApiSandbox) -> bool {
+        let is_named = |name: &str| self.name.as_deref() == Some(name);
+        match self.scope.as_str() {
+            "server" => true,
+            "account" => is_named(&sandbox.account),
+            "repository" => {
+                let of = sandbox.repository.as_deref().unwrap_or_default();
+                self.name.as_deref().is_some_and(|name| name.eq_ignore_ascii_case(of))
+            }
+            "issue" => is_named(&sandbox.issue_id),
+            // Scopes of later versions.
+            _ => false,
+        }
+    }
 }
 
 /// The result of a release.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(super) struct Released {
     pub id: String,
+    /// What it covered, for people; `None` from an older server.
+    pub label: Option<String>,
     pub released: bool,
 }
 

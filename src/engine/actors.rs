@@ -12,9 +12,6 @@ use super::environment::Environment;
 use super::mailbox::{Activation, ActorMessage, Answered, ReplySender, Unanswered};
 use super::registry::{Registry, SendError};
 
-/// What the log says when a call was retried once and its actor ended again.
-pub(super) const ENDED_TWICE: &str = "the issue's actor ended twice";
-
 /// Asks actors, cheap to clone.
 #[derive(Clone)]
 pub(super) struct Actors {
@@ -134,7 +131,7 @@ impl RetryLimit {
             Ok(answered) => Ok(Some(answered)),
             Err(EventFailure::For(error)) => Err(error),
             Err(EventFailure::Again) if self.0 > 0 => Ok(None),
-            Err(EventFailure::Again) => Err(EngineError::StoreFailed(ENDED_TWICE.into())),
+            Err(EventFailure::Again) => Err(EngineError::ActorEnded),
         }
     }
 }

@@ -135,8 +135,13 @@ pub struct Work {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EngineError {
     /// The configuration has no template of that name.
-    #[error("there is no template {0}")]
-    TemplateUnknown(TemplateName),
+    #[error("there is no template {name}; the configuration has {known}")]
+    TemplateUnknown {
+        /// What was asked for.
+        name: TemplateName,
+        /// Those that are, with commas between them.
+        known: String,
+    },
     /// The issue is not known by repository and number, and no issue id was given.
     #[error("the issue {0}#{1} is not known yet")]
     IssueUnknown(Repository, IssueNumber),
@@ -174,6 +179,9 @@ pub enum EngineError {
     /// The store failed or is shutting down; nothing was stored. The text is for the log.
     #[error("the store failed: {0}")]
     StoreFailed(String),
+    /// The issue's actor ended again and again during the call, as it does when its writes fail.
+    #[error("the issue's actor ended twice during the call")]
+    ActorEnded,
     /// In fast mode: the record could not be written in time, and its object was destroyed. If
     /// the record is written after all, that was its first try, and the next one follows.
     #[error(

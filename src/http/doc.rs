@@ -25,7 +25,7 @@ use utoipa::openapi::{
 use super::answers;
 use super::error::Code;
 use super::wire::ErrorAnswer;
-use words::UntilWord;
+use words::{PhaseFilterWord, UntilWord};
 
 /// Where an answer lists its error codes.
 pub const CODES: &str = "x-codes";
@@ -81,7 +81,8 @@ fn named<T: ToSchema>() -> (String, RefOr<Schema>) {
 
 /// Adds the schemas that no handler's answer names, and lets envelopes refer to what is in them.
 fn add_schemas(components: &mut Components) {
-    let mut schemas = vec![named::<ErrorAnswer<'_>>(), named::<UntilWord>()];
+    let mut schemas =
+        vec![named::<ErrorAnswer<'_>>(), named::<UntilWord>(), named::<PhaseFilterWord>()];
     ErrorAnswer::schemas(&mut schemas);
     components.schemas.extend(schemas);
     let named = components.schemas.clone();

@@ -115,7 +115,9 @@ codes! {
     BadArchive = "bad_archive", UNPROCESSABLE_ENTITY;
     /// The path has the wrong kind, such as a directory instead of a file.
     WrongKind = "wrong_kind", UNPROCESSABLE_ENTITY;
-    /// The command could not be started.
+    /// The sandbox has no such program.
+    CommandNotFound = "command_not_found", UNPROCESSABLE_ENTITY;
+    /// The command could not be started for another reason: not executable, no such directory.
     CannotStart = "cannot_start", UNPROCESSABLE_ENTITY;
     /// The sandbox has no space or no permission for it.
     RefusedInside = "refused_inside", UNPROCESSABLE_ENTITY;
@@ -228,6 +230,11 @@ impl ApiError {
         self.retry_after_secs
     }
 
+    /// The headers of its answer.
+    pub fn headers(&self) -> &[(header::HeaderName, HeaderValue)] {
+        &self.headers
+    }
+
     /// The input that was wrong.
     pub fn wrong_field(&self) -> Option<&str> {
         self.field.as_deref()
@@ -263,7 +270,7 @@ impl From<EngineError> for ApiError {
     fn from(error: EngineError) -> Self {
         let message = error.to_string();
         match error {
-            EngineError::TemplateUnknown(_) => {
+            EngineError::TemplateUnknown { .. } => {
                 Self::new(Code::TemplateUnknown, message).about("template")
             }
             EngineError::IssueUnknown(..) => Self::new(Code::IssueUnknown, message)
@@ -305,6 +312,7 @@ impl From<EngineError> for ApiError {
                 Self::new(Code::Overloaded, "the server is overloaded; nothing was stored").retry_after(1)
             }
             EngineError::StoreFailed(why) => store_failed(&why),
+            EngineError::ActorEnded => store_failed(&message),
             EngineError::RecordTooSlow => Self::new(Code::StoreFailed, message)
                 .hint("check GET /readyz until the store works again; then ensure the issue again")
                 .retry_after(5),
@@ -370,6 +378,9 @@ impl From<WorkError> for ApiError {
                     .header(header::CONTENT_RANGE, value.expect("digits are header text"))
             }
             WorkError::WrongKind(_) => Self::new(Code::WrongKind, message).about("path"),
+            WorkError::CommandNotFound(_) => {
+                Self::new(Code::CommandNotFound, message).about("command")
+            }
             WorkError::CannotStart(_) => Self::new(Code::CannotStart, message).about("command"),
             WorkError::Refused(_) => Self::new(Code::RefusedInside, message),
             WorkError::NotListening => Self::new(Code::PortClosed, message).hint(

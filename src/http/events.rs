@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use crate::engine::Change;
 use crate::issue::InstructionExcerpt;
-use crate::types::{AccountName, Phase, TimelineEntry};
+use crate::types::{AccountName, Phase, TimelineEntry, Timestamp};
 
 use super::instruction::InstructionBody;
 use super::wire;
@@ -65,14 +65,14 @@ impl Event {
             let Some(sandbox) = sandbox else { return String::new() };
             let json = wire::sandbox_json(sandbox);
             match row {
-                Some(row) => encode(&json, row, change.instruction.clone()),
+                Some(row) => encode(&json, Some(row.at), row, change.instruction.clone()),
                 None => {
                     let phase = sandbox.phase;
                     let (generation, reason) = (sandbox.generation, sandbox.reason.clone());
                     let (at, cause) = (sandbox.phase_since, "update".to_owned());
                     let row =
                         TimelineEntry { at, generation, from: phase, to: phase, reason, cause };
-                    encode(&json, &row, None)
+                    encode(&json, None, &row, None)
                 }
             }
         })
@@ -170,9 +170,17 @@ impl EventRing {
     }
 }
 
-fn encode(sandbox: &str, row: &TimelineEntry, instruction: Option<InstructionExcerpt>) -> String {
+/// `at` is `None` for a change without a timeline entry, whose time is not recorded.
+fn encode(
+    sandbox: &str,
+    at: Option<Timestamp>,
+    row: &TimelineEntry,
+    instruction: Option<InstructionExcerpt>,
+) -> String {
     format!(
-        r#"{{"sandbox":{sandbox},"from":{},"to":{},"reason":{},"cause":{},"instruction":{}}}"#,
+        r#"{{"sandbox":{sandbox},"at":{},"generation":{},"from":{},"to":{},"reason":{},"cause":{},"instruction":{}}}"#,
+        wire::to_json(&at.map(|at| at.to_string())),
+        row.generation,
         wire::to_json(&row.from.map(Phase::as_str)),
         wire::to_json(&row.to.map(Phase::as_str)),
         wire::to_json(&row.reason),
@@ -185,7 +193,7 @@ fn encode(sandbox: &str, row: &TimelineEntry, instruction: Option<InstructionExc
 mod tests {
     use super::super::wire::tests::sample;
     use super::*;
-    use crate::types::{Generation, HomeId, Sandbox, Timestamp};
+    use crate::types::{Generation, HomeId, Sandbox};
 
     fn row(generation: u32, from: Option<Phase>, to: Option<Phase>) -> TimelineEntry {
         TimelineEntry {
@@ -241,6 +249,10 @@ mod tests {
         assert_eq!(seen[0]["to"], serde_json::Value::Null);
         assert_eq!(seen[1]["sandbox"]["generation"], 2);
         assert_eq!(seen[1]["cause"], "delivery x");
+        assert_eq!(
+            (&seen[1]["generation"], &seen[1]["at"]),
+            (&2.into(), &"1970-01-01T00:00:00.000Z".into())
+        );
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The middleware around every request.
 //!
 //! It gives each request an id (one from outside could forge log lines), authenticates requests
-//! below `/v1` before routing, refuses encoded bodies before reading them, and counts answers.
+//! below `/v1` before routing, refuses encoded bodies before reading them, shows a browser errors as
+//! pages, and counts answers.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,13 +13,14 @@ use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::header::{self, HeaderName, HeaderValue};
 use actix_web::http::{ConnectionType, Method, StatusCode};
 use actix_web::middleware::Next;
-use actix_web::{HttpMessage, HttpRequest, ResponseError, web};
+use actix_web::{HttpMessage, HttpRequest, web};
 use bytes::Bytes;
 use tracing::Instrument;
 
 use super::Shared;
 use super::auth;
 use super::error::{ApiError, Code};
+use super::page;
 use super::routes;
 use super::server::{Answering, ClientConnection};
 
@@ -57,10 +59,19 @@ pub async fn middleware<B: MessageBody + 'static>(
         http.route = tracing::field::Empty,
         request.id = %id,
     );
+    let shows_pages = is_browser(&request);
     let mut response = match gate(&shared, &request, &id).await {
         Ok(()) => next.call(request).instrument(span.clone()).await?.map_into_boxed_body(),
-        Err(refused) => request.into_response(refused.error_response()),
+        Err(refused) => request.error_response(refused),
     };
+    if shows_pages
+        && let Some(page) = response
+            .response()
+            .error()
+            .and_then(|error| error.as_error::<ApiError>().map(page::of_error))
+    {
+        response = response.into_response(page);
+    }
     let route = label(response.request());
     span.record("http.route", &route);
     if head_only && response.response().body().size() == BodySize::Stream {
@@ -86,6 +97,12 @@ pub async fn middleware<B: MessageBody + 'static>(
     tracing::debug!(http.method = method, http.route = route, http.status = status, request.id = %id, "request answered");
     shared.edge.feed.metrics.answered(method, route, status);
     Ok(response.map_body(|_, body| BoxBody::new(AnswerBody { body, _answering: answering })))
+}
+
+/// Whether a person looks at the answer: browsers name HTML, programs do not.
+fn is_browser(request: &ServiceRequest) -> bool {
+    let accepts = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    accepts.is_some_and(|types| types.contains("text/html"))
 }
 
 /// The body of an answer. Its drop ends the answer, be it written or given up.

@@ -36,7 +36,7 @@ use std::sync::LazyLock;
 
 use actix_web::http::StatusCode;
 use actix_web::http::header;
-use actix_web::{HttpResponse, HttpResponseBuilder, get, web};
+use actix_web::{HttpResponse, HttpResponseBuilder, ResponseError, get, web};
 use maud::Markup;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -136,6 +136,11 @@ fn respond(mut answer: HttpResponseBuilder, page: &Markup) -> HttpResponse {
 /// Answers 200 with a page.
 fn html(page: &Markup) -> HttpResponse {
     respond(HttpResponse::Ok(), page)
+}
+
+/// The page of an error that a route for programs gave to a browser.
+pub fn of_error(error: &ApiError) -> HttpResponse {
+    error::PageError::Failed(error.clone()).error_response()
 }
 
 /// Redirects after a form: loading the target again does not repeat the change.

@@ -58,11 +58,21 @@ impl SandboxGroup {
 impl Survey {
     /// Surveys the live sandboxes of an account.
     pub fn of(live: &LiveMap, account: &AccountName, now: Timestamp) -> Self {
+        Self::of_matching(live, account, now, |_| true)
+    }
+
+    /// Surveys the live sandboxes of an account that match.
+    pub fn of_matching(
+        live: &LiveMap,
+        account: &AccountName,
+        now: Timestamp,
+        matches: impl Fn(&Sandbox) -> bool,
+    ) -> Self {
         let mut survey = Self::default();
         let mut phases = [0_u64; Phase::ALL.len()];
         let mut repositories: HashMap<String, (u64, String)> = HashMap::new();
         live.each(account, |sandbox| {
-            let Some(phase) = sandbox.phase else { return };
+            let Some(phase) = sandbox.phase.filter(|_| matches(sandbox)) else { return };
             survey.total += 1;
             phases[phase as usize] += 1;
             match survey.providers.get_mut(&sandbox.provider) {

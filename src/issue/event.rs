@@ -479,6 +479,8 @@ pub struct Observation {
     pub attempt: Attempt,
     /// Its phase then.
     pub phase: Option<Phase>,
+    /// Whether a provider's event led to the look, not a sweep.
+    pub by_event: bool,
     /// Every object of this home, as a look after the listing showed them.
     pub objects: Vec<ListedObject>,
 }

@@ -24,6 +24,7 @@ mod transition;
 use super::commit::Commit;
 use super::event::{IssueEvent, StepContext};
 use super::state::Issue;
+use crate::types::Cause;
 pub use life::life_due;
 use transition::Transition;
 
@@ -54,6 +55,7 @@ pub fn step(issue: &Issue, event: IssueEvent, context: &StepContext<'_>) -> Comm
         IssueEvent::ProviderBack(provider) => transition.provider_back(&provider),
         IssueEvent::Worked { sandbox, start, cause } => transition.worked(&sandbox, start, &cause),
         IssueEvent::LimitStruck { sandbox, reason, ended } => {
+            transition.cause = Cause::PROVIDER_EVENT.to_string();
             transition.limit_struck(&sandbox, &reason, ended);
         }
         IssueEvent::Answered(answer) => transition.answered(answer),

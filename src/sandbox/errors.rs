@@ -80,7 +80,10 @@ pub enum WorkError {
     /// What is there has the wrong kind (a directory where a file is needed, a device, a FIFO).
     #[error("wrong kind of file: {0}")]
     WrongKind(String),
-    /// The command could not be started (not found, not executable, no such directory).
+    /// There is no such program.
+    #[error("the command could not be started: {0}")]
+    CommandNotFound(String),
+    /// The command could not be started for another reason (not executable, no such directory).
     #[error("the command could not be started: {0}")]
     CannotStart(String),
     /// The sandbox has no room or refuses (disk full, permission, too many processes).

@@ -51,7 +51,7 @@ pub trait Processes: Send + Sync + 'static {
     /// the id that this returns. Dropping the future may leave the process running.
     ///
     /// # Errors
-    /// [`WorkError::CannotStart`], [`WorkError::Refused`] (too many processes, no room).
+    /// [`WorkError::CommandNotFound`], [`WorkError::CannotStart`], [`WorkError::Refused`] (too many processes, no room).
     async fn spawn(&self, target: Target, spec: ProcessSpec) -> Result<ProcessId, WorkError>;
 
     /// The output of a process from an offset on, and then what it writes from now on. Any number of

@@ -64,6 +64,8 @@ pub struct DeliveryFilter {
     pub applied: Option<bool>,
     /// Of this event of GitHub's.
     pub event: Option<String>,
+    /// With this action of the event.
+    pub action: Option<String>,
     /// In this state.
     pub state: Option<DeliveryState>,
     /// That this server sent to itself as a sample, or did not.

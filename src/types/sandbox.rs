@@ -237,6 +237,11 @@ pub enum Cause {
     Service(&'static str),
 }
 
+impl Cause {
+    /// A provider reported by itself that something happened.
+    pub const PROVIDER_EVENT: Self = Self::Service("provider event");
+}
+
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -210,6 +210,71 @@ async fn hostile_text_does_nothing() {
     browser.nothing_happened().await;
 }
 
+#[tokio::test]
+#[ignore = "needs Chromium and chromedriver; .ci/run installs them"]
+async fn the_list_and_its_counts_follow_what_is_typed() {
+    let place = Place::simulated("");
+    let (server, browser) = open(&place).await;
+    ensure(&server, "one", "The first").await;
+    ensure(&server, "two", "The second").await;
+    browser.go(&server.url).await;
+    browser.until("document.querySelectorAll('li.row').length === 2").await;
+    browser.js("window.same = true").await;
+    browser.press(&["/"]).await;
+    browser.press(&["s", "e", "c"]).await;
+    browser.until("document.querySelectorAll('li.row').length === 1").await;
+    let count = |count: &str| {
+        format!("document.querySelector(\"[data-key='tab-all'] .count\").textContent === '{count}'")
+    };
+    browser.until(&count("1")).await;
+    browser.until("location.search === '?q=sec'").await;
+    let typed = browser.js("return [window.same, document.activeElement.id]").await;
+    assert_eq!(typed, json!([true, "search"]), "the page is the same one");
+    browser.press(&["x"]).await;
+    browser.until_text("No sandbox matches.").await;
+    browser.until(&count("0")).await;
+    browser.nothing_happened().await;
+}
+
+#[tokio::test]
+#[ignore = "needs Chromium and chromedriver; .ci/run installs them"]
+async fn a_command_is_shown_to_run_can_be_ended_and_is_kept_for_the_next_time() {
+    let Some(place) = Place::local(None).await else { return };
+    let (server, browser) = open(&place).await;
+    let id = ensure(&server, "work", "Work").await;
+    browser.go(&format!("{}/sandboxes/{id}", server.url)).await;
+    let run = async |line: &str| {
+        browser.js(&format!("document.querySelector('[name=line]').value = {}", json!(line))).await;
+        browser.click("form.command button").await;
+    };
+    let state = |begin: &str| {
+        format!("document.getElementById('run-state').textContent.startsWith('{begin}')")
+    };
+    let sleeps = async || {
+        let names = server.sh("claude-issue-work", "cat /proc/[0-9]*/comm").await;
+        names["stdout"].as_str().is_some_and(|names| names.lines().any(|name| name == "sleep"))
+    };
+    run("sleep 1000").await;
+    browser.until(&state("Running for")).await;
+    until("it sleeps", sleeps).await;
+    browser.click("#stop").await;
+    browser.until(&state("Stopped")).await;
+    until("it is ended", || async { !sleeps().await }).await;
+    run("echo said").await;
+    browser.until(&state("Ended")).await;
+    browser.until("document.getElementById('stop').hidden").await;
+    let recent = "return [...document.querySelectorAll('#recent button')].map(b => b.textContent)";
+    assert_eq!(browser.js(recent).await, json!(["echo said", "sleep 1000"]));
+    browser.click("#recent button").await;
+    let line = browser.js("return document.querySelector('[name=line]').value").await;
+    assert_eq!(line, "echo said");
+    // The log is followed in a frame that never ends, and the page is loaded all the same.
+    browser.go(&format!("{}/sandboxes/{id}/logs", server.url)).await;
+    browser.until("document.readyState === 'complete'").await;
+    browser.until("frames[0].document.body?.innerText.includes('echo said')").await;
+    browser.nothing_happened().await;
+}
+
 /// Every page, by a name for its picture.
 const PAGES: [(&str, &str); 12] = [
     ("sandboxes", "/"),
@@ -232,6 +297,12 @@ async fn every_page_is_accessible_and_fits_its_screen() {
     let place = Place::simulated("");
     let (server, browser) = open(&place).await;
     ensure(&server, "one", "Sign-in loops after a password reset").await;
+    // The names of repositories can be long, and more than one is a choice.
+    for (issue, name) in [("long", "x".repeat(100)), ("short", "hello".to_owned())] {
+        let repository = format!("{}/{name}", "an-owner-with-a-long-name");
+        let body = json!({"issueId": issue, "repository": repository, "issueNumber": 1});
+        server.post("/v1/sandboxes?wait=30", &body).await;
+    }
     place.configure("fail_create = 1.0");
     server.reload().await;
     ensure(&server, "broken", "The map forgets its zoom").await;
@@ -257,6 +328,9 @@ async fn every_page_is_accessible_and_fits_its_screen() {
                 true,
                 "{name} at {width} px is wider than its screen"
             );
+            let cut = "return [...document.querySelectorAll('#quotas .scroll, #live .scroll')]
+                .filter((one) => one.scrollWidth > one.clientWidth).length";
+            assert_eq!(browser.js(cut).await, 0, "{name} at {width} px has a table that is cut");
             if let Some(pictures) = &pictures {
                 let scheme = if is_dark { "dark" } else { "light" };
                 browser.picture(&pictures.join(format!("{name}-{width}-{scheme}.png"))).await;

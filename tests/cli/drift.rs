@@ -99,7 +99,11 @@ fn a_decision_needs_a_confirmation_and_prints_its_result() {
     let unasked = stub.run(&["drift", "remove", "docker:two"]);
     assert_eq!(unasked.code, 2);
     assert!(unasked.err.contains("there is no terminal to confirm it"), "{}", unasked.err);
-    assert_eq!(stub.lines(), Vec::<String>::new(), "nothing was sent");
+    assert!(unasked.err.starts_with("docker:two  duplicate  issue 7  since "), "{}", unasked.err);
+    let unknown = stub.run(&["drift", "adopt", "foo"]);
+    assert_eq!(unknown.code, 3, "{}", unknown.err);
+    assert!(unknown.err.starts_with("error: there is no drift item foo\n"), "{}", unknown.err);
+    assert!(stub.lines().iter().all(|line| line.starts_with("GET ")), "nothing was sent");
     let removed = stub.run(&["drift", "remove", "--yes", "docker:two"]);
     let line = "docker:two  remove accepted; run issuebox drift to see what remains\n";
     assert_eq!((removed.code, removed.out.as_str()), (0, line));

@@ -93,6 +93,20 @@ fn a_broken_stream_is_a_failure_and_earlier_output_is_printed() {
 }
 
 #[test]
+fn a_command_that_cannot_start_has_the_exit_code_of_a_shell() {
+    for (code, exit_code) in [("command_not_found", 127), ("cannot_start", 126)] {
+        let stub = Stub::start(move |asked| match asked.line.as_str() {
+            "GET /v1/issues/a/sandbox" => success(&sandbox("a", Some("running"))),
+            _ => refusal(422, code, "x: it does not start", "x"),
+        });
+        let ended = stub.run(&["exec", "a", "x", "-l"]);
+        assert_eq!(ended.code, exit_code);
+        assert!(ended.err.starts_with("error: x: it does not start\n"), "{}", ended.err);
+        assert_eq!(stub.asked().pop().expect("asked").body["command"], json!(["x", "-l"]));
+    }
+}
+
+#[test]
 fn a_refusal_before_the_stream_is_printed() {
     fn answer(asked: &stub::Asked) -> Reply {
         match asked.line.as_str() {

@@ -41,7 +41,10 @@ async fn files_go_in_and_out_byte_for_byte() {
     server.running("1").await;
     let bytes: Vec<u8> = (0..300_000_u64).map(|n| (n * n % 251) as u8).collect();
     let put = run(&server, &words("files put 1 src/a.bin"), &bytes).await;
-    assert_eq!(parts_of(&put), (0, "src/a.bin created\n".to_owned(), String::new()));
+    let note = "note: reading the content from standard input; name a FILE to upload it\n";
+    assert_eq!(parts_of(&put), (0, "src/a.bin created\n".to_owned(), note.to_owned()));
+    let put = run(&server, &words("files put 1 typed -"), b"x").await;
+    assert_eq!(parts_of(&put), (0, "typed created\n".to_owned(), String::new()));
     let cat = run(&server, &words("files cat claude-issue-1 src/a.bin"), b"").await;
     assert!(cat.stdout == bytes, "{} bytes came back", cat.stdout.len());
 

@@ -4,8 +4,10 @@
 mod backup;
 #[path = "../common/mod.rs"]
 mod common;
+mod copies;
 mod doctor;
 mod drift;
+mod events;
 mod exec;
 mod files;
 mod hints;

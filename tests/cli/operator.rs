@@ -86,6 +86,13 @@ fn hold(id: &str) -> Value {
         "since": "2026-03-02T09:00:00.000Z"})
 }
 
+/// A hold as a current server shows it.
+fn labelled(scope: &str, name: &str, label: &str) -> Value {
+    let mut hold = hold(&format!("{scope}s/{name}"));
+    (hold["scope"], hold["name"], hold["label"]) = (scope.into(), name.into(), label.into());
+    hold
+}
+
 /// A server where everything can be held and only `issues/free` is not.
 fn brakes(asked: &Asked) -> Reply {
     let (method, path) = asked.line.split_once(" /v1/").unwrap_or_default();
@@ -155,6 +162,66 @@ fn holds_are_listed_inert() {
     assert!(table.contains("broken\\u{1b}[2J"), "{table}");
     let stub = Stub::start(|_| json_reply(200, &json!({"success": true, "data": [], "total": 0})));
     assert_eq!(stub.run(&["holds"]), ran(0, "", "no holds\n"));
+}
+
+#[test]
+fn a_hold_is_shown_by_the_name_of_what_it_covers_and_at_the_sandboxes() {
+    let stub = Stub::start(|asked| {
+        let (data, next) = match asked.line.split('?').next().unwrap_or_default() {
+            "GET /v1/holds" => {
+                (json!([labelled("issue", "a", "the issue pear-garden/orchard#12")]), Value::Null)
+            }
+            "GET /v1/sandboxes" => {
+                (json!([sandbox("a", Some("running")), sandbox("b", Some("running"))]), Value::Null)
+            }
+            "GET /v1/issues/a/sandbox" => return success(&sandbox("a", Some("running"))),
+            "PUT /v1/holds/issues/a" => {
+                return success(&labelled("issue", "a", "the issue pear-garden/orchard#12"));
+            }
+            _ => return refusal(404, "route_not_found", "older", "x"),
+        };
+        json_reply(200, &json!({"success": true, "data": data, "nextCursor": next, "total": 2}))
+    });
+    let holds = stub.run(&["holds"]).out;
+    assert!(
+        holds
+            .lines()
+            .nth(1)
+            .is_some_and(|line| line.starts_with("the issue pear-garden/orchard#12 ")),
+        "{holds}"
+    );
+    assert_eq!(stub.run(&["hold", "a"]).out, "the issue pear-garden/orchard#12 is held\n");
+    let wide = stub.run(&["ls", "-o", "wide"]).out;
+    let lines: Vec<&str> = wide.lines().collect();
+    let at = lines[0].find("HELD").expect("a column");
+    assert!(lines[1][at..].starts_with("issue ") && lines[2][at..].starts_with("- "), "{wide}");
+    let sheet = stub.run(&["get", "a"]).out;
+    let held = "held       the issue pear-garden/orchard#12, by admin: broken\\u{1b}[2J\n";
+    assert!(sheet.contains(held), "{sheet}");
+}
+
+#[test]
+fn a_page_is_opened_in_the_browser_of_the_person() {
+    let stub = Stub::start(|asked| match asked.line.as_str() {
+        "GET /v1/issues/a/sandbox" => success(&sandbox("a", Some("running"))),
+        "POST /v1/login-links" => success(&json!({"url": "https://box.example/login?key=k"})),
+        other => refusal(500, "unexpected", other, "fix the test"),
+    });
+    let dir = tempfile::tempdir().expect("a directory");
+    let (browser, seen) = (dir.path().join("browser"), dir.path().join("seen"));
+    let script = format!("#!/bin/sh\necho \"$1\" > {0}.new && mv {0}.new {0}\n", seen.display());
+    std::fs::write(&browser, script).expect("written");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&browser, mode).expect("set");
+    let mut command = stub.command(&["open", "a"]);
+    let opened = Ran::of(command.env("BROWSER", &browser).env("PATH", "/usr/bin:/bin"));
+    let url = "https://box.example/login?key=k&next=%2Fsandboxes%2Fid%2Dof%2Da\n";
+    assert_eq!(opened, ran(0, url, ""));
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while std::fs::read_to_string(&seen).ok().as_deref() != Some(url) {
+        assert!(std::time::Instant::now() < end, "the browser is started");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
 }
 
 #[test]

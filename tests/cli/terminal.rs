@@ -41,6 +41,16 @@ async fn a_shell_in_a_sandbox_behaves_like_a_local_one() {
         shell.press([*byte]);
     }
     shell.shows("<ä€>", 0).await;
+    shell.press("cd /workspace\r");
+    shell.shows("agent@claude-issue-1:/workspace$ ", 0).await;
+    // A plain shell shows the same. It reads what is typed once it has shown its prompt.
+    let before = shell.text().len();
+    shell.press("sh; echo le''ft\r");
+    shell.shows("agent@claude-issue-1:/workspace$ ", before).await;
+    shell.press("mkdir src; cd src\r");
+    shell.shows("agent@claude-issue-1:/workspace/src$ ", 0).await;
+    shell.press("exit\r");
+    shell.shows("left", 0).await;
     shell.press("exit 7\r");
     assert_eq!(shell.ended().await.code(), Some(7), "{}", shell.text());
     server.stop().await;
@@ -65,7 +75,7 @@ async fn every_end_restores_the_terminal_and_hangs_up_the_command() {
         .await;
     }
     let mut failing = start(&place, &server, &["-it", "1", "--", "no-such-command"]);
-    assert_eq!(failing.ended().await.code(), Some(1));
+    assert_eq!(failing.ended().await.code(), Some(127));
     failing.shows("no-such-command: command not found", 0).await;
     // Nothing is typed into this one, so a key must still be able to be a signal to the program.
     let mut shown = start(&place, &server, &["-t", "1", "--", "sh", "-c", "tty; echo begun; cat"]);

@@ -1,6 +1,6 @@
 //! The remote verbs against a stub of the API: what they send, print and return.
 
-use crate::stub::{self, Asked, Ran, Reply, Stub, events, json_reply, refusal, sandbox, success};
+use crate::stub::{self, Asked, Ran, Reply, Stub, json_reply, refusal, sandbox, success};
 use serde_json::{Value, json};
 
 fn ran(code: i32, out: &str, err: &str) -> Ran {
@@ -215,10 +215,11 @@ fn removing_without_a_terminal_requires_yes() {
              hint: add --yes to confirm\n"
         )
     );
-    assert_eq!(stub.lines(), Vec::<String>::new());
+    assert_eq!(stub.run(&["rm", "unknown"]).code, 3, "what is not there is no question");
+    assert!(stub.lines().iter().all(|line| line.starts_with("GET ")), "{:?}", stub.lines());
     let removed = stub.run(&["rm", "known", "--yes", "--wait=5"]);
     assert_eq!(removed, ran(0, "claude-issue-known deleted\n", ""));
-    assert_eq!(stub.lines()[1], "DELETE /v1/sandboxes/id-of-known?wait=5");
+    assert_eq!(stub.lines().last().expect("sent"), "DELETE /v1/sandboxes/id-of-known?wait=5");
 }
 
 #[test]
@@ -234,9 +235,9 @@ fn removing_by_force_says_what_it_gives_up() {
              the provider, and there is no terminal to confirm it\n  hint: add --yes to confirm\n"
         )
     );
-    assert_eq!(stub.lines(), Vec::<String>::new());
+    assert!(stub.lines().iter().all(|line| line.starts_with("GET ")), "{:?}", stub.lines());
     assert_eq!(stub.run(&["rm", "known", "--force", "--yes"]).code, 0);
-    assert_eq!(stub.lines()[1], "DELETE /v1/sandboxes/id-of-known?force=true");
+    assert_eq!(stub.lines().last().expect("sent"), "DELETE /v1/sandboxes/id-of-known?force=true");
 }
 
 #[test]
@@ -391,68 +392,78 @@ fn wait_gives_up_when_it_cannot_come_or_time_is_up() {
     assert!(late.err.starts_with(expected), "{}", late.err);
 }
 
-fn change(issue: &str, from: &str, to: &str, at: &str) -> Value {
-    let mut sandbox = sandbox(issue, Some(to));
-    sandbox["phaseSince"] = json!(at);
-    json!({"sandbox": sandbox, "from": from, "to": to, "reason": "why", "cause": "startup"})
+#[test]
+fn a_list_without_a_match_is_no_empty_server() {
+    let stub = Stub::start(|_| json_reply(200, &json!({"data": [], "nextCursor": null})));
+    let filtered = stub.run(&["ls", "--search", "zzz"]);
+    assert_eq!(filtered, ran(0, "", "no sandbox matches; issuebox ls without filters lists all\n"));
+    let all = stub.run(&["ls"]);
+    assert_eq!(all, ran(0, "", "no sandboxes; run issuebox ensure ISSUE to create one\n"));
+    assert_eq!(stub.run(&["ls", "--phase", "deleted", "-q"]).code, 0);
+    assert!(stub.lines().contains(&"GET /v1/sandboxes?phase=deleted&limit=200".to_owned()));
 }
 
 #[test]
-fn events_join_the_timeline_to_the_stream_without_a_gap_or_a_double() {
+fn the_log_of_a_deleted_sandbox_is_found_by_its_issue() {
     let stub = Stub::start(|asked| match asked.line.as_str() {
-        "GET /v1/sandboxes?limit=1" => {
-            json_reply(200, &json!({"success": true, "data": [], "eventCursor": "c-1"}))
+        "GET /v1/repos/octo/hello/issues/7/sandbox"
+        | "GET /v1/repos/octo/hello/issues/8/sandbox" => success(&Value::Null),
+        "GET /v1/repos/octo/hello/issues/7/events?limit=1" => {
+            json_reply(200, &json!({"issueId": "a", "data": []}))
         }
-        "GET /v1/issues/a/sandbox" => success(&Value::Null),
-        "GET /v1/sandboxes/a" => refusal(404, "sandbox_not_found", "none", "x"),
-        "GET /v1/issues/a/events?limit=200" => json_reply(
-            200,
-            &json!({"success": true, "nextCursor": null, "data": [
-                {"at": "2026-03-02T09:00:02.000Z", "from": "creating", "to": "running",
-                 "reason": "why", "cause": "startup", "generation": 1},
-                {"at": "2026-03-02T09:00:01.000Z", "from": null, "to": "creating",
-                 "reason": "asked", "cause": "delivery 0190", "generation": 1,
-                 "instruction": {"source": "issue", "author": "ada", "sender": "bo\u{202e}b",
-                    "title": "A\u{1b}[2J title", "text": format!("fix\n this {}", "x".repeat(500)),
-                    "isExcerpt": true}},
-            ]}),
-        ),
-        "GET /v1/events" if asked.resume_from == "c-1" => events(&format!(
-            ": hello\n\nevent: sandbox.changed\nid: c-2\ndata: {}\n\n\
-             event: sandbox.changed\nid: c-3\ndata: {}\n\n\
-             event: gap\nid: c-4\ndata: {{}}\n\n\
-             event: sandbox.changed\nid: c-5\ndata: {}\n\n",
-            change("a", "creating", "running", "2026-03-02T09:00:02.000Z"),
-            change("b", "creating", "running", "2026-03-02T09:00:03.000Z"),
-            change("a", "running", "stopping", "2026-03-02T09:00:04.000Z"),
-        )),
-        "GET /v1/events" if asked.resume_from == "c-5" => {
-            refusal(401, "unauthorized", "the token is gone", "give another")
+        "GET /v1/repos/octo/hello/issues/8/events?limit=1" => {
+            json_reply(200, &json!({"issueId": null, "data": []}))
         }
-        other => refusal(500, "unexpected", other, &asked.resume_from),
+        "GET /v1/sandboxes?issueId=a&phase=deleted&limit=1" => {
+            json_reply(200, &json!({"data": [sandbox("a", None)]}))
+        }
+        "GET /v1/sandboxes/id-of-a/logs?tail=1000" => {
+            success(&json!([{"at": "now", "stream": "stdout", "text": "kept"}]))
+        }
+        other => refusal(500, "unexpected", other, "fix the test"),
     });
-    let ended = stub.run(&["events", "-f", "a"]);
-    assert_eq!(
-        ended,
-        ran(
-            1,
-            &format!(
-                "2026-03-02T09:00:01.000Z nothing → creating  asked (delivery 0190)\n    \
-             bo\\u{{202e}}b: A\\u{{1b}}[2J title fix this {}…\n\
-             2026-03-02T09:00:02.000Z creating → running  why (startup)\n\
-             2026-03-02T09:00:04.000Z running → stopping  why (startup)\n",
-                "x".repeat(139)
-            ),
-            &format!(
-                "note: some events are missing; the server no longer has them\n\
-                 error: the token in ISSUEBOX_TOKEN is not that of {}\n  hint: the right one is \
-                 auth.admin_token of the server's configuration, or in the file admin-token beside \
-                 its database\n",
-                stub.url
-            )
-        )
-    );
-    assert_eq!(stub.run(&["events", "a"]).code, 0);
+    let note = "note: the sandbox id-of-a is deleted; this is what is kept of its output\n";
+    assert_eq!(stub.run(&["logs", "octo/hello#7"]), ran(0, "kept\n", note));
+    let never = stub.run(&["logs", "octo/hello#8"]);
+    assert!(never.code == 3 && never.err.starts_with("error: octo/hello#8 has no sandbox\n"));
+}
+
+#[test]
+fn get_is_in_words_and_more_of_it_is_wide() {
+    let stub = Stub::start(|asked| match asked.line.as_str() {
+        "GET /v1/sandboxes/id-of-known/limits" => success(&json!([
+            {"name": "memory", "allowed": 512.0, "unit": "MiB", "holds": "enforced"},
+            {"name": "openFiles", "allowed": null, "unit": null, "holds": "per process"},
+            {"name": "disk", "allowed": 1.0, "unit": "MiB", "holds": "none"},
+        ])),
+        _ => one_known(asked),
+    });
+    let shown = stub.run(&["get", "known"]).out;
+    let limits =
+        "limits     memory 512 MiB, open files (limited per process), disk 1 MiB (not enforced)\n";
+    assert!(shown.contains(limits), "{shown}");
+    assert!(shown.contains("d ago\n") && !shown.contains("2026-03-02"), "{shown}");
+    let wide = stub.run(&["get", "known", "-o", "wide"]).out;
+    for more in ["d ago (2026-03-02T09:00:00.000Z)\n", "mode       strong\n", "attempts   1\n"] {
+        assert!(wide.contains(more) && !shown.contains(more), "{more} is missing in {wide}");
+    }
+    let json: Value =
+        serde_json::from_str(&stub.run(&["get", "known", "-o", "json"]).out).expect("JSON");
+    assert_eq!(json["limits"][1]["name"], "openFiles");
+}
+
+#[test]
+fn a_restart_is_a_stop_that_is_waited_for_and_a_start() {
+    let stub = Stub::start(|asked| match asked.line.as_str() {
+        "GET /v1/issues/known/sandbox" => success(&sandbox("known", Some("running"))),
+        "POST /v1/sandboxes/id-of-known/stop?wait=300" => {
+            success(&sandbox("known", Some("stopped")))
+        }
+        "POST /v1/sandboxes/id-of-known/start" => success(&sandbox("known", Some("starting"))),
+        other => refusal(500, "unexpected", other, "fix the test"),
+    });
+    assert_eq!(stub.run(&["restart", "known"]), ran(0, "claude-issue-known starting\n", ""));
+    assert_eq!(stub.lines().len(), 3);
 }
 
 #[test]

@@ -6,4 +6,5 @@ pub mod document;
 pub mod inside;
 pub mod provider;
 pub mod server;
+pub mod socket;
 pub mod store;

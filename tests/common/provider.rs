@@ -231,7 +231,7 @@ impl Processes for MemoryProvider {
                 });
                 return Ok(Execution { events });
             }
-            other => return Err(WorkError::CannotStart(format!("{other}: not found"))),
+            other => return Err(WorkError::CommandNotFound(format!("{other}: not found"))),
         };
         tokio::spawn(async move {
             let written = if code == 0 { ExecEvent::Stdout } else { ExecEvent::Stderr };
@@ -284,7 +284,7 @@ impl Processes for MemoryProvider {
                 dropped.notify_one();
             })),
             "vanish" => {}
-            other => return Err(WorkError::CannotStart(format!("{other}: not found"))),
+            other => return Err(WorkError::CommandNotFound(format!("{other}: not found"))),
         }
         Ok(Terminal { input, control, events })
     }
@@ -292,16 +292,23 @@ impl Processes for MemoryProvider {
 
 #[async_trait]
 impl Workspace for MemoryProvider {
+    /// All files at once, or the entry of one.
     async fn list_files(
         &self,
         _: Target,
-        _: WorkspacePath,
+        path: WorkspacePath,
         _: u32,
     ) -> Result<FileListing, WorkError> {
         self.work()?;
         let files = self.files.lock().expect("not poisoned");
+        let is_file = files.contains_key(path.as_bytes());
+        let below = [path.as_bytes(), b"/"].concat();
+        if !is_file && !path.is_root() && !files.keys().any(|name| name.starts_with(&below)) {
+            return Err(WorkError::NoSuchFile);
+        }
         let entries = files
             .iter()
+            .filter(|(name, _)| !is_file || name.as_slice() == path.as_bytes())
             .map(|(path, content)| FileEntry {
                 path: path.clone(),
                 kind: FileKind::File,

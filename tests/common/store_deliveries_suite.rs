@@ -212,6 +212,7 @@ fn filters(gone: HomeId) -> [(DeliveryFilter, &'static [usize]); 12] {
         (DeliveryFilter { applied: Some(true), ..all() }, &[0, 4, 5]),
         (DeliveryFilter { applied: Some(false), ..all() }, &[1, 2, 3]),
         (DeliveryFilter { event: Some("ping".into()), ..all() }, &[3]),
+        (DeliveryFilter { action: Some("no-such-action".into()), ..all() }, &[]),
         (DeliveryFilter { state: Some(DeliveryState::Done), ..all() }, &[0, 3, 4, 5]),
         (DeliveryFilter { state: Some(DeliveryState::Pending), ..all() }, &[2]),
         (DeliveryFilter { state: Some(DeliveryState::SetAside), ..all() }, &[1]),

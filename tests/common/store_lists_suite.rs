@@ -145,9 +145,10 @@ pub async fn every_filter_must_hold(world: &dyn World) {
     let repository = |name| Some(Repository::trusted(name));
     let template = |name| Some(TemplateName::trusted(name));
     let external = |issue: &Issue| issue.state.external_id().cloned();
-    let cases: [(SandboxFilter, &[&SandboxId]); 14] = [
+    let cases: [(SandboxFilter, &[&SandboxId]); 15] = [
         (all(), &[&three, &two_id, &one]),
         (with_deleted(), &[&gone_id, &three, &two_id, &one]),
+        (SandboxFilter { only_deleted: true, ..all() }, &[&gone_id]),
         (SandboxFilter { phase: Some(Phase::Running), ..all() }, &[&two_id]),
         (SandboxFilter { phase: Some(Phase::Creating), ..with_deleted() }, &[&three, &one]),
         (SandboxFilter { provider: Some(ProviderName::trusted("local")), ..all() }, &[&three]),

@@ -33,17 +33,22 @@ pub fn verbs(verb: &[&str]) -> Vec<String> {
     let help = help(verb);
     let listed = help.split("\nCommands:\n").nth(1).unwrap_or_default().lines();
     let listed = listed.take_while(|line| line.starts_with("  "));
-    let words = listed.filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next());
+    // A line that begins further in goes on with what the one above says.
+    let words = listed.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
     words.filter(|word| *word != "help" && !word.is_empty()).map(str::to_owned).collect()
 }
 
 /// The help of a verb without what all have in common, then that of those behind it.
 fn write_verb(text: &mut String, verb: &[&str]) {
     let help = help(verb);
-    let own = help.split("\nWhich server:\n").next().unwrap_or_default().trim_end();
+    // What stands behind the options that all have in common are the examples.
+    let (own, common) = help.split_once("\nWhich server:\n").unwrap_or((&help, ""));
+    let examples = common.split_once("\n\n").map_or("", |(_, behind)| behind);
+    let own = format!("{}\n\n{examples}", own.trim_end());
     let own = own.lines().filter(|line| !line.starts_with("  -h, --help"));
     let own = own.collect::<Vec<_>>().join("\n");
-    let own = own.trim_end().trim_end_matches("\nOptions:").trim_end();
+    let own = own.replace("\nOptions:\n\n", "\n").trim_end().to_owned();
+    let own = own.trim_end_matches("\nOptions:").trim_end();
     let level = "#".repeat(verb.len() + 1);
     let _ = write!(text, "\n{level} issuebox {}\n\n```text\n{own}\n```\n", verb.join(" "));
     for word in verbs(verb) {
@@ -58,7 +63,8 @@ fn the_page_of_the_command_line_is_current() {
         this page.\n\n```text\n"
         .to_owned();
     text += help(&[]).trim_end();
-    text += "\n```\n\nEvery verb takes the options under *Which server*, too.\n";
+    text +=
+        "\n```\n\nEvery verb that calls a server takes the options under *Which server*, too.\n";
     for word in verbs(&[]) {
         write_verb(&mut text, &[&word]);
     }

@@ -166,9 +166,11 @@ async fn a_list_is_narrowed_by_event_status_and_issue() {
     one_of_each(&server).await;
     let other = opened(6, "x").replace("\"number\":1", "\"number\":2");
     assert_eq!(server.deliver("issues", "d-other", &other).await.status, 202);
-    let cases: [(&str, &[&str]); 11] = [
+    let cases: [(&str, &[&str]); 13] = [
         ("?event=ping", &["d-ignored"]),
         ("?event=issues", &["d-other", "d-refused", "d-forged", "d-accepted"]),
+        ("?event=issues.opened", &["d-other", "d-accepted"]),
+        ("?event=issues.closed", &[]),
         ("?status=accepted", &["d-other", "d-accepted"]),
         ("?status=ignored", &["d-ignored"]),
         ("?status=pending", &["d-pending"]),

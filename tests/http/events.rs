@@ -41,6 +41,11 @@ async fn a_list_and_the_stream_from_its_cursor_leave_no_gap() {
     assert_eq!(seen[0]["sandbox"]["issueId"], "1");
     assert!(seen[0]["cause"].as_str().is_some_and(|cause| cause.starts_with("caller admin")));
     assert!(seen[0]["reason"].is_string());
+    let timeline = server.get("/v1/issues/1/events").await.json()["data"].clone();
+    let oldest = timeline.as_array().and_then(|all| all.last()).expect("an entry");
+    for (field, value) in oldest.as_object().expect("an entry") {
+        assert_eq!(seen[0][field], *value, "{field} is as in the timeline");
+    }
     let first_id = text.lines().find_map(|line| line.strip_prefix("id: ")).expect("an id");
     let resumed = server.request(Method::GET, "/v1/events").header("last-event-id", first_id);
     let rest = read(resumed, |text| text.contains("\"to\":\"running\"")).await;

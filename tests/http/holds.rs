@@ -30,7 +30,8 @@ async fn holds_are_put_on_listed_and_released() {
     let since = hold.as_object_mut().and_then(|hold| hold.remove("since"));
     assert!(since.is_some_and(|since| since.is_string()));
     let expected = json!({"id": "repositories/Octo/Hello", "scope": "repository",
-        "name": "Octo/Hello", "reason": "a broken build", "by": "admin"});
+        "name": "Octo/Hello", "label": "the repository Octo/Hello", "reason": "a broken build",
+        "by": "admin"});
     assert_eq!(hold, expected);
 
     for id in ["issues/test-1", "server", "accounts/default"] {
@@ -50,7 +51,8 @@ async fn holds_are_put_on_listed_and_released() {
 
     put(&server, "repositories/octo/hello", r#"{"reason":"still broken"}"#).await;
     assert_eq!(ids(&server).await.len(), 4, "whatever the case");
-    let released = json!({"id": "repositories/OCTO/hello", "released": true});
+    let released = json!({"id": "repositories/OCTO/hello", "label": "the repository OCTO/hello",
+        "released": true});
     assert_eq!(release(&server, "repositories/OCTO/hello").await, released);
     assert_eq!(release(&server, "repositories/octo/hello").await["released"], false);
 
@@ -109,4 +111,18 @@ async fn an_invalid_hold_names_what_is_wrong() {
         assert_eq!(answer.json()["error"]["field"], field, "{id}");
     }
     assert_eq!(ids(&server).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn an_issue_that_is_held_is_named_by_its_repository_and_number() {
+    let server = TestServer::start().await;
+    server.deliver("issues", "d-1", &opened(5, "A title")).await;
+    let known = put(&server, "issues/5", "").await.json();
+    assert_eq!(known["data"]["label"], "the issue octo/hello#1");
+    let unknown = put(&server, "issues/6", "").await.json();
+    assert_eq!(unknown["data"]["label"], "the issue 6");
+    let listed = server.get("/v1/holds").await.json();
+    assert_eq!(listed["data"][0]["label"], "the issue octo/hello#1", "{listed}");
+    let released = send(server.request(Method::DELETE, "/v1/holds/issues/5")).await.json();
+    assert_eq!(released["data"]["label"], "the issue octo/hello#1");
 }

@@ -32,6 +32,7 @@ async fn a_person_logs_in_with_the_token_and_sees_the_list() {
     assert!(empty.text.contains("No sandboxes yet") && empty.text.contains("/webhooks/github"));
     server.deliver("issues", "d-1", &opened(5, "<b>A title</b>")).await;
     let list = home(&server, cookie).await;
+    assert!(!list.text.contains("Not live"), "nothing is known before the script has looked");
     assert!(list.text.contains("&lt;b&gt;A title&lt;/b&gt;") && list.text.contains("octo/hello#1"));
     let found = send(server.client.get(server.url("/?q=title")).header("cookie", cookie)).await;
     assert!(found.text.contains("octo/hello#1"));

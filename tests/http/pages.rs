@@ -192,6 +192,7 @@ async fn output_is_shown_in_its_colours_and_does_nothing_else() {
     assert_eq!(output.status, 200);
     let policy = output.header("content-security-policy");
     assert!(policy.contains("default-src 'none'") && policy.contains("frame-ancestors 'self'"));
+    assert!(output.text.contains("<span class=\"bo\">$ "), "the command: {}", output.text);
     let shown = "<span class=\"f1\">red</span>&lt;img src=x onerror=alert(1)&gt;l\\u{202e}";
     assert!(output.text.contains(shown), "{}", output.text);
     assert!(output.text.contains("Exit code 0") && output.text.ends_with("</html>"));
@@ -232,6 +233,62 @@ async fn files_are_shown_as_what_they_are() {
         stopped.status == 409 && stopped.text.contains("the sandbox is stopped"),
         "{stopped:?}"
     );
+    assert!(stopped.text.contains(&format!("action=\"/sandboxes/{id}/start\"")), "{stopped:?}");
+}
+
+#[tokio::test]
+async fn an_address_without_a_page_is_shown_as_one_in_a_browser_alone() {
+    let server = TestServer::start().await;
+    let types = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
+    for (path, status) in
+        [("/nowhere", 404), ("/logout", 405), ("/assets/none", 404), ("/v1/none", 401)]
+    {
+        let ask = |accept: &str| server.client.get(server.url(path)).header("accept", accept);
+        let page = send(ask(types)).await;
+        assert_eq!(page.status, status, "{path}");
+        assert!(page.header("content-type").starts_with("text/html"), "{path}: {page:?}");
+        assert!(page.text.contains("All sandboxes") && !page.text.contains("{\"success"), "{path}");
+        assert!(page.header("content-security-policy").contains("default-src 'none'"), "{path}");
+        let json = send(ask("*/*")).await;
+        assert_eq!((json.status, json.json()["success"].clone()), (status, json!(false)), "{path}");
+        assert_eq!(page.header("allow"), json.header("allow"), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn the_counts_follow_the_filters() {
+    let server = TestServer::start().await;
+    server.running("1").await;
+    server.deliver("issues", "d-1", &opened(5, "A title")).await;
+    let person = Person::at(&server).await;
+    let all = async |path: &str| {
+        let page = person.see(path).await.text;
+        let tab = page.split("data-key=\"tab-all\">").nth(1).expect("a tab").to_owned();
+        tab.split("<span class=\"count\">")
+            .nth(1)
+            .expect("a count")
+            .split('<')
+            .next()
+            .map(str::to_owned)
+    };
+    for (path, count) in [
+        ("/", "2"),
+        ("/?deleted=true", "2"),
+        ("/?q=TITLE", "1"),
+        ("/?repository=Octo/Hello", "1"),
+        ("/?q=nothing", "0"),
+        ("/?q=title&phase=deleted", "1"),
+    ] {
+        assert_eq!(all(path).await.as_deref(), Some(count), "{path}");
+    }
+    let listed = server.get("/v1/sandboxes?phase=deleted").await.json();
+    assert_eq!(listed["total"], 0);
+    let id = server.get("/v1/sandboxes/claude-issue-5").await.json()["sandboxId"].clone();
+    let path = format!("/v1/sandboxes/{}?wait=10", id.as_str().expect("an id"));
+    send(server.request(Method::DELETE, &path)).await;
+    let listed = server.get("/v1/sandboxes?phase=deleted").await.json();
+    assert_eq!((&listed["total"], &listed["data"][0]["id"]), (&json!(1), &id));
+    assert!(person.see("/?phase=deleted").await.text.contains("A title"));
 }
 
 #[tokio::test]
@@ -246,6 +303,13 @@ async fn holds_are_put_on_and_released_by_forms() {
     let page = person.see("/holds").await.text;
     assert!(page.contains("1 pending start") && page.contains("A title that waits"), "{page}");
     assert!(person.see("/").await.text.contains("The repository octo/hello</bdi> is held"));
+    assert_eq!(person.submit("/holds", &[("kind", "issue"), ("name", "5")]).await.status, 303);
+    for page in ["/", "/holds"] {
+        let shown = person.see(page).await.text.to_lowercase();
+        assert!(shown.contains("the issue octo/hello#1"), "{page}: {shown}");
+    }
+    let release = [("kind", "issue"), ("name", "5")];
+    assert_eq!(person.submit("/holds/release", &release).await.status, 303);
     let release = [("kind", "repository"), ("name", "octo/hello")];
     assert_eq!(person.submit("/holds/release", &release).await.status, 303);
     assert!(person.see("/holds").await.text.contains("No holds"));
@@ -316,6 +380,10 @@ async fn a_link_logs_in_once_and_looking_at_it_does_not_use_it_up() {
         // The page must not pass on the key in its URL with the files it loads.
         assert_eq!(page.header("referrer-policy"), "strict-origin");
     }
+    let elsewhere = send(server.client.get(format!("{url}&next=//elsewhere.example"))).await;
+    assert!(elsewhere.text.contains("name=\"next\" value=\"/\""), "{elsewhere:?}");
+    let onward = send(server.client.get(format!("{url}&next=%2Fsandboxes%2Fx"))).await;
+    assert!(onward.text.contains("name=\"next\" value=\"/sandboxes/x\""), "{onward:?}");
     let key = url.rsplit("key=").next().expect("a key");
     let use_it = |origin: String| {
         let request = server.client.post(server.url("/login")).header("origin", origin);

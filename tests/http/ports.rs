@@ -5,12 +5,11 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use crate::common::server::{TOKEN, TestServer, opening, send};
+use crate::common::socket::SocketClient;
 use futures_util::{SinkExt, StreamExt};
 use issuebox::sandbox::HttpAccess;
 use reqwest::Method;
-use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
-use tokio_tungstenite::tungstenite::protocol::Role;
 
 const WAIT: Duration = Duration::from_secs(10);
 
@@ -192,13 +191,8 @@ async fn what_is_upgraded_carries_bytes_both_ways_at_once() {
 }
 
 /// A tunnel to the port.
-async fn tunnel(server: &TestServer, id: &str) -> WebSocketStream<reqwest::Upgraded> {
-    let answer = opening(server.request(Method::GET, &at(id, ""))).send().await;
-    let answer = answer.expect("an answer");
-    assert_eq!(answer.status(), 101);
-    assert_eq!(answer.headers()["sec-websocket-protocol"], "issuebox.tunnel.v1");
-    let stream = answer.upgrade().await.expect("it is upgraded");
-    WebSocketStream::from_raw_socket(stream, Role::Client, None).await
+async fn tunnel(server: &TestServer, id: &str) -> SocketClient {
+    SocketClient::open(server.request(Method::GET, &at(id, "")), "issuebox.tunnel.v1").await
 }
 
 #[tokio::test]
@@ -218,18 +212,6 @@ async fn a_tunnel_reaches_a_port_that_the_template_does_not_list() {
     // What a browser could open stays what the template lists.
     let answer = send(server.request(Method::GET, &(path("5432") + "/"))).await;
     assert_eq!((answer.status, answer.code().as_str()), (404, "port_not_listed"));
-}
-
-/// The next message but pings.
-async fn next(socket: &mut WebSocketStream<reqwest::Upgraded>) -> Option<Message> {
-    loop {
-        let next = tokio::time::timeout(WAIT, socket.next()).await.expect("it goes on or ends");
-        match next {
-            Some(Ok(Message::Ping(_))) => {}
-            Some(Ok(message)) => return Some(message),
-            Some(Err(_)) | None => return None,
-        }
-    }
 }
 
 #[tokio::test]
@@ -271,12 +253,12 @@ async fn a_tunnel_whose_client_answers_no_ping_is_given_up_and_one_that_does_is_
     let mut silent = tunnel(&server, &id).await;
     // A client that does not read answers no ping. Four must be answered; the rest is for a slow machine.
     for _ in 0..8 {
-        let next = tokio::time::timeout(WAIT, answering.next()).await.expect("it goes on");
-        assert!(matches!(next, Some(Ok(Message::Ping(_)))), "{next:?}");
+        let next = answering.next_of_all().await;
+        assert!(matches!(next, Some(Message::Ping(_))), "{next:?}");
     }
-    answering.send(Message::binary("raw")).await.expect("taken");
-    assert_eq!(next(&mut answering).await, Some(Message::binary("raw")));
-    assert_eq!(next(&mut silent).await, None, "it ends without a word");
+    answering.send(Message::binary("raw")).await;
+    assert_eq!(answering.next().await, Some(Message::binary("raw")));
+    assert_eq!(silent.next().await, None, "it ends without a word");
 }
 
 #[tokio::test]
@@ -284,13 +266,13 @@ async fn a_tunnel_ends_with_the_server_and_by_what_is_no_bytes() {
     let server = TestServer::start().await;
     let id = server.running("1").await;
     let mut odd = tunnel(&server, &id).await;
-    odd.send(Message::text("{}")).await.expect("taken");
-    assert_eq!(next(&mut odd).await, None, "text means nothing here");
+    odd.send(Message::text("{}")).await;
+    assert_eq!(odd.next().await, None, "text means nothing here");
     let mut open = tunnel(&server, &id).await;
-    open.send(Message::binary("raw")).await.expect("taken");
-    assert_eq!(next(&mut open).await, Some(Message::binary("raw")));
+    open.send(Message::binary("raw")).await;
+    assert_eq!(open.next().await, Some(Message::binary("raw")));
     server.closing.send_replace(true);
-    let Some(Message::Close(Some(frame))) = next(&mut open).await else { panic!("no close") };
+    let Some(Message::Close(Some(frame))) = open.next().await else { panic!("no close") };
     assert_eq!(u16::from(frame.code), 1001);
 }
 

@@ -5,80 +5,28 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::common::server::{TOKEN, TestServer, opened, opening, send};
-use futures_util::{SinkExt, StreamExt};
+use crate::common::socket::SocketClient;
 use issuebox::http::{LiveToken, TokenHash};
 use issuebox::types::Secret;
 use reqwest::Method;
 use serde_json::{Value, json};
-use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
-use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
 
 const PATH: &str = "/v1/sandboxes/claude-issue-1/terminal";
 const WAIT: Duration = Duration::from_secs(10);
 
-type Socket = WebSocketStream<reqwest::Upgraded>;
+const PROTOCOL: &str = "issuebox.terminal.v1";
 
-/// Opens the socket by a request that has the credentials already.
-async fn open(request: reqwest::RequestBuilder) -> Socket {
-    let answer = opening(request).send().await.expect("an answer");
-    assert_eq!(answer.status(), 101);
-    let header = |name: &str| answer.headers()[name].to_str().expect("text").to_owned();
-    assert_eq!(header("sec-websocket-protocol"), "issuebox.terminal.v1");
-    assert_eq!(header("sec-websocket-accept"), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
-    let stream = answer.upgrade().await.expect("it is upgraded");
-    WebSocketStream::from_raw_socket(stream, Role::Client, None).await
+async fn open(request: reqwest::RequestBuilder) -> SocketClient {
+    SocketClient::open(request, PROTOCOL).await
 }
 
 /// A socket on which this has been started.
-async fn started(server: &TestServer, command: &str) -> Socket {
+async fn started(server: &TestServer, command: &str) -> SocketClient {
     let mut socket = open(server.request(Method::GET, PATH)).await;
-    send_json(&mut socket, json!({"type": "start", "command": [command]})).await;
-    assert_eq!(said(&mut socket).await, json!({"type": "started"}));
+    socket.send_json(json!({"type": "start", "command": [command]})).await;
+    assert_eq!(socket.said().await, json!({"type": "started"}));
     socket
-}
-
-async fn send_json(socket: &mut Socket, message: Value) {
-    socket.send(Message::text(message.to_string())).await.expect("it is taken");
-}
-
-async fn keys(socket: &mut Socket, keys: &'static str) {
-    socket.send(Message::binary(keys)).await.expect("it is taken");
-}
-
-/// The next message but pings; `None` at the end.
-async fn next(socket: &mut Socket) -> Option<Message> {
-    loop {
-        let next = tokio::time::timeout(WAIT, socket.next()).await.expect("it goes on or ends");
-        match next {
-            Some(Ok(Message::Ping(_))) => {}
-            Some(Ok(message)) => return Some(message),
-            Some(Err(_)) | None => return None,
-        }
-    }
-}
-
-/// The next message, which is text.
-async fn said(socket: &mut Socket) -> Value {
-    match next(socket).await {
-        Some(Message::Text(text)) => serde_json::from_str(&text).expect("JSON"),
-        other => panic!("not text: {other:?}"),
-    }
-}
-
-async fn shown(socket: &mut Socket) -> String {
-    match next(socket).await {
-        Some(Message::Binary(bytes)) => String::from_utf8(bytes.to_vec()).expect("UTF-8"),
-        other => panic!("not bytes: {other:?}"),
-    }
-}
-
-/// The code with which it is closed now.
-async fn closed(socket: &mut Socket) -> u16 {
-    match next(socket).await {
-        Some(Message::Close(Some(CloseFrame { code, .. }))) => code.into(),
-        other => panic!("not closed: {other:?}"),
-    }
 }
 
 /// Returns once the command has been hung up.
@@ -94,22 +42,25 @@ async fn a_terminal_is_bytes_both_ways_and_what_is_done_to_it() {
     let mut socket = open(server.request(Method::GET, PATH)).await;
     let start = json!({"type": "start", "command": ["cat"], "cwd": "src", "env": {"TERM": "vt"},
         "columns": 90, "rows": 20});
-    send_json(&mut socket, start).await;
-    assert_eq!(said(&mut socket).await, json!({"type": "started"}));
-    let begun = r#"Some("src") [("TERM", "vt")] TerminalSize { columns: 90, rows: 20 }"#;
-    assert_eq!(shown(&mut socket).await, begun);
-    keys(&mut socket, "ä").await;
-    assert_eq!(shown(&mut socket).await, "ä");
-    send_json(&mut socket, json!({"type": "resize", "columns": 5, "rows": 6})).await;
-    assert_eq!(shown(&mut socket).await, "[Resize(TerminalSize { columns: 5, rows: 6 })]");
-    send_json(&mut socket, json!({"type": "signal", "signal": "KILL"})).await;
-    assert_eq!(shown(&mut socket).await, "[Signal(Kill)]");
-    socket.send(Message::Ping("p".into())).await.expect("it is taken");
-    assert_eq!(next(&mut socket).await, Some(Message::Pong("p".into())));
-    keys(&mut socket, "exit 7").await;
-    assert_eq!(said(&mut socket).await, json!({"type": "exit", "exitCode": 7}));
-    assert_eq!(closed(&mut socket).await, 1000);
-    assert_eq!(next(&mut socket).await, None, "the connection ends");
+    socket.send_json(start).await;
+    assert_eq!(socket.said().await, json!({"type": "started"}));
+    let prompt = r#"("PS1", "agent@claude-issue-1:$PWD\\$ ")"#;
+    let begun = format!(
+        r#"Some("src") [("TERM", "vt"), {prompt}] TerminalSize {{ columns: 90, rows: 20 }}"#
+    );
+    assert_eq!(socket.shown().await, begun);
+    socket.keys("ä").await;
+    assert_eq!(socket.shown().await, "ä");
+    socket.send_json(json!({"type": "resize", "columns": 5, "rows": 6})).await;
+    assert_eq!(socket.shown().await, "[Resize(TerminalSize { columns: 5, rows: 6 })]");
+    socket.send_json(json!({"type": "signal", "signal": "KILL"})).await;
+    assert_eq!(socket.shown().await, "[Signal(Kill)]");
+    socket.send(Message::Ping("p".into())).await;
+    assert_eq!(socket.next().await, Some(Message::Pong("p".into())));
+    socket.keys("exit 7").await;
+    assert_eq!(socket.said().await, json!({"type": "exit", "exitCode": 7}));
+    assert_eq!(socket.closed().await, 1000);
+    assert_eq!(socket.next().await, None, "the connection ends");
 }
 
 #[tokio::test]
@@ -117,14 +68,14 @@ async fn what_is_shown_is_kept_in_the_log() {
     let server = TestServer::start().await;
     server.running("1").await;
     let mut socket = started(&server, "cat").await;
-    shown(&mut socket).await;
+    socket.shown().await;
     // A line that is typed key by key is one all the same.
     for piece in ["\r\n$ ", "l", "s\x1b[0m\r\n", "\u{1}\r\n"] {
-        keys(&mut socket, piece).await;
-        shown(&mut socket).await;
+        socket.keys(piece).await;
+        socket.shown().await;
     }
-    keys(&mut socket, "exit 7").await;
-    assert_eq!(said(&mut socket).await["exitCode"], 7);
+    socket.keys("exit 7").await;
+    assert_eq!(socket.said().await["exitCode"], 7);
     let kept = async || {
         let answer = server.get("/v1/sandboxes/claude-issue-1/logs").await.json();
         let lines = answer["data"].as_array().expect("a list").clone();
@@ -147,20 +98,42 @@ async fn a_terminal_that_cannot_begin_is_reported() {
     let server = TestServer::start().await;
     server.running("1").await;
     for (first, code, field) in [
-        (json!({"type": "start", "command": ["nope"]}), "cannot_start", json!("command")),
-        (json!({"type": "start", "command": []}), "invalid_request", json!("command")),
-        (json!({"type": "resize", "columns": 1, "rows": 1}), "invalid_request", json!("type")),
+        (json!({"type": "start", "command": ["nope"]}), "command_not_found", json!("command")),
         (json!({"type": "start", "command": ["vanish"]}), "not_running", Value::Null),
     ] {
         let mut socket = open(server.request(Method::GET, PATH)).await;
-        send_json(&mut socket, first.clone()).await;
-        let mut error = said(&mut socket).await;
+        socket.send_json(first.clone()).await;
+        let mut error = socket.said().await;
         if error["type"] == "started" {
-            error = said(&mut socket).await;
+            error = socket.said().await;
         }
         let seen = (&error["type"], &error["code"], &error["field"]);
         assert_eq!(seen, (&json!("error"), &json!(code), &field), "{first}");
-        assert_eq!(closed(&mut socket).await, 1008);
+        assert_eq!(socket.closed().await, 1008);
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_message_before_the_start_is_answered_and_the_session_kept() {
+    let server = TestServer::start().await;
+    server.running("1").await;
+    let exec = "/v1/sandboxes/claude-issue-1/exec";
+    for (path, protocol, command) in [(PATH, PROTOCOL, "cat"), (exec, "issuebox.exec.v1", "echo")] {
+        let mut socket = SocketClient::open(server.request(Method::GET, path), protocol).await;
+        for (wrong, field) in [
+            (Message::text(r#"{"type":"start","command":[]}"#), json!("command")),
+            (Message::text(r#"{"type":"resize","columns":1,"rows":1}"#), json!("type")),
+            (Message::text("dance"), Value::Null),
+            (Message::binary("too early"), json!("type")),
+        ] {
+            let text = format!("{wrong:.80}");
+            socket.send(wrong).await;
+            let refused = socket.said().await;
+            let seen = (&refused["type"], &refused["code"], &refused["field"]);
+            assert_eq!(seen, (&json!("refused"), &json!("invalid_request"), &field), "{text}");
+        }
+        socket.send_json(json!({"type": "start", "command": [command]})).await;
+        assert_eq!(socket.said().await, json!({"type": "started"}), "{path}");
     }
 }
 
@@ -169,7 +142,7 @@ async fn a_wrong_message_is_answered_and_the_terminal_goes_on() {
     let server = TestServer::start().await;
     server.running("1").await;
     let mut socket = started(&server, "cat").await;
-    shown(&mut socket).await;
+    socket.shown().await;
     for (wrong, field) in [
         (Message::text(r#"{"type":"start","command":["cat"]}"#), json!("type")),
         (Message::text("dance"), Value::Null),
@@ -179,17 +152,17 @@ async fn a_wrong_message_is_answered_and_the_terminal_goes_on() {
         (Message::text("y".repeat(100_000)), Value::Null),
     ] {
         let text = format!("{wrong:.80}");
-        socket.send(wrong).await.expect("it is taken");
-        let refused = said(&mut socket).await;
+        socket.send(wrong).await;
+        let refused = socket.said().await;
         let seen = (&refused["type"], &refused["code"], &refused["field"]);
         assert_eq!(seen, (&json!("refused"), &json!("invalid_request"), &field), "{text}");
-        keys(&mut socket, "on").await;
-        assert_eq!(shown(&mut socket).await, "on", "{text}");
+        socket.keys("on").await;
+        assert_eq!(socket.shown().await, "on", "{text}");
     }
-    send_json(&mut socket, json!({"type": "resize", "columns": 5, "rows": 6})).await;
-    assert_eq!(shown(&mut socket).await, "[Resize(TerminalSize { columns: 5, rows: 6 })]");
-    keys(&mut socket, "exit 7").await;
-    assert_eq!(said(&mut socket).await, json!({"type": "exit", "exitCode": 7}));
+    socket.send_json(json!({"type": "resize", "columns": 5, "rows": 6})).await;
+    assert_eq!(socket.shown().await, "[Resize(TerminalSize { columns: 5, rows: 6 })]");
+    socket.keys("exit 7").await;
+    assert_eq!(socket.said().await, json!({"type": "exit", "exitCode": 7}));
 }
 
 #[tokio::test]
@@ -199,13 +172,13 @@ async fn bytes_that_are_no_websocket_end_the_terminal_with_a_reason() {
     let server = TestServer::start().await;
     server.running("1").await;
     let mut socket = started(&server, "cat").await;
-    shown(&mut socket).await;
+    socket.shown().await;
     // A part of a message that is too long by itself: the rest has no meaning without it.
     let part = Frame::message(vec![0; 100_000], OpCode::Data(Data::Binary), false);
-    socket.send(Message::Frame(part)).await.expect("it is taken");
-    let error = said(&mut socket).await;
+    socket.send(Message::Frame(part)).await;
+    let error = socket.said().await;
     assert_eq!((&error["type"], &error["code"]), (&json!("error"), &json!("invalid_request")));
-    assert_eq!(closed(&mut socket).await, 1008);
+    assert_eq!(socket.closed().await, 1008);
     hung_up(&server).await;
 }
 
@@ -247,8 +220,8 @@ async fn a_session_opens_one_from_its_own_page_alone() {
     let without = server.client.get(server.url(PATH)).header("cookie", &cookie);
     assert_eq!(send(opening(without)).await.status, 403);
     let mut socket = open(with(&server.url(""))).await;
-    send_json(&mut socket, json!({"type": "start", "command": ["cat"]})).await;
-    assert_eq!(said(&mut socket).await["type"], "started");
+    socket.send_json(json!({"type": "start", "command": ["cat"]})).await;
+    assert_eq!(socket.said().await["type"], "started");
 }
 
 #[tokio::test]
@@ -262,7 +235,7 @@ async fn a_stopped_sandbox_is_started_first() {
     let stopped = server.get("/v1/sandboxes/claude-issue-1?until=stopped&wait=5").await;
     assert_eq!(stopped.json()["data"]["phase"], "stopped");
     let mut socket = started(&server, "cat").await;
-    assert!(shown(&mut socket).await.starts_with("None"));
+    assert!(socket.shown().await.starts_with("None"));
     let running = server.get("/v1/sandboxes/claude-issue-1").await;
     assert_eq!(running.json()["data"]["phase"], "running");
 }
@@ -273,9 +246,9 @@ async fn a_client_that_goes_away_hangs_up_however_it_goes() {
     server.running("1").await;
     for command in ["cat", "many", "deaf"] {
         let mut socket = started(&server, command).await;
-        shown(&mut socket).await;
+        socket.shown().await;
         if command == "cat" {
-            socket.close(None).await.expect("it closes");
+            socket.close().await;
         }
         if command == "deaf" {
             // What is typed there waits, and the connection with it.
@@ -297,15 +270,15 @@ async fn a_client_that_answers_no_ping_is_given_up_and_one_that_does_is_not() {
     let server = TestServer::with(|edge| edge.limits.ping_every = Duration::from_millis(500)).await;
     server.running("1").await;
     let mut answering = started(&server, "cat").await;
-    shown(&mut answering).await;
+    answering.shown().await;
     // A client that does not read answers no ping.
     let silent = started(&server, "deaf").await;
     tokio::select! {
         () = hung_up(&server) => {}
-        other = next(&mut answering) => panic!("{other:?}"),
+        other = answering.next() => panic!("{other:?}"),
     }
-    keys(&mut answering, "here").await;
-    assert_eq!(shown(&mut answering).await, "here");
+    answering.keys("here").await;
+    assert_eq!(answering.shown().await, "here");
     drop(silent);
 }
 
@@ -328,7 +301,7 @@ async fn a_client_that_does_not_read_blocks_only_its_own_command() {
         assert!(before < 16_384, "64 MiB were taken for a client that does not read");
     }
     let mut other = started(&server, "cat").await;
-    assert!(shown(&mut other).await.starts_with("None"));
+    assert!(other.shown().await.starts_with("None"));
     drop(unread);
     hung_up(&server).await;
 }
@@ -346,23 +319,23 @@ async fn the_server_s_end_the_session_s_and_the_token_s_end_it() {
     let cookie = server.log_in().await;
     let by_session = server.client.get(server.url(PATH)).header("cookie", &cookie);
     let mut socket = open(by_session.header("origin", server.url(""))).await;
-    send_json(&mut socket, json!({"type": "start", "command": ["cat"]})).await;
-    said(&mut socket).await;
-    shown(&mut socket).await;
+    socket.send_json(json!({"type": "start", "command": ["cat"]})).await;
+    socket.said().await;
+    socket.shown().await;
     let page = send(server.client.get(server.url("/")).header("cookie", &cookie)).await.text;
     let form = page.split("name=\"formToken\" value=\"").nth(1).expect("a form token");
     let form = form.split('"').next().expect("a value");
     let logout = server.client.post(server.url("/logout")).header("cookie", &cookie);
     let logout = logout.header("origin", server.url("")).body(format!("formToken={form}"));
     assert_eq!(send(logout).await.status, 303);
-    assert_eq!(said(&mut socket).await["code"], "unauthorized");
+    assert_eq!(socket.said().await["code"], "unauthorized");
     hung_up(&server).await;
 
     let mut socket = started(&server, "many").await;
     token.replace(TokenHash::of(&Secret::new("another")));
     hung_up(&server).await;
     let mut last = None;
-    while let Some(message) = next(&mut socket).await {
+    while let Some(message) = socket.next().await {
         if let Message::Text(text) = message {
             last = Some(text.to_string());
         }
@@ -371,9 +344,9 @@ async fn the_server_s_end_the_session_s_and_the_token_s_end_it() {
 
     token.replace(TokenHash::of(&Secret::new(TOKEN)));
     let mut socket = started(&server, "cat").await;
-    shown(&mut socket).await;
+    socket.shown().await;
     server.closing.send_replace(true);
-    assert_eq!(said(&mut socket).await["code"], "shutting_down");
-    assert_eq!(closed(&mut socket).await, 1001);
+    assert_eq!(socket.said().await["code"], "shutting_down");
+    assert_eq!(socket.closed().await, 1001);
     hung_up(&server).await;
 }

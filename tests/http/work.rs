@@ -44,7 +44,7 @@ async fn commands_that_cannot_run_have_different_errors() {
     let server = TestServer::start().await;
     server.running("1").await;
     let missing = exec(&server, json!({"command": ["nope"]})).await;
-    assert_eq!((missing.status, missing.code().as_str()), (422, "cannot_start"));
+    assert_eq!((missing.status, missing.code().as_str()), (422, "command_not_found"));
     let gone = exec(&server, json!({"command": ["vanish"]})).await;
     assert_eq!((gone.status, gone.code().as_str()), (409, "not_running"));
     let empty = exec(&server, json!({"command": []})).await;

@@ -186,6 +186,6 @@ async fn a_program_that_is_not_there_cannot_be_started(subject: &Subject) {
     }
     let target = subject.target().await;
     let answer = subject.exec(&target, &["no-such-program"]).await;
-    assert!(matches!(answer, Err(WorkError::CannotStart(_))), "{answer:?}");
+    assert!(matches!(answer, Err(WorkError::CommandNotFound(_))), "{answer:?}");
     assert_eq!(subject.find("work").await[0].state, ObjectState::Running);
 }

@@ -24,7 +24,7 @@ use tokio::time::{interval, timeout};
 use tokio_tungstenite::tungstenite::{self, Bytes, Message};
 
 use super::outlet::Outlet;
-use super::{ExecArgs, ended, exit_code};
+use super::{ExecArgs, broken_off, ended, exit_code};
 use crate::cli::CliSession;
 use crate::cli::client::{ApiRequest, WebSocket};
 use crate::cli::failure::CliFailure;
@@ -197,7 +197,11 @@ pub(super) enum FromServer {
         timed_out: bool,
     },
     /// The connection ends for another reason.
-    Error { message: String },
+    Error {
+        #[serde(default)]
+        code: String,
+        message: String,
+    },
     /// `started`, and messages of later versions.
     #[serde(other)]
     Else,
@@ -227,7 +231,7 @@ async fn receive(
             Ok(Some(Ok(Message::Binary(bytes)))) => outlet.write(bytes).await?,
             Ok(Some(Ok(Message::Text(text)))) => match wire::read_event(&text) {
                 Ok(FromServer::Exit { exit_code, .. }) => return Ok(Ok(exit_code)),
-                Ok(FromServer::Error { message }) => break ended(&message),
+                Ok(FromServer::Error { code, message }) => break broken_off(code, message),
                 Ok(FromServer::Else) => {}
                 Err(error) => return Ok(Err(error.into())),
             },

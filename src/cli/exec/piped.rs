@@ -14,7 +14,7 @@ use tokio_tungstenite::tungstenite::{self, Bytes, Message};
 
 use super::attach::{FromServer, PING_EVERY, SILENCE_MAX, broken};
 use super::outlet::Outlet;
-use super::{ExecArgs, command_of, ended};
+use super::{ExecArgs, broken_off, command_of, ended};
 use crate::cli::client::{ApiClient, ApiRequest};
 use crate::cli::raw::read_keys;
 use crate::cli::unresolved::Unresolved;
@@ -117,7 +117,9 @@ async fn show(
                 Ok(FromServer::Exit { exit_code, timed_out }) => {
                     break Ok(ExecExit { exit_code, timed_out });
                 }
-                Ok(FromServer::Error { message }) => break Err(ended(&message).into()),
+                Ok(FromServer::Error { code, message }) => {
+                    break Err(broken_off(code, message).into());
+                }
                 Ok(FromServer::Else) => {}
                 Err(error) => break Err(error.into()),
             },

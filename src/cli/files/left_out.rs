@@ -40,7 +40,7 @@ pub(super) fn report(left_out: &[String], what: &str) -> anyhow::Result<()> {
 }
 
 /// An archive that is being written.
-pub(super) struct WatchedArchive<W> {
+pub(in crate::cli) struct WatchedArchive<W> {
     out: W,
     end: Vec<u8>,
 }

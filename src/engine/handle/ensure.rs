@@ -8,9 +8,14 @@ use super::super::directory::route::Number;
 use super::Engine;
 use crate::issue::event::EnsureAsk;
 use crate::issue::{IssueEvent, Reply};
-use crate::types::AccountName;
+use crate::types::{AccountName, TemplateName};
 
 impl Engine {
+    fn template_unknown(&self, name: &TemplateName) -> EngineError {
+        let known: Vec<String> = self.templates().iter().map(|one| one.name.to_string()).collect();
+        EngineError::TemplateUnknown { name: name.clone(), known: known.join(", ") }
+    }
+
     /// Gives the issue's one sandbox, or records a new one. Durable when it returns; in fast mode
     /// the provider has answered by then, too.
     ///
@@ -23,13 +28,10 @@ impl Engine {
     ) -> Result<Ensured, EngineError> {
         let template = match &ask.template {
             None => None,
-            Some(name) => Some(
-                self.parts
-                    .templates
-                    .get(name)
-                    .cloned()
-                    .ok_or_else(|| EngineError::TemplateUnknown(name.clone()))?,
-            ),
+            Some(name) => {
+                let template = self.parts.templates.get(name).cloned();
+                Some(template.ok_or_else(|| self.template_unknown(name))?)
+            }
         };
         let mut attempts = self.parts.actors.retry_limit()?;
         let answered = loop {

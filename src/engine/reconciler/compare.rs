@@ -92,6 +92,7 @@ impl KnownHome {
             generation: self.generation,
             attempt: sandbox.map_or_else(Attempt::default, |recorded| recorded.attempt),
             phase: sandbox.map(|recorded| recorded.phase),
+            by_event: false,
             objects,
         }
     }

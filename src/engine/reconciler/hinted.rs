@@ -15,7 +15,7 @@ use super::compare::{Finding, KnownHome, Ours, compare};
 use super::second_look::{LOOK_TIME_MAX, find};
 use super::sides::SweepParts;
 use crate::issue::IssueEvent;
-use crate::issue::event::ListedObject;
+use crate::issue::event::{ListedObject, Observation};
 use crate::types::{HomeId, ProviderName};
 
 /// How many hinted looks may be under way; a hint beyond that asks for a sweep.
@@ -77,7 +77,8 @@ async fn look(parts: &SweepParts, name: &ProviderName, home: HomeId) -> Result<b
             let first_seen_at = parts.env.now();
             let swept =
                 |own: &Ours| ListedObject { seen: own.seen(), known_deleted: false, first_seen_at };
-            let observation = known.observation(name, objects.iter().map(swept).collect());
+            let seen = known.observation(name, objects.iter().map(swept).collect());
+            let observation = Observation { by_event: true, ..seen };
             let applied =
                 parts.actors.apply(home, None, || IssueEvent::Observed(observation.clone())).await;
             applied.map_err(|error| error.to_string()).map(|_| true)

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::provider::{Op, is_ours};
 use super::world::{SimEffect, WorldState};
-use crate::engine::Change;
-use crate::engine::actors::ENDED_TWICE;
+use crate::engine::{Change, EngineError};
 use crate::issue::state::{IssueState, Step, Verb};
 use crate::issue::{Effect, Issue};
 use crate::sandbox::Object;
@@ -118,16 +117,17 @@ impl WorldState {
 
     /// Whether a caller that came then may get the answer that it failed. It retries by
     /// itself, so that the end of one actor is no excuse.
-    pub fn excuses(&self, began_ms: u64, why: &str) -> bool {
+    pub fn excuses(&self, began_ms: u64, error: &EngineError) -> bool {
         // One that ended just before may not have heard of it yet.
         let since = began_ms.saturating_sub(TELLING_TIME_MAX_MS);
         let count = |at: &[u64]| at.iter().filter(|at| **at >= since).count();
         let ledger = &self.ledger;
         let ended = count(&ledger.actors_ended_ms);
-        if why == ENDED_TWICE {
-            ended + count(&ledger.merged_ms) >= 2
-        } else {
-            ended + count(&ledger.writes_failed_ms) >= 1
+        match error {
+            EngineError::ActorEnded => ended + count(&ledger.merged_ms) >= 2,
+            EngineError::StoreFailed(_) => ended + count(&ledger.writes_failed_ms) >= 1,
+            // Other answers need no excuse.
+            _ => true,
         }
     }
 

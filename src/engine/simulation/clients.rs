@@ -50,10 +50,10 @@ impl SimServer {
                 return;
             }
             life.world().with(|inner| {
-                if let Err(EngineError::StoreFailed(why)) = &answer
-                    && !inner.excuses(began, why)
+                if let Err(error) = &answer
+                    && !inner.excuses(began, error)
                 {
-                    inner.violate(None, format!("a caller was refused for nothing: {why}"));
+                    inner.violate(None, format!("a caller was refused for nothing: {error}"));
                 }
                 judge(inner, &answer);
             });
@@ -251,6 +251,7 @@ impl SimServer {
                     generation: issue.generation,
                     attempt,
                     phase: issue.state.phase(),
+                    by_event: false,
                     objects: Vec::new(),
                 };
                 Some((issue.home, observation))

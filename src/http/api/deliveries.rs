@@ -132,7 +132,8 @@ impl Status {
 #[utoipa::path(
     operation_id = "listDeliveries", tag = "deliveries",
     params(
-        ("event" = Option<String>, Query, description = "Filter by event, such as `issues`"),
+        ("event" = Option<String>, Query,
+         description = "Filter by event, such as `issues`, or with its action: `issues.labeled`"),
         ("status" = Option<DeliveryWord>, Query, description = "Filter by status"),
         ("issueId" = Option<String>, Query, description = "Filter by affected issue"),
         params::PageOf,
@@ -158,7 +159,7 @@ pub async fn list(
 /// Which deliveries to list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryAsk {
-    /// The event.
+    /// The event, or event and action with a dot between them, as they are shown.
     pub event: Option<String>,
     /// The status.
     pub status: Option<Status>,
@@ -192,12 +193,21 @@ pub async fn find(
     account: &AccountName,
     ask: DeliveryAsk,
 ) -> Result<ListAnswer<DeliveryBody>, ApiError> {
-    let DeliveryAsk { event, status, issue, page: PageAsk { limit, cursor } } = ask;
+    let DeliveryAsk { event: of_event, status, issue, page: PageAsk { limit, cursor } } = ask;
     let place = cursor.as_deref().map_or(Ok(DeliveryCursor::default()), DeliveryCursor::parse)?;
     // Refused deliveries affect no issue.
     let refused = if issue.is_none() { shared.refused.newest_first() } else { Vec::new() };
+    // The names of GitHub's events have no dot.
+    let (event, action) = match of_event.as_deref().map(|event| event.split_once('.')) {
+        Some(Some((event, action))) => (Some(event.to_owned()), Some(action.to_owned())),
+        Some(None) => (of_event, None),
+        None => (None, None),
+    };
     let matching = refused.into_iter().filter(|one| {
-        event.as_ref().is_none_or(|event| one.event.as_ref() == Some(event))
+        // The action of a refused delivery was not read.
+        let is_of_event = event.as_ref().is_none_or(|event| one.event.as_ref() == Some(event));
+        action.is_none()
+            && is_of_event
             && status.is_none_or(|status| Status::of_refused(one) == status)
     });
     let matching: Vec<Refused> = matching.collect();
@@ -217,7 +227,7 @@ pub async fn find(
         None | Some(Some(_)) => {
             let (state, applied) = status.and_then(Status::stored).unzip();
             let applied = applied.flatten();
-            let filter = DeliveryFilter { home, applied, event, state, sample: None };
+            let filter = DeliveryFilter { home, applied, event, action, state, sample: None };
             let ask = PageAsk { limit, cursor: place.stored.clone() };
             read(shared, filter, ask).await?
         }

@@ -28,8 +28,9 @@ const BATCH_LEN: usize = 64;
 
 /// Streams server-sent events, one for each change of a sandbox, in commit order.
 ///
-/// `event: sandbox.changed` has `data: {"sandbox","from","to","reason","cause","instruction"}`; `id:` is the
-/// cursor to resume from. `event: gap` means that the cursor cannot be resumed: list again.
+/// `event: sandbox.changed` has `data:` with the fields of a timeline entry (`at`, `generation`, `from`,
+/// `to`, `reason`, `cause`, `instruction`) and the `sandbox`; `at` is null for a change that is in no
+/// timeline. `id:` is the cursor to resume from. `event: gap` means that the cursor cannot be resumed: list again.
 #[utoipa::path(
     operation_id = "streamEvents", tag = "events",
     params(

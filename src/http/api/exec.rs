@@ -93,7 +93,7 @@ pub struct ExecAnswer {
             (Success<ExecAnswer> = "application/json"),
             (String = "text/event-stream"),
         )),
-        answers::WorkErrors, only::CannotStart,
+        answers::WorkErrors, only::CommandNotFound, only::CannotStart,
     )
 )]
 #[post("/v1/sandboxes/{id}/exec")]

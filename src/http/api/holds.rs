@@ -13,6 +13,7 @@ use crate::http::doc::params;
 use crate::http::doc::words::ScopeWord;
 use crate::http::error::ApiError;
 use crate::http::fields::Fields;
+use crate::http::hold_labels;
 use crate::http::query::Query;
 use crate::http::wire::{ListAnswer, Success};
 use crate::types::{AccountName, Hold, HoldScope};
@@ -37,6 +38,8 @@ pub struct HoldBody {
     pub scope: &'static str,
     /// The account, repository or issue; null for the server.
     pub name: Option<String>,
+    /// What it covers, for people, such as `the issue octo/hello#7`.
+    pub label: String,
     /// The reason; empty if none was given.
     pub reason: String,
     /// When it was created.
@@ -53,17 +56,20 @@ pub struct HoldBody {
 pub struct ReleasedBody {
     /// The hold's path below `/v1/holds`.
     pub id: String,
+    /// What it covered, for people.
+    pub label: String,
     /// Whether there was a hold.
     pub released: bool,
 }
 
-impl From<&Hold> for HoldBody {
-    fn from(hold: &Hold) -> Self {
+impl HoldBody {
+    async fn of(shared: &Shared, account: &AccountName, hold: &Hold) -> Self {
         let name = Some(hold.scope.name().to_owned()).filter(|name| !name.is_empty());
         Self {
             id: id_of(&hold.scope),
             scope: hold.scope.kind(),
             name,
+            label: hold_labels::label(shared, account, &hold.scope).await,
             reason: hold.reason.clone(),
             since: hold.since.to_string(),
             by: hold.by.clone(),
@@ -91,7 +97,7 @@ fn id_of(scope: &HoldScope) -> String {
 #[get("/v1/holds")]
 pub async fn list(
     shared: web::Data<Shared>,
-    _caller: Caller,
+    caller: Caller,
     request: HttpRequest,
 ) -> Result<HttpResponse, ApiError> {
     let mut query = Query::parse(request.query_string());
@@ -99,9 +105,13 @@ pub async fn list(
     query.finish()?;
     let holds = shared.edge.engine.holds();
     let (on_page, next_cursor) = super::page_of(&holds, &page)?;
+    let mut data = Vec::with_capacity(on_page.len());
+    for hold in on_page {
+        data.push(HoldBody::of(&shared, &caller.account, hold).await);
+    }
     Ok(HttpResponse::Ok().json(ListAnswer {
         success: true,
-        data: on_page.iter().map(HoldBody::from).collect(),
+        data,
         next_cursor,
         total: holds.len() as u64,
         event_cursor: None,
@@ -151,12 +161,12 @@ macro_rules! routes {
         #[delete($route)]
         pub async fn $release(
             shared: web::Data<Shared>,
-            _caller: Caller,
+            caller: Caller,
             request: HttpRequest,
             path: web::Path<$path>,
         ) -> Result<HttpResponse, ApiError> {
             let scope = $scope(path.into_inner())?;
-            release(&shared, &request, &scope).await
+            release(&shared, &caller, &request, &scope).await
         }
     };
 }
@@ -213,17 +223,20 @@ async fn hold(
     fields.finish()?;
     let by = caller.name.to_owned();
     let hold = shared.edge.engine.hold(&caller.account, scope, reason, by).await?;
-    Ok(HttpResponse::Ok().json(Success::of(HoldBody::from(&hold))))
+    let hold = HoldBody::of(shared, &caller.account, &hold).await;
+    Ok(HttpResponse::Ok().json(Success::of(hold)))
 }
 
 async fn release(
     shared: &Shared,
+    caller: &Caller,
     request: &HttpRequest,
     scope: &HoldScope,
 ) -> Result<HttpResponse, ApiError> {
     Query::parse(request.query_string()).finish()?;
     let released = shared.edge.engine.release(scope).await?;
-    Ok(HttpResponse::Ok().json(Success::of(ReleasedBody { id: id_of(scope), released })))
+    let label = hold_labels::label(shared, &caller.account, scope).await;
+    Ok(HttpResponse::Ok().json(Success::of(ReleasedBody { id: id_of(scope), label, released })))
 }
 
 /// Parses the scope of a hold.

@@ -12,7 +12,7 @@ use crate::http::Shared;
 use crate::http::answers;
 use crate::http::auth::Caller;
 use crate::http::doc::params;
-use crate::http::doc::words::{PhaseWord, UntilWord};
+use crate::http::doc::words::{PhaseFilterWord, UntilWord};
 use crate::http::error::ApiError;
 use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
@@ -22,6 +22,8 @@ use crate::types::{
     AccountName, Alias, ExternalId, IssueId, Phase, ProviderName, Repository, Sandbox, TemplateName,
 };
 
+/// What a deleted sandbox is shown with in place of a phase.
+pub const DELETED: &str = "deleted";
 /// Longest accepted title, template and search text, in bytes.
 const TEXT_LEN_MAX: usize = 1_024;
 
@@ -72,7 +74,8 @@ pub fn parse_repository(text: &str) -> Result<Repository, ApiError> {
 #[utoipa::path(
     operation_id = "listSandboxes", tag = "sandboxes",
     params(
-        ("phase" = Option<PhaseWord>, Query, description = "Filter by phase"),
+        ("phase" = Option<PhaseFilterWord>, Query,
+         description = "Filter by phase; `deleted` lists deleted sandboxes alone"),
         ("provider" = Option<String>, Query, description = "Filter by provider"),
         ("repository" = Option<String>, Query, description = "Filter by repository, `owner/name`"),
         ("issueId" = Option<String>, Query, description = "Filter by issue"),
@@ -126,9 +129,10 @@ pub async fn list(
 
 /// Reads the filters that need no look-up in the store.
 pub fn read_filter(query: &mut Query) -> Result<SandboxFilter, ApiError> {
-    let phase = match query.text("phase")? {
-        Some(word) => Some(parse_phase("phase", &word)?),
-        None => None,
+    let (phase, only_deleted) = match query.text("phase")?.as_deref() {
+        Some(DELETED) => (None, true),
+        Some(word) => (Some(parse_phase("phase", word)?), false),
+        None => (None, false),
     };
     let repository = query.text("repository")?;
     Ok(SandboxFilter {
@@ -140,13 +144,14 @@ pub fn read_filter(query: &mut Query) -> Result<SandboxFilter, ApiError> {
         external_id: query.text("externalId")?.map(ExternalId::trusted),
         text: bounded("q", query.text("q")?)?,
         include_deleted: query.flag("deleted")?,
+        only_deleted,
     })
 }
 
 fn parse_phase(field: &str, word: &str) -> Result<Phase, ApiError> {
     Phase::parse(word).ok_or_else(|| {
-        let words: Vec<_> = Phase::ALL.iter().map(|phase| phase.as_str()).collect();
-        ApiError::field(field, format!("must be one of {}", words.join(", ")))
+        let words = Phase::ALL.iter().map(|phase| phase.as_str()).chain([DELETED]);
+        ApiError::field(field, format!("must be one of {}", words.collect::<Vec<_>>().join(", ")))
     })
 }
 
@@ -175,7 +180,7 @@ pub async fn get(
     let at_most = super::wait(&mut query, 0)?;
     let until = match query.text("until")?.as_deref() {
         None | Some("settled") => WaitFor::Settled,
-        Some("deleted") => WaitFor::Absent,
+        Some(DELETED) => WaitFor::Absent,
         Some(word) => WaitFor::Phase(parse_phase("until", word)?),
     };
     query.finish()?;

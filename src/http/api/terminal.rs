@@ -28,12 +28,13 @@ pub const PROTOCOL: &str = "issuebox.terminal.v1";
 ///
 /// Binary messages carry input and output. Text messages are JSON. The client begins
 /// with `{"type":"start","command":["bash"],"cwd":"src","env":{"TERM":"xterm"},"columns":80,
-/// "rows":24}`. All but `type` are optional; the default command is the login shell. Later it may
+/// "rows":24}`. All but `type` are optional; the default command is the login shell, and `PS1` names the
+/// sandbox unless `env` has one. Later it may
 /// send `{"type":"resize","columns":120,"rows":40}` and `{"type":"signal","signal":"INT"}` (`INT`,
 /// `QUIT`: to the foreground process group; `KILL`: to the whole session). The server sends
 /// `{"type":"started"}` when the command runs, and at the end `{"type":"exit","exitCode":0}` or
 /// `{"type":"error","code":"…","message":"…"}`, then closes. Messages have at most 64 KiB. One that
-/// is longer or otherwise wrong after the start, such as a size of 0, is left out and answered by
+/// is longer or otherwise wrong, also before the start, such as a size of 0, is left out and answered by
 /// `{"type":"refused","code":"…","message":"…","field":"…"}`; the terminal goes on. The
 /// server pings every 15 seconds and disconnects a client that is silent for 60. Closing the
 /// connection hangs up: the command's session gets SIGHUP, then SIGKILL. The output is recorded in

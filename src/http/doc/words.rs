@@ -11,6 +11,7 @@ use utoipa::{PartialSchema, ToSchema};
 use crate::engine::{BreakerState, DriftKind, Remedy};
 use crate::http::api::deliveries::Status;
 use crate::http::api::exec::Encoding;
+use crate::http::api::sandboxes::DELETED;
 use crate::http::error::Code;
 use crate::logs::LogStream;
 use crate::sandbox::Uniqueness;
@@ -48,6 +49,8 @@ macro_rules! words {
 words! {
     /// Where a live sandbox is in its life. A deleted sandbox has no phase.
     PhaseWord as "Phase" = Phase::ALL;
+    /// What a list of sandboxes can be filtered by: a phase, or `deleted`.
+    PhaseFilterWord as "PhaseFilter" = phase_filters();
     /// The state that an issue's sandbox is to reach.
     WantedWord as "Wanted" = Wanted::ALL;
     /// The result of an ensure.
@@ -111,9 +114,12 @@ impl Plain {
     }
 }
 
+fn phase_filters() -> Vec<Plain> {
+    Phase::ALL.iter().map(|phase| phase.as_str()).chain([DELETED]).map(Plain).collect()
+}
+
 fn until() -> Vec<Plain> {
-    let phases = Phase::ALL.iter().map(|phase| Plain(phase.as_str()));
-    [Plain("settled"), Plain("deleted")].into_iter().chain(phases).collect()
+    [Plain("settled")].into_iter().chain(phase_filters()).collect()
 }
 
 /// Bytes of any kind.

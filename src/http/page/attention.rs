@@ -7,8 +7,9 @@ use maud::{Markup, html};
 
 use crate::engine::DriftItem;
 use crate::http::Shared;
+use crate::http::hold_labels;
 use crate::http::survey::{SandboxGroup, Survey};
-use crate::types::{Hold, Phase, ProviderName, Sandbox, tally};
+use crate::types::{AccountName, Hold, Phase, ProviderName, Sandbox, tally};
 
 use super::text::shown;
 use super::time::ago;
@@ -28,14 +29,20 @@ pub struct Attention {
     pub drift_count: u64,
     /// The holds in force.
     pub holds: Vec<Hold>,
+    /// What the first of them cover, for people.
+    labels: Vec<String>,
     /// The time of this view.
     now: crate::types::Timestamp,
 }
 
 impl Attention {
     /// Collects the problems.
-    pub async fn look(shared: &Shared) -> Self {
+    pub async fn look(shared: &Shared, account: &AccountName) -> Self {
         let engine = &shared.edge.engine;
+        let (holds, mut labels) = (engine.holds(), Vec::new());
+        for hold in holds.iter().take(LINES_MAX) {
+            labels.push(hold_labels::label(shared, account, &hold.scope).await);
+        }
         Self {
             survey: shared.survey(),
             providers: shared.troubled_providers().await,
@@ -47,7 +54,8 @@ impl Attention {
                 .flat_map(|s| s.counts.iter())
                 .map(|(_, n)| *n as u64)
                 .sum(),
-            holds: engine.holds(),
+            holds,
+            labels,
             now: shared.edge.clock.now(),
         }
     }
@@ -70,7 +78,7 @@ pub fn hint(attention: &Attention) -> Markup {
 
 /// The strip at the top of the list; empty if there are no problems.
 pub fn strip(attention: &Attention) -> Markup {
-    let Attention { survey, providers, alarms, drift_count, holds, now } = attention;
+    let Attention { survey, providers, alarms, drift_count, holds, labels, now } = attention;
     let kinds = tally(alarms.iter().map(|alarm| (&alarm.provider, &alarm.reason)));
     html! {
         section #attention .attention data-live aria-label="Needs attention" {
@@ -105,9 +113,9 @@ pub fn strip(attention: &Attention) -> Markup {
                 (ago(now.since(sandbox.phase_since)))
                 @if let Some(failure) = &sandbox.failure { ": " bdi { (shown(&failure.message)) } }
             }))
-            @for hold in holds.iter().take(LINES_MAX) {
+            @for (hold, label) in holds.iter().zip(labels) {
                 (line("hold-", &format!("{} {}", hold.scope.kind(), hold.scope.folded()), "mild", "/holds", html! {
-                    bdi { (shown(&upper(&hold.scope.to_string()))) } " is held"
+                    bdi { (shown(&upper(label))) } " is held"
                     @if !hold.reason.is_empty() { ": " bdi { (shown(&hold.reason)) } }
                 }))
             }

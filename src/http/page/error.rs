@@ -84,6 +84,9 @@ pub fn begin(error: &ApiError) -> HttpResponseBuilder {
     if let Some(secs) = error.retry_after_secs() {
         answer.insert_header((header::RETRY_AFTER, secs.to_string()));
     }
+    for (name, value) in error.headers() {
+        answer.insert_header((name.clone(), value.clone()));
+    }
     answer
 }
 
@@ -101,6 +104,9 @@ const fn headline(code: Code) -> &'static str {
 pub const fn advice(code: Code) -> Option<&'static str> {
     match code {
         Code::Forbidden => Some("Load the page again and repeat what you did."),
+        Code::RouteNotFound => Some("There is no page at this address."),
+        Code::MethodNotAllowed => Some("This address is for programs, or for a form."),
+        Code::Unauthorized => Some("Log in on the front page, then open this address again."),
         Code::SandboxNotFound => Some("It never existed, or its history was pruned."),
         Code::SandboxDeleted => Some("Create the issue's next sandbox on the page of this one."),
         Code::Deleting => Some("Wait until it is deleted; the request is carried out after that."),
@@ -123,10 +129,7 @@ pub const fn advice(code: Code) -> Option<&'static str> {
         Code::FileNotFound => Some("It may have been removed meanwhile."),
         Code::InvalidRequest
         | Code::PathNotAllowed
-        | Code::Unauthorized
         | Code::BadSignature
-        | Code::RouteNotFound
-        | Code::MethodNotAllowed
         | Code::RequestTimeout
         | Code::IssueIdConflict
         | Code::BodyTooLarge
@@ -138,6 +141,7 @@ pub const fn advice(code: Code) -> Option<&'static str> {
         | Code::RangeNotSatisfiable
         | Code::BadArchive
         | Code::WrongKind
+        | Code::CommandNotFound
         | Code::CannotStart
         | Code::RefusedInside
         | Code::UpgradeRequired

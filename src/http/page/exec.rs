@@ -43,9 +43,9 @@ pub async fn run(
     payload: web::Payload,
 ) -> Result<HttpResponse, PageError> {
     match begin(&shared, &visitor, &request, &id, payload).await {
-        Ok((work, execution)) => {
+        Ok((line, work, execution)) => {
             let ending = Ending::new(&shared, &visitor.caller);
-            Ok(console::answer(output(work, execution, ending)))
+            Ok(console::answer(output(&line, work, execution, ending)))
         }
         // The error is shown in the frame, which cannot show an error page.
         Err(error) => {
@@ -65,7 +65,7 @@ async fn begin(
     request: &HttpRequest,
     id: &str,
     payload: web::Payload,
-) -> Result<(OpenSandbox, Execution), ApiError> {
+) -> Result<(String, OpenSandbox, Execution), ApiError> {
     let mut form = form::read_change(shared, request, visitor, payload).await?;
     let line = bounded("line", form.text("line")?)?.unwrap_or_default();
     form.finish()?;
@@ -74,14 +74,14 @@ async fn begin(
     }
     let work = work(shared, &visitor.caller, id, WAIT_MAX).await?;
     let call = ExecRequest {
-        command: vec!["sh".into(), "-c".into(), line],
+        command: vec!["sh".into(), "-c".into(), line.clone()],
         cwd: None,
         env: vec![("TERM".into(), "xterm-256color".into())],
         stdin: Bytes::new().into(),
         timeout: None,
     };
     let execution = start(shared, &visitor.caller, &work, call).await?;
-    Ok((work, execution))
+    Ok((line, work, execution))
 }
 
 /// A running command whose output is shown.
@@ -98,10 +98,11 @@ struct ShownExec {
 }
 
 fn output(
+    line: &str,
     work: OpenSandbox,
     execution: Execution,
     ending: Ending,
-) -> impl futures_util::Stream<Item = Result<Bytes, Infallible>> {
+) -> impl futures_util::Stream<Item = Result<Bytes, Infallible>> + use<> {
     let running = ShownExec {
         execution,
         ending,
@@ -117,7 +118,9 @@ fn output(
         let (text, goes_on) = running.next().await;
         Some((Ok(Bytes::from(text)), goes_on.then_some(running)))
     });
-    stream::once(async { Ok(Bytes::from(format!("{}<pre>", console::head()))) }).chain(rest)
+    let command = html! { span .bo { "$ " (inert(line)) } "\n" };
+    let begun = format!("{}<pre>{}", console::head(), command.0);
+    stream::once(async { Ok(Bytes::from(begun)) }).chain(rest)
 }
 
 impl ShownExec {
@@ -177,13 +180,17 @@ pub fn card(sandbox: &Sandbox, frame: &Frame) -> Markup {
                     a href={ "/sandboxes/" (id) "/logs" } { "Logs" }
                 }
             }
-            form .command method="post" action={ "/sandboxes/" (id) "/exec" } target=(FRAME) {
+            form .command #run method="post" action={ "/sandboxes/" (id) "/exec" } target=(FRAME) {
                 (frame.token())
                 input type="text" name="line" required maxlength="1000" autocomplete="off" autocapitalize="off"
                     spellcheck="false" placeholder="ls -l" aria-label="Shell command";
                 button .primary type="submit" { "Run" }
+                // The script shows it while a command runs.
+                button #stop type="button" hidden { "Stop" }
             }
+            p #recent .recent hidden aria-label="Commands that were run" {}
             iframe .console name=(FRAME) title="Output of the command" srcdoc=(waiting) {}
+            p #run-state .run-state role="status" {}
             p .soft { "Runs in " code { "sh" } " in the workspace. Leaving the page ends the command." }
         }
     }

@@ -60,7 +60,13 @@ pub async fn show(
             Err(error) => {
                 div .notice .mild {
                     p { (inert(error.message())) "." }
-                    @if let Some(advice) = advice(error.code()) { p { (advice) } }
+                    @match sandbox.phase {
+                        Some(Phase::Stopped | Phase::Stopping) => { (start_form(&base, &frame)) }
+                        Some(Phase::Failed) => p { a .button href=(base) { "See why it failed" } },
+                        Some(_) | None => {
+                            @if let Some(advice) = advice(error.code()) { p { (advice) } }
+                        }
+                    }
                 }
             }
         }
@@ -90,6 +96,16 @@ pub async fn picture(
         .insert_header((header::CONTENT_TYPE, kind))
         .insert_header((header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'"))
         .body(bytes))
+}
+
+/// Starts the sandbox; its own page then shows how that goes.
+fn start_form(base: &str, frame: &Frame) -> Markup {
+    html! {
+        form method="post" action={ (base) "/start" } {
+            (frame.token())
+            p { button .primary type="submit" { "Start it" } }
+        }
+    }
 }
 
 fn read_path(request: &HttpRequest) -> Result<WorkspacePath, ApiError> {

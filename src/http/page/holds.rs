@@ -8,6 +8,7 @@ use crate::http::Shared;
 use crate::http::api::holds::parse_scope;
 use crate::http::api::sandboxes::bounded;
 use crate::http::error::ApiError;
+use crate::http::hold_labels;
 use crate::http::query::Query;
 use crate::http::survey::Survey;
 use crate::types::{Hold, HoldScope, Timestamp};
@@ -42,6 +43,11 @@ pub async fn show(
     let waiting = waiting(&shared).await?;
     let attention = frame.attention();
     let quotas = shared.edge.engine.quotas();
+    let mut holds = Vec::with_capacity(attention.holds.len());
+    for hold in &attention.holds {
+        let label = hold_labels::label(&shared, &visitor.caller.account, &hold.scope).await;
+        holds.push((label, hold));
+    }
     let main = html! {
         div .head { h1 { "Holds and quotas" } }
         div .stack {
@@ -53,7 +59,7 @@ pub async fn show(
                     }
                     Some(_) | None => {}
                 }
-                (list(&attention.holds, &frame.token(), now))
+                (list(&holds, &frame.token(), now))
             }
             (hold_form(&frame.token()))
             section #quotas .stack data-live aria-label="Quotas" {
@@ -131,18 +137,17 @@ async fn waiting(shared: &Shared) -> Result<(Vec<PendingIssue>, usize), ApiError
     Ok((named, rows.len()))
 }
 
-fn list(holds: &[Hold], token: &Markup, now: Timestamp) -> Markup {
+fn list(holds: &[(String, &Hold)], token: &Markup, now: Timestamp) -> Markup {
     html! {
         @if holds.is_empty() {
             div .empty .card data-key="none" { h2 { "No holds" } p { "Sandboxes are created and started as usual." } }
         } @else {
             ul .rows role="list" {
-                @for hold in holds {
-                    @let name = hold.scope.to_string();
+                @for (name, hold) in holds {
                     li .row .held data-key={ "hold-" (hold.scope.kind()) "-" (shown(&hold.scope.folded())) } {
                         span .mark aria-hidden="true" {}
                         div .what {
-                            p .title { bdi { (shown(&name)) } }
+                            p .title { bdi { (shown(name)) } }
                             p .why { @if hold.reason.is_empty() { "no reason given" } @else { bdi { (shown(&hold.reason)) } } }
                             p .of { span { "by " (shown(&hold.by)) } }
                         }
@@ -152,9 +157,9 @@ fn list(holds: &[Hold], token: &Markup, now: Timestamp) -> Markup {
                                 (token)
                                 input type="hidden" name="kind" value=(hold.scope.kind());
                                 input type="hidden" name="name" value=(hold.scope.name());
-                                p { strong { "Release " (shown(&name)) "?" } }
+                                p { strong { "Release " (shown(name)) "?" } }
                                 p .lead { "Pending starts that it covers continue." }
-                                button .primary type="submit" { "Release " (shown(&name)) }
+                                button .primary type="submit" { "Release " (shown(name)) }
                             }
                         }
                         (since(hold.since, now))
@@ -192,25 +197,29 @@ fn hold_form(token: &Markup) -> Markup {
 
 fn usage(quotas: Quotas, survey: &Survey) -> Markup {
     let busiest = survey.repositories.iter().max_by_key(|(_, count)| *count);
-    let row = |what: &str, key: &str, taken: String, allowed: u64| {
+    // The key stands below its words, so that the table fits a narrow screen.
+    let row = |what: Markup, key: &str, taken: u64, allowed: u64| {
         html! {
             tr {
-                td { (what) } td { code { (key) } } td .num { (taken) }
+                td { p { (what) } p { code { (key) } } }
+                td .num { (taken) }
                 td .num { @if allowed == 0 { "no limit" } @else { (allowed) } }
             }
         }
     };
+    let of_busiest = html! {
+        "of the busiest repository" @if let Some((name, _)) = busiest { ", " bdi { (shown(name)) } }
+    };
+    let busiest = busiest.map_or(0, |(_, count)| *count);
     html! {
         div .scroll data-key="usage" tabindex="0" role="region" aria-label="Quotas" {
-            table .table {
+            table .table .quotas {
                 caption .hidden { "Quotas of live sandboxes" }
-                thead { tr { th { "Live sandboxes" } th { "Key" } th .num { "Used" } th .num { "Limit" } } }
+                thead { tr { th { "Live sandboxes" } th .num { "Used" } th .num { "Limit" } } }
                 tbody {
-                    (row("of the account", "quota.live", survey.total.to_string(), quotas.account))
-                    (row("of the busiest repository", "quota.live_per_repository",
-                        busiest.map_or_else(|| "0".into(), |(name, count)| format!("{count} ({})", shown(name))),
-                        quotas.repository))
-                    (row("on this server", "quota.live_server", survey.total.to_string(), quotas.server))
+                    (row(html! { "of the account" }, "quota.live", survey.total, quotas.account))
+                    (row(of_busiest, "quota.live_per_repository", busiest, quotas.repository))
+                    (row(html! { "on this server" }, "quota.live_server", survey.total, quotas.server))
                 }
             }
         }

@@ -8,7 +8,7 @@ use actix_web::{HttpRequest, HttpResponse, get, web};
 use maud::{Markup, html};
 
 use crate::http::Shared;
-use crate::http::api::sandboxes::read_filter;
+use crate::http::api::sandboxes::{DELETED, read_filter};
 use crate::http::query::Query;
 use crate::http::survey::Survey;
 use crate::sandbox::Health;
@@ -61,11 +61,23 @@ pub async fn home(
     let progress = progress.filter(|progress| !progress.is_over());
     let frame = if progress.is_some() { frame.polled(connect::POLL_SECS) } else { frame };
     let templates = shared.edge.engine.templates();
+    let all = Arc::clone(&frame.attention().survey);
+    let everything =
+        SandboxFilter { include_deleted: filter.include_deleted, ..Default::default() };
+    let counted = match (SandboxFilter { phase: None, only_deleted: false, ..filter.clone() }) {
+        of if of == everything => Arc::clone(&all),
+        of => {
+            let (live, now) = (&shared.edge.feed.live, shared.edge.clock.now());
+            let account = &visitor.caller.account;
+            Arc::new(Survey::of_matching(live, account, now, |one| of.matches_but_for_phase(one)))
+        }
+    };
     let view = ListView {
         now: shared.edge.clock.now(),
         filter,
         is_first_page,
-        survey: Arc::clone(&frame.attention().survey),
+        survey: all,
+        counted,
         found,
         health: shared.provider_health().await,
         templates: templates.into_iter().map(|template| template.name.to_string()).collect(),
@@ -84,6 +96,8 @@ struct ListView {
     is_first_page: bool,
     /// All live sandboxes, whatever the filter.
     survey: Arc<Survey>,
+    /// The live sandboxes that match the filter, in any phase.
+    counted: Arc<Survey>,
     /// The sandboxes of this page.
     found: Page<Sandbox>,
     /// The health of the providers.
@@ -134,13 +148,12 @@ fn is_narrowed(filter: &SandboxFilter) -> bool {
 }
 
 fn filters(view: &ListView) -> Markup {
-    let SandboxFilter { phase, provider, repository, template, text, include_deleted, .. } =
-        &view.filter;
+    let SandboxFilter { provider, repository, template, text, include_deleted, .. } = &view.filter;
     let providers = view.health.iter().map(|(name, _)| name.to_string());
     let chosen = |of: Option<String>| of.unwrap_or_default();
     html! {
-        form .filters role="search" method="get" action="/" {
-            @if let Some(phase) = phase { input type="hidden" name="phase" value=(phase); }
+        form .filters role="search" method="get" action="/" data-search {
+            @if let Some(phase) = phase_word(&view.filter) { input type="hidden" name="phase" value=(phase); }
             @if *include_deleted { input type="hidden" name="deleted" value="true"; }
             input #search type="search" name="q" value=[text.as_deref()] maxlength="200"
                 placeholder="Search" aria-label="Search by title, repository, name or id" aria-keyshortcuts="/";
@@ -178,8 +191,10 @@ fn choice(name: &str, all: &str, offered: impl Iterator<Item = String>, chosen: 
 fn tabs(view: &ListView) -> Markup {
     let now = &view.filter;
     let link = |phase: Option<Phase>, word: &str, count: u64| {
-        let href = address(&SandboxFilter { phase, include_deleted: false, ..now.clone() }, None);
-        let is_current = phase == now.phase && !now.include_deleted;
+        let of =
+            SandboxFilter { phase, include_deleted: false, only_deleted: false, ..now.clone() };
+        let href = address(&of, None);
+        let is_current = phase == now.phase && !now.include_deleted && !now.only_deleted;
         html! {
             a href=(href) aria-current=[is_current.then_some("page")] data-key={ "tab-" (word) } {
                 (word) " " span .count { (count) }
@@ -188,14 +203,14 @@ fn tabs(view: &ListView) -> Markup {
     };
     html! {
         nav .tabs aria-label="By phase" {
-            (link(None, "all", view.survey.total))
+            (link(None, "all", view.counted.total))
             @for phase in Phase::ALL {
-                @let count = view.survey.in_phase(*phase);
+                @let count = view.counted.in_phase(*phase);
                 @if count > 0 || now.phase == Some(*phase) {
                     (link(Some(*phase), phase.as_str(), count))
                 }
             }
-            @let past = SandboxFilter { phase: None, include_deleted: true, ..now.clone() };
+            @let past = SandboxFilter { phase: None, include_deleted: true, only_deleted: false, ..now.clone() };
             a href=(address(&past, None)) aria-current=[now.include_deleted.then_some("page")]
                 data-key="tab-past" { "with deleted" }
         }
@@ -265,11 +280,16 @@ fn foot(view: &ListView) -> Markup {
     }
 }
 
+/// The phase in the address of a filter.
+fn phase_word(filter: &SandboxFilter) -> Option<&'static str> {
+    filter.phase.map(Phase::as_str).or(filter.only_deleted.then_some(DELETED))
+}
+
 /// The page with these filters.
 fn address(filter: &SandboxFilter, cursor: Option<&str>) -> String {
-    let SandboxFilter { phase, provider, repository, template, text, include_deleted, .. } = filter;
+    let SandboxFilter { provider, repository, template, text, include_deleted, .. } = filter;
     let parts = [
-        ("phase", phase.map(Phase::as_str)),
+        ("phase", phase_word(filter)),
         ("q", text.as_deref()),
         ("repository", repository.as_ref().map(|one| one.as_str())),
         ("provider", provider.as_ref().map(|one| one.as_str())),

@@ -147,6 +147,10 @@
   // The stream. A hidden tab closes it, since browsers have few connections to one server.
   let events = null;
   let connected = false;
+  // The browser closes the stream of a page that it leaves.
+  let leaving = false;
+  addEventListener("pagehide", () => { leaving = true; });
+  addEventListener("pageshow", () => { leaving = false; });
   let cursor = main.dataset.cursor;
   const show = () => {
     const since = "Last updated " + new Date(lastGood).toLocaleTimeString();
@@ -180,8 +184,10 @@
       if (concerns(event)) soon();
     });
     stream.addEventListener("gap", soon);
+    // Only a stream that does not open soon is worth a word.
+    setTimeout(() => { if (events === stream) show(); }, 2000);
     stream.addEventListener("error", () => {
-      if (events !== stream) return;
+      if (events !== stream || leaving) return;
       wasLost = true;
       connected = false;
       show();
@@ -198,7 +204,6 @@
       events?.close();
       events = null;
       connected = false;
-      show();
     } else if (!events) {
       follow();
       soon();
@@ -218,6 +223,72 @@
   document.addEventListener("change", (event) => {
     if (event.target.matches("select[data-submit]")) event.target.form.requestSubmit();
   });
+
+  // A frame that never ends is filled once the page itself has loaded.
+  const fill = () => {
+    for (const frame of document.querySelectorAll("iframe[data-src]")) frame.src = frame.dataset.src;
+  };
+  if (document.readyState === "complete") fill();
+  else addEventListener("load", fill);
+
+  // The list follows what is typed; the address says what is shown.
+  document.addEventListener("input", (event) => {
+    const form = event.target.form;
+    if (event.target.type !== "search" || !form?.matches("[data-search]")) return;
+    const fields = new URLSearchParams([...new FormData(form)].filter(([, value]) => value));
+    history.replaceState(null, "", location.pathname + (fields.size ? "?" + fields : ""));
+    soon();
+  });
+
+  // A command: a sign that it runs, a way to end it, and those that were run before.
+  const run = document.getElementById("run");
+  if (run) {
+    const [line, stop] = [run.elements.line, document.getElementById("stop")];
+    const [state, recent] = [document.getElementById("run-state"), document.getElementById("recent")];
+    const frame = document.querySelector(`iframe[name="${run.target}"]`);
+    const key = "commands";
+    const before = () => {
+      try { return JSON.parse(sessionStorage.getItem(key)) || []; } catch { return []; }
+    };
+    const offer = () => {
+      recent.replaceChildren(...before().map((text) => {
+        const button = document.createElement("button");
+        button.type = "button";
+        button.className = "quiet";
+        button.textContent = button.title = text;
+        button.addEventListener("click", () => { line.value = text; line.focus(); });
+        return button;
+      }));
+      recent.hidden = !recent.children.length;
+    };
+    let began = 0;
+    const count = () => {
+      if (began) state.textContent = `Running for ${Math.floor((Date.now() - began) / 1000)} s`;
+    };
+    const ended = (word) => {
+      began = 0;
+      stop.hidden = true;
+      state.textContent = word;
+    };
+    run.addEventListener("submit", () => {
+      const text = line.value.trim();
+      if (!text) return;
+      sessionStorage.setItem(key, JSON.stringify([text, ...before().filter((one) => one !== text)].slice(0, 6)));
+      offer();
+      began = Date.now();
+      stop.hidden = false;
+      count();
+    });
+    // The output is complete when its page is.
+    frame.addEventListener("load", () => { if (began) ended("Ended"); });
+    // Leaving the output closes its connection, which ends the command.
+    stop.addEventListener("click", () => {
+      ended("Stopped");
+      frame.srcdoc = frame.srcdoc;
+    });
+    setInterval(count, 1000);
+    offer();
+  }
 
   // Empty fields are left out of the address.
   document.addEventListener("submit", (event) => {

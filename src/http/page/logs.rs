@@ -38,7 +38,10 @@ pub async fn show(
     Ok(super::html(&frame.render(&html! {
         p .back { a href=(base) { "← " (shown(&sandbox.name)) } }
         div .head { h1 { "Logs" } p .soft { "The output of commands, newest last. New lines appear automatically." } }
-        iframe .console .tall src={ (base) "/logs/output" } title="Output of commands" {}
+        // The output never ends, so a frame that has it from the beginning would keep the page from ever
+        // having loaded: the script fills the frame after that.
+        iframe .console .tall data-src={ (base) "/logs/output" } title="Output of commands" {}
+        noscript { iframe .console .tall src={ (base) "/logs/output" } title="Output of commands" {} }
     })))
 }
 
@@ -157,9 +160,26 @@ impl PaintedLog {
                 (self.stdout, self.stderr) = (Painter::default(), Painter::default());
                 html! { span .cut { (entry.at) } " " span .bo { "$ " (text) } "\n" }.0
             }
-            LogStream::Exit | LogStream::Note => html! { span .cut { (text) } "\n" }.0,
+            LogStream::Exit => html! { span .cut { (exit_words(&text)) } "\n" }.0,
+            LogStream::Note => html! { span .cut { (text) } "\n" }.0,
         }
     }
+}
+
+/// How a command ended, in words: the log has its exit code alone.
+fn exit_words(text: &str) -> String {
+    let signal = match text.parse::<u8>() {
+        Ok(0) => return "succeeded".to_owned(),
+        // What a shell and a provider make of a signal n is 128 + n.
+        Ok(130) => "interrupted, SIGINT",
+        Ok(137) => "killed, SIGKILL: by a limit on memory, a timeout or a person",
+        Ok(143) => "ended, SIGTERM",
+        Ok(126) => "it cannot be executed",
+        Ok(127) => "no such command",
+        Ok(_) => return format!("exit code {text}"),
+        Err(_) => return text.to_owned(),
+    };
+    format!("exit code {text} ({signal})")
 }
 
 #[cfg(test)]
@@ -195,7 +215,8 @@ mod tests {
             entry(LogStream::Command, "sh -c <b>"),
             entry(LogStream::Stdout, "\u{1b}[31mred<img src=x>"),
             entry(LogStream::Stderr, "\u{1b}]52;c;x\u{7}err"),
-            entry(LogStream::Exit, "exit code 0"),
+            entry(LogStream::Exit, "137"),
+            entry(LogStream::Exit, "0"),
             entry(LogStream::Command, "next"),
             entry(LogStream::Stdout, "plain"),
         ]);
@@ -204,5 +225,8 @@ mod tests {
             html.contains("<span class=\"err\">err\n</span>") && html.ends_with("</span>\nplain\n")
         );
         assert!(!html.contains('\u{1b}') && log.len == html.len());
+        assert!(
+            html.contains("exit code 137 (killed, SIGKILL: by") && html.contains(">succeeded<")
+        );
     }
 }

@@ -12,6 +12,7 @@ use crate::http::Shared;
 use crate::http::api::ports::{self, EndpointState};
 use crate::http::api::sandboxes::{bounded, load};
 use crate::http::error::{ApiError, Code};
+use crate::http::hold_labels::label_at;
 use crate::http::limits::SandboxLimits;
 use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
@@ -180,7 +181,7 @@ fn notices(view: &View) -> Markup {
         }
         @for hold in holds {
             p .notice .mild data-key={ "hold-" (hold.scope.kind()) } {
-                (shown(&hold.scope.to_string())) " is held by " (shown(&hold.by))
+                (shown(&label_at(sandbox, &hold.scope))) " is held by " (shown(&hold.by))
                 @if !hold.reason.is_empty() { ": " bdi { (shown(&hold.reason)) } }
                 ". No sandbox is created, started or resumed until it is "
                 a href="/holds" { "released" } "."

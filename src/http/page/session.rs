@@ -41,12 +41,13 @@ pub fn log_in_page(failed: Option<&str>, next: &str) -> Markup {
 
 /// Asks to confirm a log-in link. Opening the page must not use the link up, because chats and mail
 /// programs open links for a preview.
-fn link_page(key: &str) -> Markup {
+fn link_page(key: &str, next: &str) -> Markup {
     let main = html! {
         form .login .card method="post" action="/login" {
             h1 { "Log in" }
             p .lead { "This link logs you in once." }
             input type="hidden" name="key" value=(key);
+            input type="hidden" name="next" value=(next);
             button .primary type="submit" autofocus { "Log in" }
         }
     };
@@ -56,7 +57,11 @@ fn link_page(key: &str) -> Markup {
 /// Shows the log-in form, or the confirmation of a log-in link.
 #[utoipa::path(
     operation_id = "showLogin", tag = "page",
-    params(("key" = Option<String>, Query, description = "Of a log-in link")),
+    params(
+        ("key" = Option<String>, Query, description = "Of a log-in link"),
+        ("next" = Option<String>, Query,
+         description = "With a key: the path to show after the log-in; default `/`"),
+    ),
     responses(
         (status = 200, description = "the log-in page", body = String, content_type = "text/html"),
         only::InvalidRequest,
@@ -66,8 +71,10 @@ fn link_page(key: &str) -> Markup {
 pub async fn login_page(request: HttpRequest) -> Result<HttpResponse, ApiError> {
     let mut query = Query::parse(request.query_string());
     let key = query.text("key")?;
+    let next = query.text("next")?.filter(|next| is_local_path(next)).unwrap_or_else(|| "/".into());
     query.finish()?;
-    let mut page = super::html(&key.map_or_else(|| log_in_page(None, "/"), |key| link_page(&key)));
+    let shown = key.map_or_else(|| log_in_page(None, &next), |key| link_page(&key, &next));
+    let mut page = super::html(&shown);
     // Otherwise requests for assets would send the key to a proxy's log as their referrer.
     let policy = HeaderValue::from_static("strict-origin");
     page.headers_mut().insert(header::REFERRER_POLICY, policy);

@@ -124,7 +124,7 @@ impl Frame {
             poll_secs: None,
             is_first: false,
             is_still: false,
-            attention: Attention::look(shared).await,
+            attention: Attention::look(shared, &visitor.caller.account).await,
         }
     }
 
@@ -170,7 +170,7 @@ impl Frame {
         };
         let bar = html! {
             span #status .status role="status" title="Whether this page updates itself" {
-                span .beacon aria-hidden="true" {} span .word { "Not live" }
+                span .beacon aria-hidden="true" {} span .word {}
             }
             form method="post" action="/logout" {
                 (self.token())

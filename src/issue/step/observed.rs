@@ -26,7 +26,11 @@ const SEEN_WITHIN: Duration = Duration::from_secs(300);
 impl Transition<'_> {
     /// Takes an observation of this home's objects.
     pub fn observed(&mut self, observation: &Observation) {
-        self.cause = Cause::Service("sweep").to_string();
+        self.cause = match observation.by_event {
+            true => Cause::PROVIDER_EVENT,
+            false => Cause::Service("sweep"),
+        }
+        .to_string();
         let now = (self.issue.generation, self.attempt(), self.issue.state.phase());
         let is_behind = now != (observation.generation, observation.attempt, observation.phase);
         if is_behind && !on(Bug::ObservationBehindCall) {

@@ -19,7 +19,9 @@ pub enum WorkFailure {
     NotAllowed,
     /// What is there has the wrong kind.
     WrongKind,
-    /// The command could not be started.
+    /// There is no such program.
+    CommandNotFound,
+    /// The command could not be started for another reason.
     CannotStart,
     /// No room, no permission, too many processes.
     Refused,
@@ -112,6 +114,7 @@ impl From<RequestFailure> for WorkError {
             WorkFailure::BadArchive => Self::BadArchive(message),
             WorkFailure::Exists => Self::Exists(message),
             WorkFailure::WrongKind => Self::WrongKind(message),
+            WorkFailure::CommandNotFound => Self::CommandNotFound(message),
             WorkFailure::CannotStart => Self::CannotStart(message),
             WorkFailure::Refused => Self::Refused(message),
             WorkFailure::NotListening => Self::NotListening,

@@ -123,7 +123,10 @@ impl RequestedCommand {
     /// [`WorkError`].
     pub async fn answer(&mut self) -> Result<AnswerWithFd, WorkError> {
         let answer = self.call.answer().await;
-        self.is_over = matches!(answer, Err(WorkError::CannotStart(_) | WorkError::Refused(_)));
+        self.is_over = matches!(
+            answer,
+            Err(WorkError::CommandNotFound(_) | WorkError::CannotStart(_) | WorkError::Refused(_))
+        );
         answer
     }
 

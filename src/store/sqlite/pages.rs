@@ -65,7 +65,7 @@ impl Conditions {
     /// Of deliveries.
     fn of_deliveries(filter: &DeliveryFilter) -> Self {
         let mut all = Self { sql: "TRUE".into(), values: Vec::new() };
-        let DeliveryFilter { home, applied, event, state, sample } = filter;
+        let DeliveryFilter { home, applied, event, action, state, sample } = filter;
         if let Some(home) = home {
             all.and("d.home = ?", [Value::Integer(home.0)]);
         }
@@ -74,6 +74,9 @@ impl Conditions {
         }
         if let Some(event) = event {
             all.and("d.event = ?", [Value::Text(event.clone())]);
+        }
+        if let Some(action) = action {
+            all.and("d.action = ?", [Value::Text(action.clone())]);
         }
         match state {
             None => {}
@@ -109,6 +112,7 @@ impl Conditions {
             external_id,
             text,
             include_deleted: _,
+            only_deleted: _,
         } = filter;
         if let Some(provider) = provider {
             self.and("i.provider = ?", [Value::Text(provider.to_string())]);
@@ -138,7 +142,11 @@ struct Source {
 }
 
 impl Source {
-    fn live(account: i64, filter: &SandboxFilter) -> Self {
+    /// `None` if the filter lets no live sandbox through.
+    fn live(account: i64, filter: &SandboxFilter) -> Option<Self> {
+        if filter.only_deleted {
+            return None;
+        }
         let mut conditions = Conditions::of_account(account);
         match filter.phase {
             Some(phase) => conditions.and("i.phase = ?", [Value::Text(phase.to_string())]),
@@ -149,17 +157,13 @@ impl Source {
             let name = Value::Text(template.to_string());
             conditions.and("i.body ->> '$.record.template.name' = ?", [name]);
         }
-        Self {
-            table: "issue",
-            columns: columns::ISSUE_COLUMNS,
-            read: columns::live_sandbox,
-            conditions,
-        }
+        let (columns, read) = (columns::ISSUE_COLUMNS, columns::live_sandbox);
+        Some(Self { table: "issue", columns, read, conditions })
     }
 
     /// `None` if the filter lets no ended sandbox through.
     fn ended(account: i64, filter: &SandboxFilter) -> Option<Self> {
-        if !filter.include_deleted || filter.phase.is_some() {
+        if !(filter.include_deleted || filter.only_deleted) || filter.phase.is_some() {
             return None;
         }
         let mut conditions = Conditions::of_account(account);
@@ -216,7 +220,7 @@ pub(super) fn sandboxes(
     };
     let (mut total, mut items) = (0, Vec::new());
     let live = Source::live(account, filter);
-    for source in std::iter::once(live).chain(Source::ended(account, filter)) {
+    for source in live.into_iter().chain(Source::ended(account, filter)) {
         total += source.count(&moment)?;
         let limit = ask.limit.saturating_add(1);
         items.extend(source.page(&moment, troubles, behind.as_ref(), limit)?);

@@ -14,6 +14,9 @@ pub(in crate::cli::top) fn sandbox(issue: &str, phase: &str, since: usize) -> Ap
         message: "no space left".to_owned(),
     });
     ApiSandbox {
+        account: "default".to_owned(),
+        mode: None,
+        attempt: None,
         id: format!("id-of-{issue}"),
         name: format!("claude-issue-{issue}"),
         issue_id: issue.to_owned(),
@@ -40,7 +43,8 @@ pub(in crate::cli::top) fn sandbox(issue: &str, phase: &str, since: usize) -> Ap
 pub(in crate::cli::top) fn changed(sandbox: ApiSandbox) -> ViewUpdate {
     let (from, to) = (None, sandbox.phase.clone());
     let (reason, cause) = ("it is so".to_owned(), "caller".to_owned());
-    ViewUpdate::Changed(Box::new(Changed { sandbox, from, to, reason, cause, instruction: None }))
+    let (at, instruction) = (None, None);
+    ViewUpdate::Changed(Box::new(Changed { sandbox, at, from, to, reason, cause, instruction }))
 }
 
 fn screen(colours: bool) -> Screen {

@@ -41,7 +41,7 @@ const STDERR: u8 = 2;
 /// `{"type":"started"}`, then binary messages whose first byte is 1 for standard output and 2 for
 /// standard error, and at the end `{"type":"exit","exitCode":0,"timedOut":false}` or
 /// `{"type":"error","code":"…","message":"…"}`. Messages have at most 64 KiB. One that is longer or
-/// otherwise wrong after the start is left out and answered by `{"type":"refused","code":"…",
+/// otherwise wrong, also before the start, is left out and answered by `{"type":"refused","code":"…",
 /// "message":"…"}`; the command goes on. The server pings every 15 seconds and disconnects a client
 /// that is silent for 60. Closing the connection kills the command. The output is recorded in the sandbox's log.
 #[utoipa::path(
@@ -94,15 +94,22 @@ async fn serve(
     }
 }
 
-/// Reads the start message.
+/// Reads messages until the start. A wrong one before it is answered, as later ones are.
 async fn start(client: &mut SocketClient<'_>, stdin: ExecInput) -> Result<ExecRequest, SocketEnd> {
-    match client.next().await? {
-        ClientMessage::Text(text) => start_of(&text, stdin).map_err(SocketEnd::Wrong),
-        ClientMessage::Bytes(_) => Err(SocketEnd::Wrong(out_of_turn())),
+    loop {
+        let refused = match client.next().await? {
+            ClientMessage::Text(text) => match start_of(&text) {
+                Ok(request) => return Ok(ExecRequest { stdin, ..request }),
+                Err(error) => error,
+            },
+            ClientMessage::Bytes(_) => out_of_turn(),
+        };
+        client.refuse(&refused);
     }
 }
 
-fn start_of(text: &str, stdin: ExecInput) -> Result<ExecRequest, ApiError> {
+/// The request, without its input.
+fn start_of(text: &str) -> Result<ExecRequest, ApiError> {
     let mut fields = Fields::parse(text.as_bytes())?;
     if fields.text("type")?.as_deref() != Some("start") {
         return Err(ApiError::field("type", "must be start in the first message"));
@@ -113,7 +120,8 @@ fn start_of(text: &str, stdin: ExecInput) -> Result<ExecRequest, ApiError> {
     fields.finish()?;
     check(&command, cwd.as_deref(), &env)?;
     let cwd = cwd.filter(|cwd| !cwd.is_empty());
-    Ok(ExecRequest { command, cwd, env, stdin, timeout: timeout.map(Duration::from_secs) })
+    let (stdin, timeout) = (Bytes::new().into(), timeout.map(Duration::from_secs));
+    Ok(ExecRequest { command, cwd, env, stdin, timeout })
 }
 
 /// Passes the client's input on at the speed of the command, until the client disconnects. What the
@@ -181,15 +189,11 @@ async fn send_output(mut socket: Session, mut execution: Execution) -> SocketEnd
 mod tests {
     use super::*;
 
-    fn start(text: &str) -> Result<ExecRequest, ApiError> {
-        start_of(text, Bytes::new().into())
-    }
-
     #[test]
     fn a_start_is_read_whole() {
         let text = r#"{"type":"start","command":["cat"],"cwd":"src","env":{"A":"b"},
             "timeoutSeconds":5}"#;
-        let request = start(text).expect("valid");
+        let request = start_of(text).expect("valid");
         assert_eq!((request.command, request.cwd), (vec!["cat".into()], Some("src".into())));
         assert_eq!(request.env, [("A".into(), "b".into())]);
         assert_eq!(request.timeout, Some(Duration::from_secs(5)));
@@ -204,7 +208,7 @@ mod tests {
             (r#"{"type":"start","command":["cat"],"stdin":"x"}"#, Some("stdin")),
             (r#"{"type":"start","command":["cat"],"timeoutSeconds":0}"#, Some("timeoutSeconds")),
         ] {
-            assert_eq!(start(text).expect_err(text).wrong_field(), field, "{text}");
+            assert_eq!(start_of(text).expect_err(text).wrong_field(), field, "{text}");
         }
         assert!(end_of_input(r#"{"type":"endOfInput"}"#).is_ok());
         for text in [r#"{"type":"start"}"#, r#"{"type":"endOfInput","a":1}"#, "x"] {

@@ -18,6 +18,7 @@ use crate::http::error::ApiError;
 use crate::http::websocket::ClientLiveness;
 use crate::http::websocket::client::{self, ClientMessage, SocketClient, SocketEnd, out_of_turn};
 use crate::sandbox::{Terminal, TerminalControl, TerminalEvent, TerminalRequest};
+use crate::types::Sandbox;
 
 /// Serves one terminal until its end. Dropping it hangs up.
 pub async fn serve(
@@ -30,7 +31,7 @@ pub async fn serve(
     let mut client =
         TerminalClient(SocketClient { messages, socket: socket.clone(), pulse, slips });
     let request = match timeout(START_WAIT, client.start()).await {
-        Ok(Ok(request)) => request,
+        Ok(Ok(request)) => with_prompt(request, &command.work.sandbox),
         Ok(Err(end)) => return end,
         Err(_) => {
             return SocketEnd::Wrong(ApiError::field(
@@ -61,6 +62,22 @@ pub async fn serve(
     }
 }
 
+/// Adds the prompt of a shell, unless the client sets one: a person with several terminals must see in
+/// which sandbox a command would run. Both bash and a plain `sh` expand `$PWD` in it.
+fn with_prompt(mut request: TerminalRequest, sandbox: &Sandbox) -> TerminalRequest {
+    if request.env.iter().all(|(name, _)| name != "PS1") {
+        let place = match (&sandbox.repository, sandbox.issue_number) {
+            (Some(repository), Some(number)) => {
+                let name = repository.as_str().rsplit('/').next().unwrap_or_default();
+                format!("{name}-{number}")
+            }
+            (None, _) | (_, None) => sandbox.name.clone(),
+        };
+        request.env.push(("PS1".to_owned(), format!("agent@{place}:$PWD\\$ ")));
+    }
+    request
+}
+
 /// Sends the terminal's output, at the speed of the client.
 async fn show(mut socket: Session, mut events: mpsc::Receiver<TerminalEvent>) -> SocketEnd {
     if socket.text(client::started_text()).await.is_err() {
@@ -89,14 +106,18 @@ async fn show(mut socket: Session, mut events: mpsc::Receiver<TerminalEvent>) ->
 struct TerminalClient<'a>(SocketClient<'a>);
 
 impl TerminalClient<'_> {
-    /// Reads the start message.
+    /// Reads messages until the start. A wrong one before it is answered, as later ones are.
     async fn start(&mut self) -> Result<TerminalRequest, SocketEnd> {
-        match self.0.next().await? {
-            ClientMessage::Text(text) => match FromClient::read(&text).map_err(SocketEnd::Wrong)? {
-                FromClient::Start(request) => Ok(request),
-                FromClient::Control(_) => Err(SocketEnd::Wrong(out_of_turn())),
-            },
-            ClientMessage::Bytes(_) => Err(SocketEnd::Wrong(out_of_turn())),
+        loop {
+            let refused = match self.0.next().await? {
+                ClientMessage::Text(text) => match FromClient::read(&text) {
+                    Ok(FromClient::Start(request)) => return Ok(request),
+                    Ok(FromClient::Control(_)) => out_of_turn(),
+                    Err(error) => error,
+                },
+                ClientMessage::Bytes(_) => out_of_turn(),
+            };
+            self.0.refuse(&refused);
         }
     }
 

@@ -5,16 +5,18 @@ use crate::http::wire::tests::sample;
 
 fn view(items: Vec<Sandbox>) -> ListView {
     let total = items.len() as u64;
+    let survey = Arc::new(Survey {
+        total,
+        phases: vec![(Phase::Running, total)],
+        repositories: vec![("Octo/hello".into(), 2), ("octo/other".into(), 1)],
+        ..Survey::default()
+    });
     ListView {
         now: Timestamp::from_unix_ms(1_769_860_800_000 + 125_000),
         filter: SandboxFilter::default(),
         is_first_page: true,
-        survey: Arc::new(Survey {
-            total,
-            phases: vec![(Phase::Running, total)],
-            repositories: vec![("Octo/hello".into(), 2), ("octo/other".into(), 1)],
-            ..Survey::default()
-        }),
+        survey: Arc::clone(&survey),
+        counted: survey,
         found: Page { total, items, next: None },
         health: Arc::default(),
         templates: vec!["default".into()],
@@ -84,6 +86,8 @@ fn links_keep_the_filters() {
     };
     assert_eq!(address(&filter, Some("c=1")), "/?phase=failed&q=a%26b&provider=local&cursor=c%3D1");
     assert_eq!(address(&SandboxFilter::default(), None), "/");
+    let deleted = SandboxFilter { only_deleted: true, ..SandboxFilter::default() };
+    assert_eq!(address(&deleted, None), "/?phase=deleted");
     let page = render(&ListView { filter, ..view(vec![sample("5")]) }, &html! {}).0;
     assert!(page.contains("href=\"/?phase=running&amp;q=a%26b&amp;provider=local\""), "{page}");
 }

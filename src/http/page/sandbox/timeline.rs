@@ -7,7 +7,7 @@ use crate::http::page::asked::asked;
 use crate::http::page::text::shown;
 use crate::http::page::time::since;
 use crate::store::TimelineListRow;
-use crate::types::{IssueId, Phase, Timestamp};
+use crate::types::{Cause, IssueId, Phase, Timestamp};
 
 use super::View;
 
@@ -42,8 +42,14 @@ fn step(row: &TimelineListRow, issue: &IssueId, now: Timestamp) -> Markup {
     let TimelineListRow { entry, instruction } = row;
     let phase = entry.to.map_or("deleted", Phase::as_str);
     let moved = entry.from != entry.to;
+    // The colour of a phase means that it was entered.
+    let tone = match entry.cause == Cause::PROVIDER_EVENT.to_string() {
+        _ if moved => phase,
+        true => "noticed",
+        false => "noted",
+    };
     html! {
-        li .step .(phase) data-key={ "step-" (entry.at) "-" (phase) "-" (shown(&entry.reason)) } {
+        li .step .(tone) data-key={ "step-" (entry.at) "-" (phase) "-" (shown(&entry.reason)) } {
             span .mark aria-hidden="true" {}
             div {
                 p {
@@ -73,5 +79,28 @@ fn cause(cause: &str, issue: &IssueId) -> Markup {
             }
             None => span { (shown(cause)) },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{Generation, TimelineEntry};
+
+    #[test]
+    fn only_a_phase_that_was_entered_has_its_colour() {
+        let at = Timestamp::from_unix_ms(0);
+        let shown = |from: Phase, to: Phase, cause: &Cause| {
+            let (from, to) = (Some(from), Some(to));
+            let (reason, cause) = ("memory limit 512 MB reached".to_owned(), cause.to_string());
+            let entry = TimelineEntry { at, generation: Generation(1), from, to, reason, cause };
+            let row = TimelineListRow { entry, instruction: None };
+            step(&row, &IssueId::parse("5").expect("an id"), at).0
+        };
+        let event = Cause::PROVIDER_EVENT;
+        assert!(shown(Phase::Running, Phase::Running, &event).contains("class=\"step noticed\""));
+        let service = Cause::Service("scheduler");
+        assert!(shown(Phase::Running, Phase::Running, &service).contains("class=\"step noted\""));
+        assert!(shown(Phase::Running, Phase::Stopping, &event).contains("class=\"step stopping\""));
     }
 }

@@ -67,7 +67,8 @@ fn a_limit_event_is_recorded_and_stops_the_sandbox_if_its_template_says_so() {
         let other = bench.apply(limit_event(&SandboxId::trusted("another")));
         assert!(!other.changed && other.timeline.is_empty(), "a late one of an earlier sandbox");
         let commit = bench.apply(limit_event(&sandbox));
-        assert_eq!(commit.timeline.last().expect("an entry").reason, reason);
+        let entry = commit.timeline.last().expect("an entry");
+        assert_eq!((entry.reason.as_str(), entry.cause.as_str()), (reason, "provider event"));
         assert!(commit.changed, "the entry is stored");
         assert_eq!(bench.issue.state.phase(), Some(phase));
         if on_limit == OnLimit::Stop {

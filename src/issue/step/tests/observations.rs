@@ -23,6 +23,7 @@ fn observation(bench: &StepBench, objects: Vec<ListedObject>) -> Observation {
         generation: bench.issue.generation,
         attempt: bench.issue.state.record().map_or_else(Attempt::default, |r| r.attempt),
         phase: bench.issue.state.phase(),
+        by_event: false,
         objects,
     }
 }
@@ -59,6 +60,17 @@ fn cleanup_of(commit: Commit) -> Option<Cleanup> {
 pub(super) fn observe(bench: &mut StepBench, objects: Vec<ListedObject>) -> Commit {
     let observation = observation(bench, objects);
     bench.apply(IssueEvent::Observed(observation))
+}
+
+#[test]
+fn a_look_to_which_an_event_of_the_provider_led_says_so() {
+    for (by_event, cause) in [(true, "provider event"), (false, "sweep")] {
+        let mut bench = bench_in(Some(Phase::Running));
+        let stopped = own(&bench, ObjectState::Stopped);
+        let seen = Observation { by_event, ..observation(&bench, vec![stopped]) };
+        let commit = bench.apply(IssueEvent::Observed(seen));
+        assert_eq!(commit.timeline.last().expect("an entry").cause, cause);
+    }
 }
 
 #[test]

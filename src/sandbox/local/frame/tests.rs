@@ -6,10 +6,11 @@ use proptest::prelude::*;
 use super::*;
 use crate::sandbox::confined::{MESSAGE_LEN_MAX, WorkFailure};
 
-const FAILURES: [WorkFailure; 9] = [
+const FAILURES: [WorkFailure; 10] = [
     WorkFailure::NoSuchFile,
     WorkFailure::NotAllowed,
     WorkFailure::WrongKind,
+    WorkFailure::CommandNotFound,
     WorkFailure::CannotStart,
     WorkFailure::Refused,
     WorkFailure::Broken,

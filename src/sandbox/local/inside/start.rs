@@ -216,17 +216,21 @@ pub fn outcome(report: &OwnedFd, order: &Order) -> Result<(), RequestFailure> {
         Err(errno) => (AT_EXECUTION, errno),
     };
     let name = |bytes: &[u8]| shortened(OsStr::from_bytes(bytes).display().to_string());
-    let message = match (at, errno) {
+    let cannot = WorkFailure::CannotStart;
+    let (kind, message) = match (at, errno) {
         (AT_GROUP, errno) => {
-            format!("the sandbox's memory could not be limited: {}", explain(errno))
+            (cannot, format!("the sandbox's memory could not be limited: {}", explain(errno)))
         }
         (AT_DIRECTORY, errno) => {
-            format!("directory {}: {}", named(&order.cwd.path), explain(errno))
+            (cannot, format!("directory {}: {}", named(&order.cwd.path), explain(errno)))
         }
-        (_, Errno::NOENT) => format!("{}: command not found", name(&order.argv[0])),
-        (_, errno) => format!("{}: {}", name(&order.argv[0]), explain(errno)),
+        (_, Errno::NOENT) => {
+            let message = format!("{}: command not found", name(&order.argv[0]));
+            (WorkFailure::CommandNotFound, message)
+        }
+        (_, errno) => (cannot, format!("{}: {}", name(&order.argv[0]), explain(errno))),
     };
-    Err(RequestFailure::new(WorkFailure::CannotStart, message))
+    Err(RequestFailure::new(kind, message))
 }
 
 /// The whole environment, each key once.
