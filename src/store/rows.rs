@@ -49,6 +49,9 @@ pub(super) enum BadRow {
     /// The key of a delivery has not the length of a GUID.
     #[error("a row holds a GUID that is none")]
     Guid,
+    /// An instruction has no text, neither in its column nor in its body.
+    #[error("a row of an instruction has no text")]
+    NoText,
     /// The body is not the JSON it should be.
     #[error("the body of a row cannot be read")]
     Body(#[from] serde_json::Error),
