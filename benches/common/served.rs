@@ -107,9 +107,14 @@ impl Served {
 
     /// Waits until the metrics say this.
     pub fn until(&self, line: &str) {
+        self.until_answered("/metrics", line);
+    }
+
+    /// Waits until a GET answers with this.
+    pub fn until_answered(&self, path: &str, part: &str) {
         let began = Instant::now();
-        while !self.fetch("/metrics").contains(line) {
-            assert!(began.elapsed() < WAIT, "{line} never came");
+        while !self.fetch(path).contains(part) {
+            assert!(began.elapsed() < WAIT, "{part} never came");
             std::thread::yield_now();
         }
     }

@@ -14,6 +14,7 @@
 
 mod outbox;
 mod output;
+mod recent;
 mod span;
 mod step;
 
@@ -25,11 +26,12 @@ use dashmap::DashSet;
 use tokio::sync::{Notify, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::issue::{DeliveryResult, Issue, IssueEvent};
+use crate::issue::{Issue, IssueEvent};
 use crate::sabotage::{Bug, on};
-use crate::types::{Attempt, DeliveryId, HomeId};
+use crate::types::{Attempt, HomeId};
 
 use output::{StepOutput, answer};
+use recent::RecentDeliveries;
 
 use super::admission::Admission;
 use super::admission::capacity::CapacityUse;
@@ -45,9 +47,6 @@ use super::mailbox::{Activation, ActorMessage, Unanswered};
 use super::publication::Publication;
 use super::registry::{Envelope, Registry, Ticket};
 use super::restart_backoff::RestartBackoff;
-
-/// How many finished deliveries an actor remembers, to answer their repetition without the store.
-const RECENT_DELIVERIES_MAX: usize = 128;
 
 /// What actors use of the engine: one of each for the whole server.
 pub(super) struct ActorParts {
@@ -79,7 +78,7 @@ pub(super) struct IssueActor {
     home: HomeId,
     activation: Activation,
     ticket: Ticket,
-    messages: Option<mpsc::Receiver<Envelope>>,
+    messages: Option<mpsc::Receiver<Box<Envelope>>>,
     issue: Option<Issue>,
     /// Boxed, since a queue keeps room for several, and an actor that rests has none.
     outbox: VecDeque<Box<StepOutput>>,
@@ -87,7 +86,7 @@ pub(super) struct IssueActor {
     /// Whether what is in memory is known to follow all that was ever stored of the issue.
     identity_known: bool,
     fast_create: Option<FastCreate>,
-    recent: VecDeque<(DeliveryId, DeliveryResult)>,
+    recent: RecentDeliveries,
     /// What is in memory is not what is stored: nothing is handled any more.
     ended: bool,
     /// It ended because it was idle: nothing is left unfinished.
@@ -100,7 +99,7 @@ pub(super) fn start(
     home: HomeId,
     activation: Activation,
     ticket: Ticket,
-    messages: mpsc::Receiver<Envelope>,
+    messages: mpsc::Receiver<Box<Envelope>>,
 ) {
     let parts = Arc::clone(parts);
     let spawner = Arc::clone(&parts.env.spawner);
@@ -116,7 +115,7 @@ pub(super) fn start(
             last_output: 0,
             identity_known: false,
             fast_create: None,
-            recent: VecDeque::new(),
+            recent: RecentDeliveries::default(),
             ended: false,
             passivated: false,
         };
@@ -181,13 +180,13 @@ impl Actor for IssueActor {
     }
 }
 
-impl StreamHandler<Envelope> for IssueActor {
-    fn handle(&mut self, envelope: Envelope, ctx: &mut Self::Context) {
+impl StreamHandler<Box<Envelope>> for IssueActor {
+    fn handle(&mut self, envelope: Box<Envelope>, ctx: &mut Self::Context) {
         if self.ended {
             // Dropped without an answer: the sender retries once, with a successor.
             return;
         }
-        let Envelope { message, pending, span } = envelope;
+        let Envelope { message, pending, span } = *envelope;
         let _within = span.entered();
         match message {
             ActorMessage::Event { event, reply, held } => {

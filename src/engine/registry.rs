@@ -41,9 +41,13 @@ struct Activations {
     last_number: AtomicU64,
 }
 
+/// The way into an actor's queue. What waits is boxed: every queue has room for 32 messages from its
+/// first one on, and most actors never have more than one waiting.
+type EnvelopeSender = mpsc::Sender<Box<Envelope>>;
+
 struct Registration {
     number: u64,
-    queue: mpsc::Sender<Envelope>,
+    queue: EnvelopeSender,
     pending: Arc<AtomicUsize>,
     last_used: AtomicI64,
 }
@@ -139,7 +143,8 @@ impl Registry {
         message: ActorMessage,
     ) -> Result<ActivationNumber, SendError> {
         let (queue, pending, number) = self.handle(home, activation);
-        match queue.try_send(Envelope { message, pending, span: Span::current() }) {
+        let envelope = Envelope { message, pending, span: Span::current() };
+        match queue.try_send(Box::new(envelope)) {
             Ok(()) => Ok(ActivationNumber(number)),
             Err(mpsc::error::TrySendError::Full(_)) => Err(SendError::Full),
             Err(mpsc::error::TrySendError::Closed(_)) => {
@@ -149,11 +154,7 @@ impl Registry {
         }
     }
 
-    fn handle(
-        &self,
-        home: HomeId,
-        activation: Activation,
-    ) -> (mpsc::Sender<Envelope>, Pending, u64) {
+    fn handle(&self, home: HomeId, activation: Activation) -> (EnvelopeSender, Pending, u64) {
         let now = self.parts.env.now().unix_ms();
         let mut fresh = None;
         let entry = self.activations.map.entry(home).or_insert_with(|| {
@@ -203,11 +204,8 @@ impl Registry {
         idle.sort_unstable_by_key(|(home, ..)| *home);
         for (_, queue, pending) in idle {
             // Full or closed: then it is not idle, or gone already.
-            drop(queue.try_send(Envelope {
-                message: ActorMessage::Passivate,
-                pending,
-                span: Span::none(),
-            }));
+            let message = ActorMessage::Passivate;
+            drop(queue.try_send(Box::new(Envelope { message, pending, span: Span::none() })));
         }
     }
 }
@@ -220,7 +218,7 @@ impl ActorSender for Registry {
         for _ in 0..8 {
             let (queue, pending, number) = self.handle(home, Activation::default());
             let envelope = Envelope { message: message(), pending, span: Span::current() };
-            if queue.send(envelope).await.is_ok() {
+            if queue.send(Box::new(envelope)).await.is_ok() {
                 return;
             }
             self.activations.remove(home, number);

@@ -23,7 +23,7 @@ const SLEEP_MAX: Duration = Duration::from_secs(5);
 /// An actor without a message for this long is asked to end.
 const IDLE: Duration = Duration::from_secs(60);
 /// With more activations than this, a tenth of [`IDLE`] is enough.
-const CROWDED: usize = 20_000;
+const CROWDED: usize = 10_000;
 
 /// Sends `Due` to every issue whose due time has come, until the server ends.
 pub(super) async fn run(env: Arc<Environment>, alarm: Arc<Alarm>, registry: Arc<Registry>) {

@@ -120,6 +120,8 @@ impl LiveMap {
         let names_before = entry.aliases.len();
         for alias in change.aliases.iter().chain(change.sandbox.as_ref().map(|s| &s.issue_id)) {
             if !entry.aliases.contains(alias) {
+                // Nearly every home has one: room for more would be left empty.
+                entry.aliases.reserve_exact(1);
                 entry.aliases.push(alias.clone());
             }
         }

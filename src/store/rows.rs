@@ -25,6 +25,7 @@ mod fan_out;
 mod instruction;
 mod network;
 mod parts;
+mod shared;
 mod steps;
 mod workload;
 
@@ -32,6 +33,7 @@ pub(super) use effect::{effect, effect_body};
 pub(super) use fan_out::{fan_out, fan_out_body};
 pub(super) use instruction::{instruction, instruction_body};
 use parts::{FactsPart, FailurePart, NextPart, PendingStartPart, RecordPart, Word};
+use shared::shared;
 use steps::{By, GoalPart, StepPart};
 
 /// A row that this version cannot have written.
@@ -49,6 +51,9 @@ pub(super) enum BadRow {
     /// The key of a delivery has not the length of a GUID.
     #[error("a row holds a GUID that is none")]
     Guid,
+    /// An instruction has no text, neither in its column nor in its body.
+    #[error("a row of an instruction has no text")]
+    NoText,
     /// The body is not the JSON it should be.
     #[error("the body of a row cannot be read")]
     Body(#[from] serde_json::Error),
@@ -212,7 +217,7 @@ impl IssueColumns<'_> {
         let ended = body.facts.acts.is_none().then_some(body.facts.ended_by_person_at);
         let mut issue = Issue {
             home: HomeId(self.home),
-            account: AccountName::trusted(self.account),
+            account: AccountName::trusted(shared(self.account)),
             version: self.version.cast_unsigned(),
             facts: Facts::from(body.facts),
             generation: Generation(body.generation),
@@ -246,7 +251,7 @@ impl IssueColumns<'_> {
         let external_id = self.external_id.map(ExternalId::trusted);
         let record = body.record.take().ok_or_else(|| need("record"))?.into_record(
             SandboxId::trusted(self.sandbox_id.ok_or_else(|| need("sandbox id"))?),
-            ProviderName::trusted(self.provider.ok_or_else(|| need("provider"))?),
+            ProviderName::trusted(shared(self.provider.ok_or_else(|| need("provider"))?)),
             Timestamp::from_unix_ms(self.created_at.ok_or_else(|| need("creation time"))?),
         )?;
         let step = body.step.take().map(Into::into).ok_or_else(|| need("step"));
@@ -376,16 +381,16 @@ impl EndedColumns<'_> {
         Ok(Sandbox {
             id: SandboxId::trusted(self.sandbox_id),
             home: HomeId(self.home),
-            account: AccountName::trusted(self.account),
+            account: AccountName::trusted(shared(self.account)),
             name: body.name.into_owned(),
             issue_id: IssueId::trusted(&*body.issue_id),
-            repository: body.repository.map(|name| Repository::trusted(&*name)),
+            repository: body.repository.map(|name| Repository::trusted(shared(&name))),
             issue_number: body.number.map(IssueNumber),
             issue_title: body.title.map(Cow::into_owned),
             issue_url: body.url.map(Cow::into_owned),
-            provider: ProviderName::trusted(self.provider),
+            provider: ProviderName::trusted(shared(self.provider)),
             external_id: self.external_id.map(ExternalId::trusted),
-            template: TemplateName::trusted(&*body.template),
+            template: TemplateName::trusted(shared(&body.template)),
             network: body.network.map_or(NetworkKind::None, |word| word.0),
             ports: body.ports.into_owned(),
             mode: body.mode.0,

@@ -3,7 +3,7 @@
 //! # How it keeps the contract
 //! - **Atomicity, order, durability** come from one writer thread (`writer`): a queue in call
 //!   order, one transaction for all that waits, a refused write undone alone, answers after the
-//!   COMMIT, with `synchronous=FULL` in WAL mode.
+//!   COMMIT, with `synchronous=FULL` in WAL mode. A second thread folds the log back (`checkpoints`).
 //! - **Fencing** has three walls: the kernel's lock on the data directory keeps a second server
 //!   out, the stored epoch is compared in every transaction, and an update names the version that
 //!   it follows.
@@ -18,6 +18,7 @@
 
 mod apply;
 mod backup;
+mod checkpoints;
 mod columns;
 mod holds;
 mod inspect;
@@ -48,6 +49,7 @@ use futures_util::future::BoxFuture;
 use rusqlite::Connection;
 
 pub use backup::{BackupError, Restored};
+use checkpoints::Checkpoints;
 pub use inspect::Inspected;
 pub use open::OpenError;
 use presence::Presence;
@@ -110,9 +112,10 @@ impl SqliteStore {
         let troubles = Arc::new(Troubles::default());
         let presence = Presence::of(&opened.path)
             .map_err(|error| OpenError::from_io(directory_of(&opened.path), error))?;
-        let writer =
-            StoreWriter::start(opened.writer, opened.epoch, presence, Arc::clone(&troubles))
-                .map_err(OpenError::NoThread)?;
+        let checkpoints = Checkpoints::start(&opened.path).map_err(OpenError::NoThread)?;
+        let (epoch, noted) = (opened.epoch, Arc::clone(&troubles));
+        let writer = StoreWriter::start(opened.writer, checkpoints, epoch, presence, noted)
+            .map_err(OpenError::NoThread)?;
         Ok(Self {
             epoch: opened.epoch,
             instance: opened.instance,

@@ -60,6 +60,24 @@ UPDATE meta SET epoch = 9;
 PRAGMA user_version = 1;
 "#;
 
+/// The layouts up to version 6, whose instructions had their text in the body.
+const TO_VERSION_6: [&str; 5] = [
+    include_str!("../../migrations/sqlite/0002_around.sql"),
+    include_str!("../../migrations/sqlite/0003_sessions.sql"),
+    include_str!("../../migrations/sqlite/0004_holds.sql"),
+    include_str!("../../migrations/sqlite/0005_instructions.sql"),
+    include_str!("../../migrations/sqlite/0006_outbox.sql"),
+];
+
+const INSTRUCTIONS_OF_VERSION_6: &str = r#"
+INSERT INTO instruction (home, number, guid, body) VALUES
+(1, 2, 'second', '{"comment":8,"as_of":1770000000008,"text":"a \u0000 and\n\"two\""}'),
+(1, 1, x'72d3162ecc7811e381ab4c9367dc0958',
+ '{"author":{"id":7,"login":"ada"},"as_of":1770000000000,"title":"Fix it","text":""}'),
+(2, 1, 'third', '{"as_of":1770000000009,"text":"three"}');
+PRAGMA user_version = 6;
+"#;
+
 fn database_of_version_1(dir: &Path) {
     let conn = Connection::open(dir.join("issuebox.db")).expect("opens");
     conn.execute_batch(FIRST_LAYOUT).expect("makes the first layout");
@@ -183,6 +201,60 @@ async fn a_database_of_version_1_takes_instructions_and_effects() {
     assert_eq!(instructions.collect::<Vec<_>>(), [instruction]);
     let effects = store.effects(at, 10).await.expect("reads");
     assert_eq!(effects.into_iter().map(|row| row.effect).collect::<Vec<_>>(), [effect]);
+}
+
+#[tokio::test]
+async fn instructions_of_version_6_keep_their_texts_and_new_ones_have_theirs_raw() {
+    let dir = tempfile::tempdir().expect("a directory");
+    database_of_version_1(dir.path());
+    let conn = Connection::open(dir.path().join("issuebox.db")).expect("opens");
+    for layout in TO_VERSION_6.into_iter().chain([INSTRUCTIONS_OF_VERSION_6]) {
+        conn.execute_batch(layout).expect("makes the next layout");
+    }
+    let store = SqliteStore::open(dir.path()).expect("migrates");
+    let texts = async |home| {
+        let kept = store.instructions(HomeId(home), 0, 10).await.expect("reads");
+        kept.into_iter().map(|row| (row.delivery.to_string(), row.instruction.text)).collect()
+    };
+    let kept: Vec<(String, String)> = texts(1).await;
+    let first = "72d3162e-cc78-11e3-81ab-4c9367dc0958".to_owned();
+    let second = ("second".to_owned(), "a \u{0} and\n\"two\"".to_owned());
+    assert_eq!(kept, [(first, String::new()), second.clone()]);
+
+    // A new one comes behind them, and its text is kept as it is.
+    let one = store.load(HomeId(1)).await.expect("reads").expect("is there");
+    let text = "new \u{0}\n\"words\" \u{1F600}";
+    let instruction = Instruction {
+        source: InstructionSource::Issue,
+        author: None,
+        sender: None,
+        as_of: Timestamp::from_unix_ms(0),
+        title: None,
+        text: text.into(),
+    };
+    let next = running(&one);
+    let write = Write {
+        delivery: Some(delivery(77, Some(HomeId(1)))),
+        instruction: Some(instruction),
+        ..only(next.clone())
+    };
+    assert_eq!(store.commit(write).await, Ok(()));
+    let kept: Vec<(String, String)> = texts(1).await;
+    assert_eq!((&kept[1], kept[2].1.as_str()), (&second, text));
+    let sql = "SELECT body, text FROM instruction ORDER BY id DESC LIMIT 1";
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+    let (body, raw): (String, String) = conn.query_row(sql, [], read).expect("reads");
+    assert_eq!((raw.as_str(), body.contains("words")), (text, false));
+
+    // With its owner, its texts are gone.
+    let mut gone = running(&next);
+    gone.facts.deleted = true;
+    assert_eq!(store.commit(only(gone)).await, Ok(()));
+    let left = conn.prepare("SELECT home, coalesce(text, body) FROM instruction");
+    let mut left = left.expect("has the table");
+    let left = left.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).expect("reads");
+    let left: Vec<(i64, String)> = left.collect::<Result<_, _>>().expect("reads");
+    assert_eq!(left, [(2, r#"{"as_of":1770000000009,"text":"three"}"#.to_owned())]);
 }
 
 #[tokio::test]

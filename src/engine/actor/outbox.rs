@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use actix::prelude::*;
 
+use super::IssueActor;
 use super::output::{StepOutput, answer, is_not_stored, names_left};
-use super::{IssueActor, RECENT_DELIVERIES_MAX};
 use crate::engine::admission::QuotaReservation;
 use crate::engine::mailbox::{ActorMessage, ActorSender, Unanswered};
 use crate::issue::Reply;
@@ -63,10 +63,7 @@ impl IssueActor {
         if let (Some(id), Reply::Delivered(result), false) =
             (output.delivery, &output.answered.reply, output.answered.duplicate)
         {
-            if self.recent.len() == RECENT_DELIVERIES_MAX {
-                self.recent.pop_front();
-            }
-            self.recent.push_back((id, result.clone()));
+            self.recent.push(id, result.applied);
         }
         // The first step after the restart is durable now, or there was nothing to store.
         if !self.parts.restarting.is_empty() {

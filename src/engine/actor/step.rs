@@ -17,11 +17,15 @@ use crate::engine::registry::QUEUE_LEN_MAX;
 use crate::issue::event::EventMeta;
 use crate::issue::step::step;
 use crate::issue::{
-    Commit, Denial, Issue, IssueEvent, IssueState, ProviderCall, Reply, Step, StepContext, Verb,
+    Commit, DeliveryResult, Denial, Issue, IssueEvent, IssueState, ProviderCall, Reply, Step,
+    StepContext, Verb,
 };
 use crate::sabotage::{Bug, on};
 use crate::store::{DeliveryRow, NewEffect, Write};
 use crate::types::{Alias, DeliveryId, Timestamp};
+
+/// What came of a delivery that is remembered only by its verdict.
+const PROCESSED_BEFORE: &str = "this delivery was processed before";
 
 /// What comes with an event.
 struct Incoming {
@@ -210,8 +214,8 @@ impl IssueActor {
         let reply = match waiting {
             Some(output) => output.answered.reply.clone(),
             None => {
-                let (_, result) = self.recent.iter().find(|(recent, _)| recent == id)?;
-                Reply::Delivered(result.clone())
+                let applied = self.recent.applied(id)?;
+                Reply::Delivered(DeliveryResult { applied, reason: PROCESSED_BEFORE.into() })
             }
         };
         let empty = StepOutput::of_no_step(issue, None);

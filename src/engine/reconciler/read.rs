@@ -22,45 +22,20 @@ pub(super) async fn look(parts: &SweepParts, name: &ProviderName) -> Result<Side
     parts.identities.ask(name).await?;
     let provider = parts.providers.get(name);
     let provider = provider.ok_or_else(|| NotMade::Unreachable("it is not configured".into()))?;
-    let mut homes = records(parts, name).await?;
-    let records = homes.len();
+    let known = records(parts, name).await?;
+    let records = known.len();
     // A call may have found out meanwhile that it has another identity.
     parts.identities.confirm(name).await?;
     let listed = list(parts, provider.as_ref()).await?;
     let at = parts.env.now();
-    let ids: Vec<SandboxId> = listed.iter().map(|object| object.labels.sandbox.clone()).collect();
     let objects = listed.len();
-    let mut unreadable = HashSet::new();
-    for object in listed {
-        let home = object.labels.home;
-        if let Some(there) = homes.get_mut(&home) {
-            there.objects.push(object);
-        } else {
-            let known = match parts.env.store.load(home).await {
-                // Nothing is said of an object whose record cannot be read, least of all that there is
-                // none. The store has noted the damage.
-                Err(StoreError::Damaged { .. }) => {
-                    unreadable.insert(object.external_id.clone());
-                    continue;
-                }
-                stored => stored.map_err(unread)?.as_ref().map(KnownHome::of),
-            };
-            let known = known.unwrap_or_else(|| KnownHome::unknown(&object.labels));
-            homes.insert(home, Home { known, objects: vec![object], findings: Vec::new() });
-        }
-    }
-    reserve(parts, &homes).await;
     let mut deleted = HashSet::new();
-    for ids in ids.chunks(IDS_LEN) {
-        deleted.extend(parts.env.store.deleted(ids).await.map_err(unread)?);
+    for some in listed.chunks(IDS_LEN) {
+        let ids: Vec<SandboxId> = some.iter().map(|one| one.labels.sandbox.clone()).collect();
+        deleted.extend(parts.env.store.deleted(&ids).await.map_err(unread)?);
     }
-    let is_deleted = |id: &SandboxId| deleted.contains(id);
-    for (home, there) in &mut homes {
-        // Not resumed yet after the start: it looks at its objects by itself.
-        if !parts.restarting.contains(home) {
-            there.findings = compare(name, &there.known, &there.objects, is_deleted);
-        }
-    }
+    let (homes, unreadable) = disagreeing(parts, name, known, listed, &deleted).await?;
+    reserve(parts, &homes).await;
     let first_seen = orphans(parts, name, &homes, unreadable, at).await?;
     let mut sides = Sides {
         tally: SweepTally { records, objects, ..SweepTally::default() },
@@ -78,28 +53,68 @@ pub(super) async fn look(parts: &SweepParts, name: &ProviderName) -> Result<Side
     Ok(sides)
 }
 
-/// The homes with a live sandbox of this provider, page by page.
-async fn records(
-    parts: &SweepParts,
-    name: &ProviderName,
-) -> Result<BTreeMap<HomeId, Home>, NotMade> {
-    let mut homes = BTreeMap::new();
+/// The homes with a live sandbox of this provider, in their order, page by page.
+async fn records(parts: &SweepParts, name: &ProviderName) -> Result<Vec<KnownHome>, NotMade> {
+    let mut known = Vec::new();
     let mut after = None;
     loop {
         let page = parts.env.store.live(after, PAGE_LEN).await.map_err(unread)?;
-        let Some(last) = page.last() else { return Ok(homes) };
+        let Some(last) = page.last() else { return Ok(known) };
         after = Some(last.home);
-        let known = page.iter().map(KnownHome::of).filter(|known| known.at(name).is_some());
-        homes.extend(
-            known.map(|known| {
-                (known.home, Home { known, objects: Vec::new(), findings: Vec::new() })
-            }),
-        );
+        known.extend(page.iter().map(KnownHome::of).filter(|known| known.at(name).is_some()));
         tokio::task::yield_now().await;
     }
 }
 
-/// The provider's objects of this installation.
+/// Goes through both sides home by home, and keeps only the homes about which they disagree or of which
+/// an object is listed that no record names: of a hundred thousand it is a few. Also says which objects
+/// belong to a home that cannot be read. Both sides are in the order of the homes.
+async fn disagreeing(
+    parts: &SweepParts,
+    name: &ProviderName,
+    known: Vec<KnownHome>,
+    listed: Vec<Ours>,
+    deleted: &HashSet<SandboxId>,
+) -> Result<(BTreeMap<HomeId, Home>, HashSet<ExternalId>), NotMade> {
+    let (mut homes, mut unreadable) = (BTreeMap::new(), HashSet::new());
+    let (mut known, mut listed) = (known.into_iter().peekable(), listed.into_iter().peekable());
+    loop {
+        let next = [known.peek().map(|known| known.home), listed.peek().map(|one| one.labels.home)];
+        let Some(home) = next.into_iter().flatten().min() else { return Ok((homes, unreadable)) };
+        let recorded = known.next_if(|known| known.home == home);
+        let objects: Vec<Ours> =
+            std::iter::from_fn(|| listed.next_if(|one| one.labels.home == home)).collect();
+        let known = match (recorded, objects.first()) {
+            (Some(recorded), _) => recorded,
+            (None, Some(object)) => match parts.env.store.load(home).await {
+                // Nothing is said of an object whose record cannot be read, least of all that there is
+                // none. The store has noted the damage.
+                Err(StoreError::Damaged { .. }) => {
+                    unreadable.extend(objects.into_iter().map(|object| object.external_id));
+                    continue;
+                }
+                stored => {
+                    let stored = stored.map_err(unread)?.as_ref().map(KnownHome::of);
+                    stored.unwrap_or_else(|| KnownHome::unknown(&object.labels))
+                }
+            },
+            (None, None) => continue,
+        };
+        let findings = if parts.restarting.contains(&home) {
+            // Not resumed yet after the start: it looks at its objects by itself.
+            Vec::new()
+        } else {
+            compare(name, &known, &objects, |id| deleted.contains(id))
+        };
+        let recorded = known.at(name).and_then(|recorded| recorded.external_id.as_ref());
+        let are_named = objects.iter().all(|object| Some(&object.external_id) == recorded);
+        if !findings.is_empty() || !are_named {
+            homes.insert(home, Home { known, objects, findings });
+        }
+    }
+}
+
+/// The provider's objects of this installation, in the order of their homes.
 async fn list(parts: &SweepParts, provider: &dyn Lifecycle) -> Result<Vec<Ours>, NotMade> {
     let instance: InstanceId = parts.env.store.instance();
     let late = parts.env.clock.sleep_until(parts.env.now().after(LIST_TIME_MAX));
@@ -109,7 +124,11 @@ async fn list(parts: &SweepParts, provider: &dyn Lifecycle) -> Result<Vec<Ours>,
         () = late => return Err(NotMade::Unreachable("its list did not arrive in time".into())),
     };
     let listed = listed.map_err(|error| NotMade::Unreachable(error.to_string()))?;
-    Ok(listed.into_iter().filter_map(|object| Ours::of(object, &instance)).collect())
+    let ours = |object| Ours::of(object, &instance);
+    let mut ours: Vec<Ours> = listed.into_iter().filter_map(ours).collect();
+    // A stable sort: a home's objects stay in the provider's order.
+    ours.sort_by_key(|object| object.labels.home);
+    Ok(ours)
 }
 
 /// A home as the store has it now.

@@ -28,7 +28,7 @@ pub(in crate::engine) struct SweepParts {
 
 /// What both sides say, read once for a sweep.
 pub(super) struct Sides {
-    /// Each home that has a record or an object at this provider.
+    /// Each home about which the sides disagree, or that has an object which no record names.
     pub homes: BTreeMap<HomeId, Home>,
     /// Which of the objects' sandboxes are deleted, as far as the store knows.
     pub deleted: HashSet<SandboxId>,

@@ -6,13 +6,14 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::{EngineBench, account, ensure, eventually, named};
-use crate::engine::mailbox::ActorMessage;
+use crate::engine::mailbox::{Activation, ActorMessage};
 use crate::engine::{DeliveredStatus, EngineError, IssueKey, WaitFor};
 use crate::issue::event::{DeliveryEffect, IssueDelivery, News, TriggerKind};
 use crate::issue::{Command, IssueEvent, IssueState};
 use crate::store::CommitError;
 use crate::types::{
-    Cause, DeliveryId, Generation, IssueId, IssueNumber, Outcome, Phase, Repository, Timestamp,
+    Alias, Cause, DeliveryId, Generation, IssueId, IssueNumber, Outcome, Phase, Repository,
+    Timestamp,
 };
 
 pub(in crate::engine) fn issue_delivery(guid: &str, issue: u64) -> IssueDelivery {
@@ -145,6 +146,37 @@ async fn a_delivery_counts_once_in_flight_and_afterwards() {
         bench.engine.deliver(&account, issue_delivery("same", 7)).await.expect("it is answered");
     assert_eq!(done.status, DeliveredStatus::Duplicate);
     running(&bench, "7").await;
+    assert_eq!(bench.provider.count("create"), 1);
+}
+
+#[actix::test]
+async fn a_repetition_that_its_actor_has_forgotten_is_a_duplicate_all_the_same() {
+    const DELIVERIES: usize = 20;
+    let bench = EngineBench::new().await;
+    let delivery = |n: usize| issue_delivery(&format!("guid-{n}"), 7);
+    for n in 0..DELIVERIES {
+        let delivered = bench.engine.deliver(&account(), delivery(n)).await;
+        assert_eq!(delivered.expect("it is answered").status, DeliveredStatus::Accepted);
+    }
+    running(&bench, "7").await;
+    let parts = &bench.engine.parts;
+    let id = Alias::Issue(IssueId::from_github(7));
+    let home = parts.directory.find(&account(), &id).await.expect("a look").expect("a home");
+    // Each was looked up before the first of its kind was durable: its actor decides, or the store.
+    for n in [DELIVERIES - 1, 0] {
+        let (reply, answer) = tokio::sync::oneshot::channel();
+        let event = Box::new(IssueEvent::Delivery {
+            issue_delivery: delivery(n),
+            claims: Vec::new(),
+            takes: Vec::new(),
+            place_elsewhere: false,
+        });
+        let message = ActorMessage::Event { event, reply: Some(reply), held: None };
+        assert!(parts.registry.try_send(home, Activation::default(), message).is_ok());
+        let answered = answer.await.expect("it is answered").expect("no error");
+        assert!(answered.duplicate, "{n}");
+    }
+    assert_eq!(bench.store.deliveries(), DELIVERIES);
     assert_eq!(bench.provider.count("create"), 1);
 }
 

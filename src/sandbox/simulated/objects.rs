@@ -1,7 +1,8 @@
 //! The objects: one file each, and an index of them in memory.
 //!
 //! The files are the truth. The index only saves reading 20,000 of them for one name; before each
-//! use it takes in what was changed in the directory since, by this process or by anybody else.
+//! use it takes in what was changed in the directory since, by this process or by anybody else. The
+//! first use reads all of them, so that a server is ready before.
 //! A file is written beside its place and renamed to it, so that no reader ever sees half of one.
 //!
 //! A file that can't be understood may be anybody's, so as long as it is there no name can be
@@ -46,10 +47,12 @@ pub(super) struct SimObjects {
     own: HashSet<String>,
     /// Whether the log of calls was removed since the last question.
     log_gone: bool,
+    /// Whether the files have been read.
+    is_read: bool,
 }
 
 impl SimObjects {
-    /// Opens the directory, creates it if it is missing, and reads its objects.
+    /// Opens the directory, and creates it if it is missing.
     pub(super) fn open(dir: &Path) -> io::Result<Self> {
         let private = dir.join(PRIVATE_DIR);
         fs::create_dir_all(&private)?;
@@ -59,8 +62,10 @@ impl SimObjects {
                 fs::remove_file(path)?;
             }
         }
+        // It can be read.
+        drop(fs::read_dir(dir)?);
         // Watched first, so that no change falls between reading and watching.
-        let mut objects = Self {
+        Ok(Self {
             dir: dir.to_owned(),
             watch: Watch::on(dir),
             by_id: BTreeMap::new(),
@@ -69,9 +74,8 @@ impl SimObjects {
             unreadable: BTreeMap::new(),
             own: HashSet::new(),
             log_gone: false,
-        };
-        objects.read_all()?;
-        Ok(objects)
+            is_read: false,
+        })
     }
 
     /// The provider's identity; `fresh` where it has none yet.
@@ -94,7 +98,7 @@ impl SimObjects {
     /// [`ProviderError::Unavailable`] where the directory can't be read.
     pub(super) fn refresh(&mut self) -> Result<(), ProviderError> {
         match self.watch.changes() {
-            DirectoryChanges::Names(changes) => {
+            DirectoryChanges::Names(changes) if self.is_read => {
                 for change in changes {
                     if change.renamed_to && self.own.remove(&change.name) {
                         continue;
@@ -105,15 +109,18 @@ impl SimObjects {
                 self.own.clear();
                 Ok(())
             }
-            DirectoryChanges::Any => {
+            DirectoryChanges::Names(_) | DirectoryChanges::Any => {
                 self.own.clear();
                 self.log_gone |= !self.dir.join(calls::FILE_NAME).exists();
+                self.is_read = false;
                 self.read_all().map_err(|error| {
                     let dir = self.dir.display();
                     ProviderError::unavailable(format!(
                         "the directory {dir} can't be read: {error}"
                     ))
-                })
+                })?;
+                self.is_read = true;
+                Ok(())
             }
         }
     }

@@ -1,5 +1,5 @@
 //! What a person asked for in words, as the body of its row. As in `parts`, the names are what is
-//! stored.
+//! stored. The text itself is a column of its own.
 
 use std::borrow::Cow;
 
@@ -22,8 +22,9 @@ struct InstructionPart<'a> {
     as_of: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
     title: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    text: Cow<'a, str>,
+    /// Only in rows of the older layout, which had no column for it.
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    text: Option<Cow<'a, str>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -45,12 +46,12 @@ impl From<UserPart<'_>> for GithubUser {
     }
 }
 
-/// The body of the row of `instruction` that keeps this.
+/// The body of the row of `instruction` that keeps this beside its text.
 ///
 /// # Errors
 /// As for [`IssueRow::encode`](super::IssueRow::encode).
 pub(in crate::store) fn instruction_body(instruction: &Instruction) -> Result<String, BadRow> {
-    let Instruction { source, author, sender, as_of, title, text } = instruction;
+    let Instruction { source, author, sender, as_of, title, text: _ } = instruction;
     Ok(serde_json::to_string(&InstructionPart {
         comment: match source {
             InstructionSource::Issue => None,
@@ -60,17 +61,21 @@ pub(in crate::store) fn instruction_body(instruction: &Instruction) -> Result<St
         sender: sender.as_ref().map(Into::into),
         as_of: as_of.unix_ms(),
         title: title.as_deref().map(Cow::Borrowed),
-        text: Cow::Borrowed(text),
+        text: None,
     })?)
 }
 
-/// Reads the instruction back.
+/// Reads the instruction back, out of a body and the column of its text.
 ///
 /// # Errors
-/// [`BadRow::Body`] when it is not such a body.
-pub(in crate::store) fn instruction(body: &str) -> Result<Instruction, BadRow> {
+/// [`BadRow::Body`] when it is not such a body, [`BadRow::NoText`] if there is no text.
+pub(in crate::store) fn instruction(
+    body: &str,
+    column: Option<&str>,
+) -> Result<Instruction, BadRow> {
     let InstructionPart { comment, author, sender, as_of, title, text } =
         serde_json::from_str(body)?;
+    let text = column.map(Cow::Borrowed).or(text).ok_or(BadRow::NoText)?;
     Ok(Instruction {
         source: comment.map_or(InstructionSource::Issue, InstructionSource::Comment),
         author: author.map(Into::into),

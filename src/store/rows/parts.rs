@@ -10,13 +10,14 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::BadRow;
 use super::network::NetworkPart;
+use super::shared::{no_workload, shared};
 use super::workload::WorkloadPart;
 use crate::issue::acts::Acts;
 use crate::issue::{Dated, Facts, Healing, PendingStart, Record};
 use crate::types::{
     Attempt, Failure, FailureCode, Generation, IssueId, IssueNumber, Mode, Network, NetworkKind,
     ObjectName, OnLimit, Phase, ProviderName, ProviderStep, Repository, Resources, SandboxId,
-    Template, TemplateName, Timestamp, Wanted, Workload,
+    Template, TemplateName, Timestamp, Wanted,
 };
 
 /// An enum of the vocabulary, stored as its stable word.
@@ -121,7 +122,7 @@ impl From<FactsPart<'_>> for Facts {
     fn from(part: FactsPart<'_>) -> Self {
         Self {
             issue_id: IssueId::trusted(&*part.issue_id),
-            repository: part.repository.map(|name| Repository::trusted(&*name)),
+            repository: part.repository.map(|name| Repository::trusted(shared(&name))),
             repository_id: part.repository_id,
             installation_id: part.installation_id,
             number: part.number.map(IssueNumber),
@@ -344,7 +345,7 @@ impl TemplatePart<'_> {
     fn into_template(self, provider: ProviderName) -> Result<Template, BadRow> {
         let cpu = self.cpu.parse().map_err(|_| BadRow::UnknownWord(self.cpu.into_owned()))?;
         Ok(Template {
-            name: TemplateName::trusted(&*self.name),
+            name: TemplateName::trusted(shared(&self.name)),
             provider,
             mode: self.mode.0,
             resources: Resources {
@@ -356,10 +357,10 @@ impl TemplatePart<'_> {
             network: self.network.map_or(Ok(Network::None), NetworkPart::into_network)?,
             ports: self.ports,
             on_limit: if self.stops_on_limit { OnLimit::Stop } else { OnLimit::Kill },
-            workload: self
-                .workload
-                .map_or(Ok(Workload::default()), WorkloadPart::into_workload)?
-                .into(),
+            workload: match self.workload {
+                Some(workload) => workload.into_workload()?.into(),
+                None => no_workload(),
+            },
         })
     }
 }

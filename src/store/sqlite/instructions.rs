@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Row, params};
 
 use super::apply::{GuidKey, execute, failed};
 use super::read::{all, bound, one};
@@ -21,12 +21,12 @@ pub(super) fn insert(
 ) -> Result<(), CommitError> {
     execute(
         conn,
-        "INSERT INTO instruction (home, number, guid, body)
-         SELECT ?1, coalesce(max(number), 0) + 1, ?2, ?3 FROM instruction WHERE home = ?1",
+        "INSERT INTO instruction (home, guid, body, text) VALUES (?1, ?2, ?3, ?4)",
         params![
             home.0,
             GuidKey::of(delivery),
-            rows::instruction_body(instruction).map_err(failed)?
+            rows::instruction_body(instruction).map_err(failed)?,
+            instruction.text,
         ],
     )
     .map(|_inserted| ())
@@ -45,27 +45,30 @@ pub(super) fn excerpts(
     let keeper = "SELECT coalesce(body ->> '$.merged_into', home) FROM issue WHERE home = ?1";
     let keeper = one(conn, keeper, [home.0], |row| row.get::<_, i64>(0))?.unwrap_or(home.0);
     // The keys alone first, since texts can be long.
-    let sql = "SELECT number, guid FROM instruction WHERE home = ?1";
+    let sql = "SELECT id, guid FROM instruction WHERE home = ?1";
     let keys = all(conn, sql, [keeper], |row| Ok((row.get::<_, i64>(0)?, GuidKey::read(row, 1)?)))?;
     let mut excerpts = HashMap::new();
-    for (number, delivery) in keys.into_iter().filter(|(_, guid)| deliveries.contains(guid)) {
-        let sql = "SELECT body FROM instruction WHERE home = ?1 AND number = ?2";
-        let excerpt = one(conn, sql, [keeper, number], |row| {
-            Ok(InstructionExcerpt::of(&rows::instruction(row.get_ref(0)?.as_str()?)?))
-        })?;
+    for (id, delivery) in keys.into_iter().filter(|(_, guid)| deliveries.contains(guid)) {
+        let sql = "SELECT body, text FROM instruction WHERE id = ?1";
+        let excerpt =
+            one(conn, sql, [id], |row| Ok(InstructionExcerpt::of(&instruction(row, 0)?)))?;
         excerpts.extend(excerpt.map(|excerpt| (delivery, excerpt)));
     }
     Ok(excerpts)
 }
 
-/// Gives every instruction of a home to another.
+/// Reads an instruction out of a row's body and text, which begin at this column.
+pub(super) fn instruction(row: &Row<'_>, at: usize) -> rusqlite::Result<Instruction> {
+    let text = row.get_ref(at + 1)?.as_str_or_null()?;
+    Ok(rows::instruction(row.get_ref(at)?.as_str()?, text)?)
+}
+
+/// Gives every instruction of a home to another, behind those that it has.
 pub(super) fn hand_over(conn: &Connection, from: HomeId, to: HomeId) -> Result<(), CommitError> {
     let moved = execute(
         conn,
-        "INSERT INTO instruction (home, number, guid, body)
-         SELECT ?2, number + (SELECT coalesce(max(number), 0) FROM instruction WHERE home = ?2),
-                guid, body
-         FROM instruction WHERE home = ?1",
+        "INSERT INTO instruction (home, guid, body, text)
+         SELECT ?2, guid, body, text FROM instruction WHERE home = ?1 ORDER BY id",
         params![from.0, to.0],
     )?;
     if moved > 0 { remove(conn, from) } else { Ok(()) }
@@ -84,14 +87,14 @@ pub(super) fn list(
 ) -> Result<Vec<InstructionRow>, StoreError> {
     all(
         conn,
-        "SELECT number, guid, body FROM instruction WHERE home = ?1 AND number > ?2
-         ORDER BY number LIMIT ?3",
+        "SELECT id, guid, body, text FROM instruction WHERE home = ?1 AND id > ?2
+         ORDER BY id LIMIT ?3",
         params![home.0, after, bound(limit)],
         |row| {
             Ok(InstructionRow {
                 number: row.get(0)?,
                 delivery: GuidKey::read(row, 1)?,
-                instruction: rows::instruction(row.get_ref(2)?.as_str()?)?,
+                instruction: instruction(row, 2)?,
             })
         },
     )

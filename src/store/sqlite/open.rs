@@ -25,7 +25,7 @@ pub(super) const LOCK_FILE: &str = "lock";
 const STATEMENTS_MAX: usize = 128;
 /// When the write-ahead log is folded back, in pages of 4 KiB. SQLite's own 1,000 would rewrite
 /// the same pages of the indexes many times a second under load.
-const CHECKPOINT_PAGES: u32 = 8_192;
+pub(super) const CHECKPOINT_PAGES: u32 = 8_192;
 /// Pages that the writer keeps in memory, in KiB.
 const WRITER_CACHE_KIB: i32 = 16 * 1024;
 

@@ -5,7 +5,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
-use rusqlite::types::Value;
+use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, params, params_from_iter};
 
 use super::apply::GuidKey;
@@ -14,7 +14,7 @@ use super::trouble::Troubles;
 use super::{columns, instructions, read};
 use crate::store::{
     DeliveryFilter, DeliveryListRow, DeliveryState, Page, PageAsk, SandboxFilter, StoreError,
-    TimelineListRow, rows,
+    TimelineListRow,
 };
 use crate::types::{
     AccountName, DeliveryId, Generation, HomeId, IssueId, Sandbox, TimelineEntry, Timestamp,
@@ -312,9 +312,11 @@ pub(super) fn deliveries(
                 coalesce(i.body ->> '$.record.name',
                          (SELECT e.body ->> '$.name' FROM ended AS e
                           WHERE e.home = d.home ORDER BY e.generation DESC LIMIT 1)),
-                (SELECT n.body FROM instruction AS n
-                 WHERE n.home = coalesce(i.body ->> '$.merged_into', d.home) AND n.guid = d.guid)
-         FROM delivery AS d LEFT JOIN issue AS i ON i.home = d.home
+                n.body, n.text
+         FROM delivery AS d
+         LEFT JOIN issue AS i ON i.home = d.home
+         LEFT JOIN instruction AS n
+                ON n.home = coalesce(i.body ->> '$.merged_into', d.home) AND n.guid = d.guid
          WHERE {} ORDER BY d.id DESC LIMIT ?",
         conditions.sql
     );
@@ -324,7 +326,10 @@ pub(super) fn deliveries(
             row: read::delivery_row(row, &id)?,
             issue_id: row.get_ref(9)?.as_str_or_null()?.map(IssueId::trusted),
             sandbox_name: row.get(10)?,
-            instruction: row.get_ref(11)?.as_str_or_null()?.map(rows::instruction).transpose()?,
+            instruction: match row.get_ref(11)? {
+                ValueRef::Null => None,
+                _ => Some(instructions::instruction(row, 11)?),
+            },
             cursor: place("d:", number),
         };
         Ok((number, listed))

@@ -23,6 +23,7 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::apply::{self, Accounts, failed};
+use super::checkpoints::Checkpoints;
 use super::presence::Presence;
 use super::trouble::Troubles;
 use crate::store::{CommitError, Write};
@@ -68,12 +69,14 @@ impl StoreWriter {
     /// Starts the thread, which takes the connection.
     pub(super) fn start(
         conn: Connection,
+        checkpoints: Checkpoints,
         epoch: Epoch,
         presence: Presence,
         troubles: Arc<Troubles>,
     ) -> std::io::Result<Self> {
         let (queue, jobs) = sync_channel(QUEUE_WRITES_MAX);
-        let desk = WriterDesk { conn, epoch, accounts: Accounts::default(), presence, troubles };
+        let accounts = Accounts::default();
+        let desk = WriterDesk { checkpoints, conn, epoch, accounts, presence, troubles };
         let thread =
             thread::Builder::new().name("store-writer".into()).spawn(move || desk.run(&jobs))?;
         Ok(Self { queue: Some(queue), thread: Some(thread) })
@@ -132,6 +135,8 @@ impl Drop for StoreWriter {
 
 /// What the thread works with.
 struct WriterDesk {
+    /// Dropped first: the writer's connection is the last one.
+    checkpoints: Checkpoints,
     conn: Connection,
     epoch: Epoch,
     accounts: Accounts,
@@ -164,6 +169,7 @@ impl WriterDesk {
                 // The caller may have stopped waiting; the write stands all the same.
                 let _gone = job.reply.send(verdict);
             }
+            self.checkpoints.committed();
         }
     }
 
@@ -280,6 +286,7 @@ mod tests {
     fn desk(dir: &std::path::Path) -> WriterDesk {
         let opened = open::open(dir, false).expect("opens");
         WriterDesk {
+            checkpoints: Checkpoints::start(&opened.path).expect("starts"),
             conn: opened.writer,
             epoch: opened.epoch,
             accounts: Accounts::default(),
