@@ -137,6 +137,8 @@ pub struct Limits {
     /// together. A quarter is kept for bodies of at most 64 KiB, and one address has at most a
     /// quarter.
     pub bodies_sum_max: usize,
+    /// Bytes of answers that may wait in memory until their clients read, all clients together.
+    pub answers_sum_max: usize,
     /// Longest head of a request, in bytes.
     pub head_len_max: usize,
     /// How long request headers may take.
@@ -170,6 +172,7 @@ impl Default for Limits {
             upload_len_max: 1024 * 1024 * 1024,
             connections_max: 8_192,
             bodies_sum_max: 128 * 1024 * 1024,
+            answers_sum_max: 64 * 1024 * 1024,
             head_len_max: 32 * 1024,
             header_time_max: Duration::from_secs(10),
             body_time_max: Duration::from_secs(10),

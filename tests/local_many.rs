@@ -41,7 +41,7 @@ async fn counted() -> Option<(Local, Range<u32>)> {
     drop(provider);
     let first = 3_000_000 + std::process::id() % 10_000 * 1_000;
     let host_ids = first..first + 1_000;
-    let config = LocalConfig { host_ids: host_ids.clone(), ..config(dir.path()) };
+    let config = LocalConfig { host_ids: Some(host_ids.clone()), ..config(dir.path()) };
     // Dropping the first provider does not wait for its end.
     until("the directory", || {
         let lock = fs::File::open(dir.path().join("lock")).expect("a lock");

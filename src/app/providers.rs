@@ -115,6 +115,18 @@ pub(super) fn check(config: &Config) -> Vec<Check> {
     KINDS.iter().filter(|kind| named.contains(kind.name())).filter_map(one).collect()
 }
 
+/// What each provider that a template names says of its settings on this machine.
+pub fn notes(config: &Config) -> Vec<(&'static str, String)> {
+    let named = |kind: &&dyn ProviderKind| {
+        config.templates.values().any(|template| template.provider.as_str() == kind.name())
+    };
+    let note = |kind: &dyn ProviderKind| {
+        let settings = config.providers.get(&ProviderName::trusted(kind.name()))?;
+        Some((kind.name(), kind.note(settings)?))
+    };
+    KINDS.into_iter().filter(named).filter_map(note).collect()
+}
+
 fn settings_of<'a>(
     config: &'a Config,
     name: &ProviderName,

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-use crate::app::providers::load_config;
+use crate::app::providers::{load_config, notes};
 use crate::config::{Config, Loaded, Overrides};
 
 use super::ServerArgs;
@@ -46,6 +46,9 @@ fn check(server_args: &ServerArgs, env: &EnvVars) -> anyhow::Result<ExitCode> {
     writeln!(out, "  data       {}", server.data.display())?;
     for template in templates.values() {
         writeln!(out, "  template   {} on {}", template.name, template.provider)?;
+    }
+    for (provider, note) in notes(&loaded.config) {
+        writeln!(out, "  {provider:<10} {note}")?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,10 +1,15 @@
-//! The memory for heads and bodies that are being received, shared between all clients.
+//! The memory for what is being received or sent, shared between all clients: one budget for heads
+//! and bodies of requests, another for answers that clients have not read.
 //!
 //! actix-web limits neither the time nor the sum of bodies. Here the received bytes count until
 //! they are dropped, within three bounds: the sum of all; three quarters of it for bodies of more
 //! than [`SMALL_LEN_MAX`], so that small deliveries always have a part; and a quarter for each
 //! address. Where a bound is reached, the one that comes slowest gives way, not the newest:
 //! otherwise a client that filled the sum and then waits would keep it.
+//!
+//! The bytes of an answer count from when they are made until the kernel has taken them. There the
+//! slowest is the client that reads the least, and of those alike the one that has not read for the
+//! longest.
 //!
 //! What gives way counts no longer, but is in memory until its task has run, a moment later.
 
@@ -49,6 +54,10 @@ struct BudgetLedger {
 struct ShareEntry {
     address: Option<IpAddr>,
     bytes: usize,
+    /// Those of an answer that have not been given to the connection yet.
+    unsent: usize,
+    /// The bytes that came, or that the client took, since `began`.
+    moved: usize,
     began: Instant,
     is_whole: bool,
     notice: Arc<GiveWayNotice>,
@@ -67,21 +76,24 @@ pub struct Share {
     budget: Arc<Budget>,
     id: u64,
     notice: Arc<GiveWayNotice>,
+    /// Whether bytes of an answer count, so that others need no lock.
+    holds: AtomicBool,
 }
 
 /// There is no room, or what had it gave way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom;
 
-/// Who gives way first: those whose speed is known, and among them the slowest, in bytes a second.
-type Speed = (bool, u64);
+/// Who gives way first: those whose speed is known, and among them the slowest, in bytes a second,
+/// and then the oldest.
+type Speed = (bool, u64, Instant);
 
 impl ShareEntry {
-    fn speed(&self, bytes: usize, now: Instant) -> Speed {
+    fn speed(&self, moved: usize, now: Instant) -> Speed {
         let age = now.duration_since(self.began);
         let per_second =
-            bytes as u64 * 1_000_000 / u64::try_from(age.as_micros()).unwrap_or(1).max(1);
-        (age < SPEED_KNOWN_AFTER, per_second)
+            moved as u64 * 1_000_000 / u64::try_from(age.as_micros()).unwrap_or(1).max(1);
+        (age < SPEED_KNOWN_AFTER, per_second, self.began)
     }
 
     const fn is_large(&self) -> bool {
@@ -96,6 +108,11 @@ impl Budget {
         Self { max, large_max, address_max, ledger: Mutex::default() }
     }
 
+    /// An unused budget of `max` bytes for answers. Neither size nor address has a bound of its own.
+    pub fn of_answers(max: usize) -> Self {
+        Self { max, large_max: max, address_max: max, ledger: Mutex::default() }
+    }
+
     /// The bytes in memory.
     pub fn used(&self) -> usize {
         self.ledger().used
@@ -107,6 +124,8 @@ impl Budget {
         let entry = ShareEntry {
             address,
             bytes: 0,
+            unsent: 0,
+            moved: 0,
             began: Instant::now(),
             is_whole: false,
             notice: Arc::clone(&notice),
@@ -116,7 +135,7 @@ impl Budget {
         ledger.next += 1;
         ledger.shares.insert(id, entry);
         drop(ledger);
-        Share { budget: Arc::clone(self), id, notice }
+        Share { budget: Arc::clone(self), id, notice, holds: AtomicBool::new(false) }
     }
 
     fn ledger(&self) -> MutexGuard<'_, BudgetLedger> {
@@ -125,19 +144,71 @@ impl Budget {
 }
 
 impl Share {
-    /// Counts further bytes.
+    /// Counts further bytes that came.
     ///
     /// # Errors
     /// [`NoRoom`] if there is none and this is the slowest, or if it gave way before.
     pub fn take(&self, bytes: usize) -> Result<(), NoRoom> {
+        self.add(bytes, bytes)
+    }
+
+    /// Counts further bytes of an answer, until the client has taken them.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    pub fn hold(&self, bytes: usize) -> Result<(), NoRoom> {
+        self.add(bytes, 0)?;
+        self.holds.store(true, Ordering::Release);
+        if let Some(entry) = self.budget.ledger().shares.get_mut(&self.id) {
+            entry.unsent += bytes;
+        }
+        Ok(())
+    }
+
+    /// The connection was given so many bytes of an answer, or they are not sent any more.
+    pub fn given(&self, bytes: usize) {
+        if !self.holds.load(Ordering::Acquire) {
+            return;
+        }
+        if let Some(entry) = self.budget.ledger().shares.get_mut(&self.id) {
+            entry.unsent = entry.unsent.saturating_sub(bytes);
+        }
+    }
+
+    /// The kernel took bytes of an answer; all that the connection was given if it `is_flushed`.
+    pub fn sent(&self, bytes: usize, is_flushed: bool) {
+        if !self.holds.load(Ordering::Acquire) {
+            return;
+        }
+        let mut ledger = self.budget.ledger();
+        let Some(entry) = ledger.shares.get_mut(&self.id).filter(|entry| entry.bytes > 0) else {
+            return;
+        };
+        entry.moved += bytes;
+        if is_flushed {
+            (entry.moved, entry.began) = (0, Instant::now());
+            let unsent = entry.unsent;
+            self.holds.store(unsent > 0, Ordering::Release);
+            ledger.count(self.id, unsent);
+        }
+    }
+
+    fn add(&self, bytes: usize, moved: usize) -> Result<(), NoRoom> {
         let mut ledger = self.budget.ledger();
         let now = Instant::now();
-        let entry = ledger.shares.get(&self.id).ok_or(NoRoom)?;
+        let entry = ledger.shares.get_mut(&self.id).ok_or(NoRoom)?;
         if self.notice.has_given_way.load(Ordering::Acquire) {
             return Err(NoRoom);
         }
+        if entry.bytes == 0 && moved == 0 {
+            // An answer begins to wait.
+            (entry.moved, entry.began) = (0, now);
+        }
         let (address, before, after) = (entry.address, entry.bytes, entry.bytes + bytes);
-        let own = entry.speed(after, now);
+        // A client whose answer goes on has read what came before, so others give way to it.
+        let is_answer = moved == 0;
+        let moved = entry.moved + moved;
+        let own = if is_answer { (true, u64::MAX, now) } else { entry.speed(moved, now) };
         let large = match (before > SMALL_LEN_MAX, after > SMALL_LEN_MAX) {
             (true, _) => bytes,
             (false, true) => after,
@@ -161,13 +232,9 @@ impl Share {
         }
         let used = ledger.used + bytes;
         ledger.make_room(self.id, own, used, self.budget.max, |_| true, now)?;
-        ledger.used += bytes;
-        ledger.large += large;
-        if let Some(address) = address {
-            *ledger.of_address.entry(address).or_default() += bytes;
-        }
+        ledger.count(self.id, after);
         if let Some(entry) = ledger.shares.get_mut(&self.id) {
-            entry.bytes = after;
+            entry.moved = moved;
         }
         Ok(())
     }
@@ -192,7 +259,7 @@ impl Share {
 impl Drop for Share {
     fn drop(&mut self) {
         let mut ledger = self.budget.ledger();
-        ledger.give_back(self.id);
+        ledger.count(self.id, 0);
         ledger.shares.remove(&self.id);
     }
 }
@@ -215,7 +282,7 @@ impl BudgetLedger {
             **id != for_id && !entry.is_whole && entry.bytes > 0 && is_of(entry)
         });
         let mut slower: Vec<_> = shares
-            .map(|(id, entry)| (entry.speed(entry.bytes, now), *id, entry.bytes))
+            .map(|(id, entry)| (entry.speed(entry.moved, now), *id, entry.bytes))
             .filter(|(speed, ..)| *speed < own)
             .collect();
         if slower.iter().map(|(.., bytes)| bytes).sum::<usize>() < needed {
@@ -228,7 +295,7 @@ impl BudgetLedger {
                 break;
             }
             freed += bytes;
-            self.give_back(id);
+            self.count(id, 0);
             if let Some(entry) = self.shares.get(&id) {
                 entry.notice.has_given_way.store(true, Ordering::Release);
                 entry.notice.task.wake();
@@ -237,19 +304,17 @@ impl BudgetLedger {
         Ok(())
     }
 
-    /// Counts the bytes of a share no longer.
-    fn give_back(&mut self, id: u64) {
+    /// Counts so many bytes for a share from now on.
+    fn count(&mut self, id: u64, bytes: usize) {
         let Some(entry) = self.shares.get_mut(&id) else { return };
-        let is_large = entry.is_large();
-        let bytes = std::mem::take(&mut entry.bytes);
-        self.used -= bytes;
-        if is_large {
-            self.large -= bytes;
-        }
-        if let Some(address) = entry.address
-            && let Some(used) = self.of_address.get_mut(&address)
-        {
-            *used -= bytes;
+        let large_before = if entry.is_large() { entry.bytes } else { 0 };
+        let before = std::mem::replace(&mut entry.bytes, bytes);
+        let large = if entry.is_large() { bytes } else { 0 };
+        self.used = self.used - before + bytes;
+        self.large = self.large - large_before + large;
+        if let Some(address) = entry.address {
+            let used = self.of_address.entry(address).or_default();
+            *used = *used - before + bytes;
             if *used == 0 {
                 self.of_address.remove(&address);
             }
@@ -308,6 +373,36 @@ mod tests {
             share.take(50 * KB).expect("it is the part of small ones");
         }
         assert_eq!(small[0].take(15 * KB), Err(NoRoom), "it is none any more");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_answers_unread_ones_give_way() {
+        let budget = Arc::new(Budget::of_answers(400 * KB));
+        let [reading, stalled, idle] = [1, 2, 3].map(|_| budget.share(None));
+        idle.hold(10 * KB).expect("there is room");
+        idle.given(10 * KB);
+        idle.sent(10 * KB, true);
+        assert_eq!(budget.used(), 0, "it was read whole");
+        for share in [&stalled, &reading] {
+            share.hold(190 * KB).expect("there is room");
+            share.given(64 * KB);
+        }
+        tokio::time::advance(Duration::from_secs(2)).await;
+        reading.sent(10 * KB, false);
+        idle.hold(100 * KB).expect("the stalled one gives way");
+        assert!(has_given_way(&stalled) && !has_given_way(&reading) && !has_given_way(&idle));
+        assert_eq!((budget.used(), stalled.hold(1)), (290 * KB, Err(NoRoom)));
+        // Of those whose speed is not known, the oldest gives way.
+        let [older, newer] = [4, 5].map(|_| budget.share(None));
+        tokio::time::advance(Duration::from_millis(1)).await;
+        reading.sent(54 * KB, true);
+        assert_eq!(budget.used(), (100 + 126) * KB, "what it took does not count");
+        older.hold(150 * KB).expect("there is room");
+        tokio::time::advance(Duration::from_millis(1)).await;
+        newer.hold(100 * KB).expect("the oldest gives way");
+        assert!(has_given_way(&idle) && !has_given_way(&older) && !has_given_way(&reading));
+        drop((stalled, reading, idle, older, newer));
+        assert_eq!(budget.used(), 0);
     }
 
     #[tokio::test(start_paused = true)]

@@ -98,12 +98,12 @@ mod tests {
         assert!(
             !feed
                 .metrics
-                .encode(&feed.live, 0, &Figures::default())
+                .encode(&feed.live, [0; 2], &Figures::default())
                 .contains("create_seconds_count")
         );
         publish(&feed, 2, Phase::Running, 1_500);
         publish(&feed, 3, Phase::Stopping, 2_000);
-        let text = feed.metrics.encode(&feed.live, 0, &Figures::default());
+        let text = feed.metrics.encode(&feed.live, [0; 2], &Figures::default());
         let labels = r#"{mode="strong",success="true",provider="simulated"}"#;
         assert!(
             text.contains(&format!("issuebox_sandbox_create_seconds_sum{labels} 1.5")),

@@ -102,7 +102,11 @@ pub async fn metrics(
             header::CONTENT_TYPE,
             "application/openmetrics-text; version=1.0.0; charset=utf-8",
         ))
-        .body(feed.metrics.encode(&feed.live, shared.budget.used(), &shared.edge.engine.figures())))
+        .body(feed.metrics.encode(
+            &feed.live,
+            [shared.budget.used(), shared.answers.used()],
+            &shared.edge.engine.figures(),
+        )))
 }
 
 /// This OpenAPI document.

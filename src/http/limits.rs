@@ -57,7 +57,7 @@ impl SandboxLimits {
             LimitKind::Memory => (whole(memory_mb), "MiB"),
             LimitKind::Processes => (f64::from(*processes), ""),
             LimitKind::Disk => (whole(disk_mb), "MiB"),
-            LimitKind::OpenFiles | LimitKind::FileSize => return None,
+            LimitKind::OpenFiles | LimitKind::FileSize | LimitKind::UserCounters => return None,
         };
         Some(Allowed { value, unit })
     }

@@ -45,6 +45,7 @@ pub struct Metrics {
     requests: Family<RequestLabels, Counter>,
     live: Family<PhaseLabels, Gauge>,
     body_bytes: Gauge,
+    answer_bytes: Gauge,
     connections: Gauge,
     cut_offs: CutOffMetrics,
     cleanups: Family<CleanupLabels, Counter>,
@@ -157,6 +158,12 @@ impl Metrics {
             "Bytes of request heads and bodies that are being received",
             Gauge::default(),
         );
+        let answer_bytes = add(
+            to,
+            "issuebox_http_answer_bytes",
+            "Bytes of answers that clients have not read yet",
+            Gauge::default(),
+        );
         let connections =
             add(to, "issuebox_http_connections", "Open connections of clients", Gauge::default());
         let cut_offs = CutOffMetrics::new(to);
@@ -176,6 +183,7 @@ impl Metrics {
             requests,
             live,
             body_bytes,
+            answer_bytes,
             connections,
             cut_offs,
             cleanups,
@@ -222,8 +230,13 @@ impl Metrics {
     }
 
     /// All metrics as text. Gauges are read from their sources: live sandboxes from the live map,
-    /// bytes of bodies from their budget, and the state of providers from the engine.
-    pub fn encode(&self, live: &LiveMap, body_bytes: usize, engine: &Figures) -> String {
+    /// bytes of bodies and answers from their budgets, and the state of providers from the engine.
+    pub fn encode(
+        &self,
+        live: &LiveMap,
+        [bodies, answers]: [usize; 2],
+        engine: &Figures,
+    ) -> String {
         let cleanups = engine.cleanups;
         for (result, count) in [
             ("stopped", cleanups.stopped),
@@ -238,7 +251,8 @@ impl Metrics {
             self.set_sweeps(sweeps);
         }
         self.set_egress(&engine.egress);
-        self.body_bytes.set(i64::try_from(body_bytes).unwrap_or(i64::MAX));
+        self.body_bytes.set(i64::try_from(bodies).unwrap_or(i64::MAX));
+        self.answer_bytes.set(i64::try_from(answers).unwrap_or(i64::MAX));
         for (provider, breaker) in &engine.breakers {
             let labels = BreakerLabels { provider: provider.to_string() };
             let is_open = i64::from(breaker.state != BreakerState::Closed);
@@ -397,7 +411,7 @@ mod tests {
             failed: 1,
         }];
         let figures = Figures { cleanups, effects, breakers, ..Figures::default() };
-        let text = metrics.encode(&LiveMap::default(), 0, &figures);
+        let text = metrics.encode(&LiveMap::default(), [0; 2], &figures);
         let line =
             r#"issuebox_http_requests_total{method="GET",route="/v1/sandboxes",status="200"} 2"#;
         assert!(text.contains(line), "{text}");
@@ -425,7 +439,7 @@ mod tests {
         egress.results[EgressResult::NotListed as usize] = 3;
         egress += egress;
         let figures = Figures { egress, ..Figures::default() };
-        let text = Metrics::new().encode(&LiveMap::default(), 0, &figures);
+        let text = Metrics::new().encode(&LiveMap::default(), [0; 2], &figures);
         for line in [
             "issuebox_egress_connections 4",
             r#"issuebox_egress_requests_total{result="not_listed"} 6"#,
@@ -452,7 +466,7 @@ mod tests {
         };
         let text = |sweeps: &ProviderSweeps| {
             let figures = Figures { sweeps: vec![sweeps.clone()], ..Figures::default() };
-            metrics.encode(&LiveMap::default(), 0, &figures)
+            metrics.encode(&LiveMap::default(), [0; 2], &figures)
         };
         let first = text(&sweeps);
         let line = r#"issuebox_drift{provider="local",kind="duplicate"} "#;

@@ -6,7 +6,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use actix_web::body::{BodySize, BoxBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
@@ -19,6 +19,7 @@ use tracing::Instrument;
 
 use super::Shared;
 use super::auth;
+use super::budget::{NoRoom, Share};
 use super::error::{ApiError, Code};
 use super::page;
 use super::routes;
@@ -96,7 +97,8 @@ pub async fn middleware<B: MessageBody + 'static>(
     }
     tracing::debug!(http.method = method, http.route = route, http.status = status, request.id = %id, "request answered");
     shared.edge.feed.metrics.answered(method, route, status);
-    Ok(response.map_body(|_, body| BoxBody::new(AnswerBody { body, _answering: answering })))
+    Ok(response
+        .map_body(|_, body| BoxBody::new(AnswerBody { body, rest: Bytes::new(), answering })))
 }
 
 /// Whether a person looks at the answer: browsers name HTML, programs do not.
@@ -105,10 +107,33 @@ fn is_browser(request: &ServiceRequest) -> bool {
     accepts.is_some_and(|types| types.contains("text/html"))
 }
 
-/// The body of an answer. Its drop ends the answer, be it written or given up.
+/// The most that a connection is given at once, in bytes: it copies what it is given.
+const PIECE_LEN_MAX: usize = 16 * 1024;
+
+/// A whole answer of at most this many bytes is a part of what each connection costs.
+const FREE_ANSWER_LEN: u64 = 4 * 1024;
+
+/// The body of an answer, whose bytes count until the client has taken them. Its drop ends the
+/// answer, be it written or given up.
 struct AnswerBody {
     body: BoxBody,
-    _answering: Option<Answering>,
+    /// What the connection was not given yet.
+    rest: Bytes,
+    answering: Option<Answering>,
+}
+
+impl AnswerBody {
+    fn share(&self) -> Option<&Share> {
+        self.answering.as_ref()?.connection().unread()
+    }
+}
+
+impl Drop for AnswerBody {
+    fn drop(&mut self) {
+        if let Some(share) = self.share() {
+            share.given(self.rest.len());
+        }
+    }
 }
 
 impl MessageBody for AnswerBody {
@@ -119,10 +144,32 @@ impl MessageBody for AnswerBody {
     }
 
     fn poll_next(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, Self::Error>>> {
-        self.body.as_pin_mut().poll_next(context)
+        let this = self.get_mut();
+        if this.rest.is_empty() {
+            // Asked before: a whole body has no size once it was taken.
+            let is_free =
+                matches!(this.body.size(), BodySize::Sized(len) if len <= FREE_ANSWER_LEN);
+            match ready!(this.body.as_pin_mut().poll_next(context)) {
+                Some(Ok(bytes)) => this.rest = bytes,
+                ended => return Poll::Ready(ended),
+            }
+            match this.share().filter(|_| !is_free).map(|share| share.hold(this.rest.len())) {
+                None => return Poll::Ready(Some(Ok(std::mem::take(&mut this.rest)))),
+                Some(Ok(())) => {}
+                Some(Err(NoRoom)) => {
+                    this.rest = Bytes::new();
+                    return Poll::Ready(Some(Err("other clients needed the memory".into())));
+                }
+            }
+        }
+        let piece = this.rest.split_to(this.rest.len().min(PIECE_LEN_MAX));
+        if let Some(share) = this.share() {
+            share.given(piece.len());
+        }
+        Poll::Ready(Some(Ok(piece)))
     }
 }
 

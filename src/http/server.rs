@@ -19,7 +19,8 @@ use std::time::Duration;
 use actix_web::middleware::from_fn;
 use actix_web::{App, HttpRequest, web};
 use rustix::net::sockopt::{
-    set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl,
+    set_socket_keepalive, set_socket_send_buffer_size, set_tcp_keepcnt, set_tcp_keepidle,
+    set_tcp_keepintvl,
 };
 use rustix::process::{Resource, getrlimit};
 use tokio::time::{sleep, timeout};
@@ -43,6 +44,10 @@ const LATE_HEADS_WAIT: Duration = Duration::from_secs(1);
 /// lack of descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
+/// What the kernel keeps for a client that does not read, in bytes of answers. Otherwise it is up to
+/// `net.ipv4.tcp_wmem`, 4 MB by default. It allows twice as much, for its own part (`socket(7)`).
+const SEND_BUFFER_LEN: usize = 128 * 1024;
+
 /// A server that listens.
 pub struct HttpServer {
     listener: TcpListener,
@@ -64,7 +69,7 @@ pub fn build(edge: Edge, listener: TcpListener) -> std::io::Result<HttpServer> {
     let trusted_proxies = edge.trusted_proxies.clone();
     let document = Arc::new(routes::document());
     let shared = web::Data::new(Shared::new(edge, &document, listener.local_addr()?));
-    let budget = Arc::clone(&shared.budget);
+    let (budget, answers) = (Arc::clone(&shared.budget), Arc::clone(&shared.answers));
     let app = move || {
         App::new()
             .app_data(shared)
@@ -83,6 +88,7 @@ pub fn build(edge: Edge, listener: TcpListener) -> std::io::Result<HttpServer> {
         head_time_max: limits.header_time_max,
         linger: limits.linger,
         budget,
+        answers,
         feed: Arc::clone(&feed),
     });
     let worker = |_: usize| ServerWorker::start(app.clone(), &limits, Arc::clone(&rules));
@@ -161,6 +167,9 @@ impl HttpServer {
             return;
         };
         notice_dead_peers(&stream);
+        if let Err(error) = set_socket_send_buffer_size(&stream, SEND_BUFFER_LEN) {
+            tracing::debug!(%error, "cannot limit a connection's send buffer");
+        }
         if let Some(worker) = self.workers.get(self.next_worker) {
             worker.give(Accepted { stream, peer, place });
         }

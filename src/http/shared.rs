@@ -38,6 +38,8 @@ pub struct Shared {
     pub sessions: Sessions,
     pub attempts: Attempts,
     pub budget: Arc<Budget>,
+    /// The memory for answers that clients have not read.
+    pub answers: Arc<Budget>,
     pub document: Bytes,
     pub docs: Markup,
     pub refused: RefusedRing,
@@ -92,6 +94,7 @@ impl Shared {
             sessions: Sessions::new(Arc::clone(&edge.sessions), edge.admin_token.clone()),
             attempts: Attempts::default(),
             budget: Arc::new(Budget::new(edge.limits.bodies_sum_max)),
+            answers: Arc::new(Budget::of_answers(edge.limits.answers_sum_max)),
             document: Bytes::from(document.to_json().expect(text_keys)),
             docs: docs::render(&value),
             refused: RefusedRing::new(edge.started_at),

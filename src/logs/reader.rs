@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,8 +11,9 @@ use tokio::sync::watch;
 use super::{LogEntry, LogFollowers, paths, row};
 use crate::types::SandboxId;
 
-/// Most bytes of a read while following: more than the longest line.
-pub(super) const READ_LEN_MAX: u64 = 1 << 20;
+/// Most bytes of a read while following: more than the longest line, whose 8 KiB can be six times as
+/// long in JSON.
+pub(super) const READ_LEN_MAX: u64 = 1 << 16;
 /// Size of the first read from the end of a part, in bytes.
 const END_LEN: u64 = 1 << 16;
 /// Growth of the read when it held too few lines.
@@ -98,6 +99,43 @@ impl Part {
         }
     }
 
+    /// Moves to the last lines, as far as these numbers of lines and bytes allow, and takes them off.
+    /// Whether all of the part is read then.
+    fn seek_back(&mut self, lines: &mut usize, len_max: &mut u64) -> io::Result<bool> {
+        let mut at = self.file.metadata()?.len();
+        let mut block = vec![0; READ_LEN_MAX as usize];
+        // Behind the last complete line.
+        let mut end = None;
+        while at > 0 {
+            let len = at.min(READ_LEN_MAX);
+            at -= len;
+            let block = &mut block[..len as usize];
+            self.file.read_exact_at(block, at)?;
+            for offset in memchr::memrchr_iter(b'\n', block) {
+                let start = at + offset as u64 + 1;
+                match end {
+                    None => {
+                        (end, self.read_to) = (Some(start), start);
+                        if *lines == 0 {
+                            return Ok(false);
+                        }
+                    }
+                    Some(_) if !self.takes_back(start, lines, len_max) => return Ok(false),
+                    Some(_) => {}
+                }
+            }
+        }
+        Ok(end.is_none() || self.takes_back(0, lines, len_max))
+    }
+
+    /// Whether the line that begins at `start` fits, and another one may.
+    fn takes_back(&mut self, start: u64, lines: &mut usize, len_max: &mut u64) -> bool {
+        let Some(left) = len_max.checked_sub(self.read_to - start) else { return false };
+        (*len_max, self.read_to) = (left, start);
+        *lines = lines.saturating_sub(1);
+        *lines > 0
+    }
+
     /// Complete lines from the current offset.
     fn read(&mut self) -> io::Result<Vec<u8>> {
         self.file.seek(SeekFrom::Start(self.read_to))?;
@@ -123,6 +161,28 @@ impl Follower {
         let news = all_news.entry(sandbox.clone()).or_default().subscribe();
         let (sandbox, paths) = (sandbox.clone(), paths(dir, sandbox));
         Self { sandbox, paths, last, part: None, news, all_news }
+    }
+
+    /// Begins with the last lines: at most so many, of at most `len_max` bytes on disk. Reads through
+    /// them once and keeps none. Blocks on the disk.
+    ///
+    /// # Errors
+    /// If the log cannot be read.
+    pub fn seek_tail(&mut self, mut lines: usize, mut len_max: u64) -> io::Result<()> {
+        let [newest, before] = &self.paths;
+        // The newest part first: if it is rotated in between, it is found under both names.
+        let newest = Part::open(newest)?;
+        let is_other =
+            |part: &Part| newest.as_ref().is_none_or(|newest| newest.inode != part.inode);
+        let before = Part::open(before)?.filter(is_other);
+        for mut part in [newest, before].into_iter().flatten() {
+            let is_whole = part.seek_back(&mut lines, &mut len_max)?;
+            self.part = Some(part);
+            if !is_whole {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// The new entries since the last call. Blocks on the disk.

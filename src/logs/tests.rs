@@ -407,6 +407,44 @@ async fn a_follower_skips_bytes_that_are_not_a_line() {
     assert_eq!(texts[2..], ["one", "3"]);
 }
 
+#[tokio::test]
+async fn a_follower_of_the_end_begins_at_a_line_and_misses_none_after_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let bounds = LogBounds { sandbox_len_max: 600_000, ..BOUNDS };
+    // Longer than a part, and than a read.
+    let lines: String = (0..3_000).map(|n| format!("{n} {}\n", "x".repeat(60))).collect();
+    run(dir.path(), bounds, "a", vec![ExecEvent::Stdout(lines.into()), EXIT]).await;
+    let logs = open(dir.path(), bounds);
+    let all = logs.tail(&id("a"), usize::MAX).expect("reads");
+    let parts = paths(dir.path(), &id("a")).map(|path| fs::metadata(path).expect("a part").len());
+    let end = |lines: usize, len_max: u64| {
+        let mut follower = logs.follow(&id("a"), 0);
+        follower.seek_tail(lines, len_max).expect("reads");
+        let mut entries = Vec::new();
+        loop {
+            let more = follower.read().expect("reads");
+            if more.is_empty() {
+                break entries;
+            }
+            entries.extend(more);
+        }
+    };
+    for lines in [0, 1, 2, 700, all.len() - 1, all.len(), usize::MAX] {
+        let expected = &all[all.len().saturating_sub(lines)..];
+        assert!(end(lines, u64::MAX) == expected, "{lines} lines");
+    }
+    let of = |len_max: u64| end(usize::MAX, len_max).len();
+    assert_eq!((of(0), of(parts[0] + parts[1])), (0, all.len()));
+    for len_max in [1_000, 70_000, parts[0] - 1, parts[0], parts[0] + 1_000] {
+        let (some, more) = (of(len_max), of(len_max + 1_000));
+        assert!(0 < some && some < more && more <= all.len(), "{len_max}: {some}, {more}");
+    }
+    // A line that is being written is not the last one.
+    let mut file = fs::File::options().append(true).open(&paths(dir.path(), &id("a"))[0]);
+    file.as_mut().expect("there").write_all(br#"{"n":9"#).expect("written");
+    assert!(end(1, u64::MAX) == all[all.len() - 1..]);
+}
+
 #[test]
 fn lost_lines_are_noted_once_the_log_can_be_written() {
     let dir = tempfile::tempdir().expect("a directory");

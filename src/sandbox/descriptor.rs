@@ -166,6 +166,9 @@ pub enum LimitKind {
     OpenFiles,
     /// The size of one file.
     FileSize,
+    /// What the kernel counts for a host user, such as pipes and watches: whether the sandbox has a
+    /// user of its own.
+    UserCounters,
 }
 
 impl LimitKind {
@@ -178,6 +181,7 @@ impl LimitKind {
             Self::Disk => "disk",
             Self::OpenFiles => "openFiles",
             Self::FileSize => "fileSize",
+            Self::UserCounters => "userCounters",
         }
     }
 
@@ -187,6 +191,7 @@ impl LimitKind {
             Self::Cpu => "CPU",
             Self::OpenFiles => "open files",
             Self::FileSize => "file size",
+            Self::UserCounters => "counters by user",
             Self::Memory | Self::Processes | Self::Disk => self.as_str(),
         }
     }

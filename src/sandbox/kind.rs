@@ -24,6 +24,12 @@ pub trait ProviderKind: ProviderSchema {
     /// outside of a tokio runtime.
     fn check(&self, what: &str, settings: &ProviderSettings, data: &Path) -> Check;
 
+    /// What decides on this machine how its settings take effect, for the person who checks the
+    /// configuration; `None` if nothing does.
+    fn note(&self, _settings: &ProviderSettings) -> Option<String> {
+        None
+    }
+
     /// Whether it runs the programs that it is asked to run.
     fn runs_programs(&self) -> bool;
 

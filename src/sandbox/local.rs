@@ -49,6 +49,7 @@ mod limits;
 mod link;
 mod objects;
 mod options;
+mod own_uids;
 mod packet;
 mod processes;
 mod proxy_socket;
@@ -83,6 +84,7 @@ use objects::{LocalObjects, Make};
 pub use inside::run_hidden_command;
 pub use kind::LocalKind;
 pub use options::LocalOptions;
+pub use own_uids::OwnUids;
 pub use settings::LocalSettings;
 
 /// How long after a call's deadline its effect may still appear: a deadline is looked at right
@@ -98,9 +100,11 @@ pub struct LocalConfig {
     /// The binary that [`run_hidden_command`] is in. [`LocalConfig::new`] takes `/proc/self/exe`,
     /// which stays the running binary while a newer one is put in its place.
     pub launcher: PathBuf,
-    /// The host uids and gids of sandboxes, one each, when the server runs as root. No other user of
-    /// the host may have them.
-    pub host_ids: Range<u32>,
+    /// Whether each sandbox has a host uid and gid of its own.
+    pub own_uids: OwnUids,
+    /// The host uids and gids of sandboxes if the server runs as root; `None` for those of
+    /// `/etc/subuid`, else the usual ones. No other user of the host may have them.
+    pub host_ids: Option<Range<u32>>,
     /// The most that each sandbox's `/tmp`, home and `/dev/shm` hold together, in MiB. They are in
     /// memory, do not survive a stop, and are smaller when the sandbox's memory is.
     pub scratch_mb: u32,
@@ -129,7 +133,8 @@ impl LocalConfig {
         Self {
             dir: dir.into(),
             launcher: PathBuf::from("/proc/self/exe"),
-            host_ids: 2_000_000..3_000_000,
+            own_uids: OwnUids::Auto,
+            host_ids: None,
             scratch_mb: 2048,
             warm_pool: 1,
             stop_grace: Duration::from_secs(2),
@@ -143,8 +148,8 @@ impl LocalConfig {
 
     /// As configured, with objects in `dir`.
     pub fn with(dir: impl Into<PathBuf>, settings: LocalSettings) -> Self {
-        let LocalSettings { require_limits, disk_reserve, warm_pool } = settings;
-        Self { require_limits, disk_reserve, warm_pool, ..Self::new(dir) }
+        let LocalSettings { require_limits, disk_reserve, warm_pool, own_uids } = settings;
+        Self { require_limits, disk_reserve, warm_pool, own_uids, ..Self::new(dir) }
     }
 }
 

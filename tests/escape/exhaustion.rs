@@ -237,6 +237,7 @@ async fn limits_not_enforced_for_an_ordinary_user_are_reported() {
             ("processes", "enforced"),
             ("openFiles", "per process"),
             ("fileSize", "per process"),
+            ("userCounters", "none"),
         ] {
             assert_eq!(world.holds(limit).await, how, "{limit}");
         }

@@ -51,7 +51,7 @@ impl World {
         let first = 2_100_000 + group * 1000;
         let local = Local::with(|config| {
             config.launcher = launcher();
-            config.host_ids = first..first + 1000;
+            config.host_ids = Some(first..first + 1000);
             config.scratch_mb = 48;
         });
         let local = local.await?;

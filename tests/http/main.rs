@@ -20,6 +20,7 @@ mod pages;
 mod ports;
 #[path = "../common/process.rs"]
 mod process;
+mod readers;
 mod sandboxes;
 mod server;
 mod streams;

@@ -170,7 +170,7 @@ fn connect_from(server: &TestServer, last: u8) -> TcpStream {
 }
 
 /// The value of a metric.
-async fn metric(server: &TestServer, name: &str) -> f64 {
+pub async fn metric(server: &TestServer, name: &str) -> f64 {
     let text = send(server.client.get(server.url("/metrics"))).await.text;
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.expect("a metric").parse().expect("a number")

@@ -87,8 +87,8 @@ fn a_kernel_without_user_namespaces_is_reported_with_its_setting() {
 fn root_of_a_namespace_without_other_users_gets_a_remedy() {
     let is_root = rustix::process::geteuid().is_root();
     let found = doctor(&["-Ur"], is_root.then_some(65_534), "exec $DOCTOR");
-    assert!(found.contains("is not mapped here"), "{found}");
-    assert!(found.contains("Run the server as an ordinary user"), "{found}");
+    assert!(found.contains("are not mapped into this container"), "{found}");
+    assert!(found.contains("run the server as an ordinary user"), "{found}");
 }
 
 #[test]

@@ -105,11 +105,7 @@ async fn a_command_is_unprivileged_and_can_not_become_root() {
     assert!(status.contains("NoNewPrivs:\t1"), "{status}");
     let map = sandbox.sh("cat /proc/self/uid_map").await;
     let outer: u32 = map.split_whitespace().nth(1).expect("a map").parse().expect("a uid");
-    let expected = match rustix::process::geteuid().is_root() {
-        true => 2_000_000..3_000_000,
-        false => 1..2_000_000,
-    };
-    assert!(expected.contains(&outer), "{map}");
+    assert_ne!(outer, 0, "{map}");
     for script in [
         "unshare -U true",
         "unshare -Ur true",

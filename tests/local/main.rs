@@ -17,6 +17,7 @@ mod isolation;
 mod life;
 mod limits;
 mod network;
+mod own_uids;
 mod ports;
 mod processes;
 mod seccomp;

@@ -21,7 +21,7 @@ use crate::sandbox::{Enforcement, LimitKind};
 #[serde(rename_all = "camelCase")]
 #[schema(as = Limit)]
 pub struct LimitBody {
-    /// `cpu`, `memory`, `processes`, `disk`, `openFiles` or `fileSize`.
+    /// `cpu`, `memory`, `processes`, `disk`, `openFiles`, `fileSize` or `userCounters`.
     pub name: &'static str,
     /// The limit; null if the template does not set it or is no longer known.
     pub allowed: Option<f64>,

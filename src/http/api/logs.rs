@@ -1,14 +1,17 @@
 //! The log of a sandbox: `GET /v1/sandboxes/{id}/logs`.
 //!
-//! A follower reads the log from disk at the speed of its connection, without a queue.
+//! A follower reads the log from disk at the speed of its connection, piece by piece, without a
+//! queue: one that does not read costs one piece.
 
 use std::convert::Infallible;
 use std::io;
 
+use actix_web::http::header::ContentType;
 use actix_web::{HttpRequest, HttpResponse, get, web};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
 use serde::Serialize;
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep_until};
 use utoipa::ToSchema;
 
@@ -31,6 +34,8 @@ use crate::store::StoreError;
 const TAIL_DEFAULT: u64 = 1_000;
 /// Most lines of one answer.
 const TAIL_MAX: u64 = 10_000;
+/// Reads of logs at the same moment.
+const READS_MAX: usize = 4;
 
 /// An entry of a sandbox's log.
 #[derive(Debug, Serialize, ToSchema)]
@@ -97,45 +102,43 @@ pub async fn logs(
     let sandbox = load(&shared, &caller.account, &sandbox_ref(&path)).await?;
     let resumed = request.headers().get("last-event-id").and_then(|value| value.to_str().ok());
     let resumed: Option<u64> = resumed.filter(|_| follows).and_then(|value| value.parse().ok());
-    let (logs, id) = (shared.edge.logs.clone(), sandbox.id.clone());
-    let mut tail = match resumed {
-        Some(_) => Vec::new(),
-        // At least the last entry: following continues after it.
-        None => read(move || logs.tail(&id, lines.max(1))).await?,
-    };
-    let last = resumed.or(tail.last().map(|entry| entry.n)).unwrap_or(0);
-    tail.truncate(lines);
     if follows {
-        let follower = shared.edge.logs.follow(&sandbox.id, last);
-        return Ok(sse::answer(follow(tail, follower, Ending::new(&shared, &caller))));
+        let mut follower = shared.edge.logs.follow(&sandbox.id, resumed.unwrap_or(0));
+        if resumed.is_none() {
+            follower = read(move || follower.seek_tail(lines, u64::MAX).map(|()| follower)).await?;
+        }
+        return Ok(sse::answer(follow(follower, Ending::new(&shared, &caller))));
     }
-    let entries: Vec<LogBody> = tail.into_iter().map(LogBody::from).collect();
-    Ok(HttpResponse::Ok().json(Success::about(&sandbox, entries)))
+    let logs = shared.edge.logs.clone();
+    let answer = read(move || {
+        let entries = logs.tail(&sandbox.id, lines)?;
+        let entries: Vec<LogBody> = entries.into_iter().map(LogBody::from).collect();
+        Ok(wire::to_json(&Success::about(&sandbox, entries)))
+    });
+    Ok(HttpResponse::Ok().content_type(ContentType::json()).body(answer.await?))
 }
 
-/// Reads from disk on a blocking thread.
+/// Reads from disk on a blocking thread, a few at a time: they leave the processors to others.
 ///
 /// # Errors
 /// 503 if the log cannot be read.
 pub async fn read<T: Send + 'static>(
     reading: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T, ApiError> {
+    static READS: Semaphore = Semaphore::const_new(READS_MAX);
+    // It is never closed.
+    let _turn = READS.acquire().await;
     let read = web::block(reading).await.map_err(io::Error::other).flatten();
     read.map_err(|error| StoreError::Failed(format!("cannot read a sandbox's log: {error}")).into())
 }
 
-/// The existing entries, then new ones, until the end of the server or the session.
-fn follow(
-    tail: Vec<LogEntry>,
-    follower: Follower,
-    ending: Ending,
-) -> impl Stream<Item = Result<Bytes, Infallible>> {
-    let begun = [sse::GREETING, events(tail)].into_iter().filter(|part| !part.is_empty());
+/// The entries of a follower until the end of the server or the session.
+fn follow(follower: Follower, ending: Ending) -> impl Stream<Item = Result<Bytes, Infallible>> {
     let rest = stream::unfold((follower, ending), |(follower, mut ending)| async move {
         let (bytes, follower) = next(follower, &mut ending).await?;
         Some((Ok(bytes), (follower, ending)))
     });
-    stream::iter(begun.map(Ok)).chain(rest)
+    stream::once(async { Ok(sse::GREETING) }).chain(rest)
 }
 
 /// The next bytes; `None` at the end, or if the log cannot be read.
@@ -145,10 +148,12 @@ async fn next(mut follower: Follower, ending: &mut Ending) -> Option<(Bytes, Fol
         if ending.has_come().await.is_some() {
             return None;
         }
-        let (entries, back) = read(move || Ok((follower.read()?, follower))).await.ok()?;
+        // Written there too, so that long logs keep the worker from nothing else.
+        let reading = move || Ok((events(follower.read()?), follower));
+        let (events, back) = read(reading).await.ok()?;
         follower = back;
-        if !entries.is_empty() {
-            return Some((events(entries), follower));
+        if !events.is_empty() {
+            return Some((events, follower));
         }
         tokio::select! {
             biased;

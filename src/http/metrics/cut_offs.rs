@@ -22,18 +22,21 @@ pub enum CutOff {
     HeadOverloaded,
     /// A body had no room in memory.
     BodyOverloaded,
+    /// An answer was not read, and others needed its memory.
+    AnswerUnread,
     /// Bytes are no request, or it is unclear where it ends.
     Malformed,
 }
 
 impl CutOff {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::ConnectionRefused,
         Self::ConnectionGaveWay,
         Self::HeadTooLong,
         Self::HeadTooSlow,
         Self::HeadOverloaded,
         Self::BodyOverloaded,
+        Self::AnswerUnread,
         Self::Malformed,
     ];
 
@@ -45,6 +48,7 @@ impl CutOff {
             Self::HeadTooSlow => "head_too_slow",
             Self::HeadOverloaded => "head_overloaded",
             Self::BodyOverloaded => "body_overloaded",
+            Self::AnswerUnread => "answer_unread",
             Self::Malformed => "malformed",
         }
     }
@@ -64,7 +68,7 @@ impl CutOffMetrics {
         let counters: Family<CutOffLabels, Counter> = add(
             to,
             "issuebox_http_cut_offs",
-            "Connections, heads and bodies that were refused or ended early, by reason",
+            "Connections, heads, bodies and answers that were refused or ended early, by reason",
             Family::default(),
         );
         for reason in CutOff::ALL {

@@ -23,6 +23,8 @@ use super::visitor::Visitor;
 
 /// Older lines that are shown first.
 const TAIL_LEN: usize = 2_000;
+/// Most bytes of them, as they are in the log.
+const FIRST_LEN_MAX: u64 = OUTPUT_LEN_MAX as u64 / 4;
 
 /// Shows the log of a sandbox in a frame.
 #[get("/sandboxes/{id}/logs")]
@@ -53,32 +55,20 @@ pub async fn stream_output(
     id: web::Path<String>,
 ) -> Result<HttpResponse, PageError> {
     let sandbox = load(&shared, &visitor.caller.account, &sandbox_ref(&id)).await?;
-    let (logs, of) = (shared.edge.logs.clone(), sandbox.id.clone());
-    let mut tail = read(move || logs.tail(&of, TAIL_LEN)).await?;
-    tail.drain(..tail.len() - newest(&tail));
-    let after = tail.last().map_or(0, |entry| entry.n);
-    let (begun, shown) = PaintedLog::begin(&tail);
+    let mut follower = shared.edge.logs.follow(&sandbox.id, 0);
+    // Only so many, so that there is room for new ones.
+    let seeking = move || follower.seek_tail(TAIL_LEN, FIRST_LEN_MAX).map(|()| follower);
     let followed = FollowedLog {
-        follower: shared.edge.logs.follow(&sandbox.id, after),
-        shown,
+        follower: read(seeking).await?,
+        shown: PaintedLog::new(),
         ending: Ending::new(&shared, &visitor.caller),
     };
     let rest = stream::unfold(Some(followed), |followed| async move {
         let (text, followed) = followed?.next().await;
         Some((Ok(Bytes::from(text)), followed))
     });
-    let begun = format!("{}<pre>{begun}", console::head());
+    let begun = format!("{}<pre>", console::head());
     Ok(console::answer(stream::once(async { Ok(Bytes::from(begun)) }).chain(rest)))
-}
-
-/// How many of the newest lines are shown first, so that there is room for new ones.
-fn newest(tail: &[LogEntry]) -> usize {
-    let mut len = 0;
-    let fits = |entry: &&LogEntry| {
-        len += entry.text.len();
-        len <= OUTPUT_LEN_MAX / 4
-    };
-    tail.iter().rev().take_while(fits).count()
 }
 
 /// A log that is followed.
@@ -108,6 +98,9 @@ impl FollowedLog {
             if !entries.is_empty() {
                 return (self.shown.paint(&entries), Some(self));
             }
+            if let Some(note) = self.shown.caught_up() {
+                return (note, Some(self));
+            }
             tokio::select! {
                 biased;
                 ended = self.ending.come() => return end(ended.message()),
@@ -119,23 +112,28 @@ impl FollowedLog {
 }
 
 /// Entries as HTML.
-#[derive(Default)]
 struct PaintedLog {
     stdout: Painter,
     stderr: Painter,
+    /// What may still belong to the first lines, in bytes of text. Their HTML does not count towards
+    /// the limit, since it can be much longer.
+    first_left: u64,
+    is_begun: bool,
     /// Bytes that were shown after the first lines.
     len: usize,
 }
 
 impl PaintedLog {
-    /// The first lines. They do not count towards the limit, since their HTML can be much longer.
-    fn begin(tail: &[LogEntry]) -> (String, Self) {
-        let mut shown = Self::default();
-        let begun = match tail {
-            [] => "<span class=\"cut\">No command has run yet.</span>\n".to_owned(),
-            tail => shown.paint(tail),
-        };
-        (begun, Self { len: 0, ..shown })
+    fn new() -> Self {
+        let (stdout, stderr) = (Painter::default(), Painter::default());
+        Self { stdout, stderr, first_left: FIRST_LEN_MAX, is_begun: false, len: 0 }
+    }
+
+    /// All first lines were shown; the note if there were none.
+    fn caught_up(&mut self) -> Option<String> {
+        self.first_left = 0;
+        let is_empty = !std::mem::replace(&mut self.is_begun, true);
+        is_empty.then(|| "<span class=\"cut\">No command has run yet.</span>\n".to_owned())
     }
 
     /// Never returns an empty text, which would end the page.
@@ -144,7 +142,12 @@ impl PaintedLog {
         if text.is_empty() {
             text.push_str(NOTHING);
         }
-        self.len += text.len();
+        self.is_begun = true;
+        if self.first_left == 0 {
+            self.len += text.len();
+        }
+        let len: usize = entries.iter().map(|entry| entry.text.len()).sum();
+        self.first_left = self.first_left.saturating_sub(len as u64);
         text
     }
 
@@ -199,18 +202,25 @@ mod tests {
     }
 
     #[test]
-    fn a_long_log_is_shown_from_where_it_leaves_room_for_what_comes() {
-        let line = "x".repeat(OUTPUT_LEN_MAX / 10);
-        let log = vec![entry(LogStream::Stdout, &line); 10];
-        assert_eq!((newest(&log), newest(&log[..1]), newest(&[])), (2, 1, 0));
-        let painted_long = "<".repeat(1_000);
-        let (begun, shown) = PaintedLog::begin(&[entry(LogStream::Stdout, &painted_long)]);
-        assert!(begun.len() > 2_000 && shown.len == 0, "{}", begun.len());
+    fn the_first_lines_leave_room_for_what_comes() {
+        let painted_long = [entry(LogStream::Stdout, &"<".repeat(1_000))];
+        let mut shown = PaintedLog::new();
+        assert!(shown.paint(&painted_long).len() > 2_000 && shown.len == 0);
+        assert_eq!(shown.caught_up(), None);
+        let next = shown.paint(&painted_long).len();
+        assert_eq!(shown.len, next, "new lines count");
+        let mut grows = PaintedLog::new();
+        let long = [entry(LogStream::Stdout, &"x".repeat(OUTPUT_LEN_MAX / 4))];
+        grows.paint(&long);
+        assert_eq!(grows.len, 0);
+        let next = grows.paint(&long).len();
+        assert_eq!(grows.len, next, "also if the log grows too fast to be caught up with");
+        assert!(PaintedLog::new().caught_up().is_some_and(|note| note.contains("No command")));
     }
 
     #[test]
     fn what_commands_wrote_is_shown_in_its_colours_and_does_nothing() {
-        let mut log = PaintedLog::default();
+        let mut log = PaintedLog { first_left: 0, ..PaintedLog::new() };
         let html = log.paint(&[
             entry(LogStream::Command, "sh -c <b>"),
             entry(LogStream::Stdout, "\u{1b}[31mred<img src=x>"),

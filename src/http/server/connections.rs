@@ -9,12 +9,14 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+
+use crate::http::budget::Share;
 
 /// How long the speed of a request says little.
 const SPEED_KNOWN_AFTER: Duration = Duration::from_secs(1);
@@ -108,6 +110,8 @@ pub struct ClientConnection {
     has_given_way: AtomicBool,
     /// Wakes its task.
     waker: AtomicWaker,
+    /// The memory of what its client has not read yet.
+    unread: OnceLock<Share>,
 }
 
 /// The registration of an open connection; its drop ends it.
@@ -171,6 +175,7 @@ impl Connections {
             bytes: AtomicU64::new(0),
             has_given_way: AtomicBool::new(false),
             waker: AtomicWaker::new(),
+            unread: OnceLock::new(),
         });
         let id = table.next;
         table.next += 1;
@@ -299,6 +304,17 @@ impl ClientConnection {
         self.has_given_way.load(Ordering::Acquire)
     }
 
+    /// Takes the share that its answers count in.
+    pub fn counts_in(&self, share: Share) {
+        // There is one stream for a connection.
+        let _ = self.unread.set(share);
+    }
+
+    /// The memory of what its client has not read yet.
+    pub fn unread(&self) -> Option<&Share> {
+        self.unread.get()
+    }
+
     /// A request has come.
     pub fn asked(&self) {
         self.is_asked.store(true, Ordering::Release);
@@ -312,6 +328,13 @@ impl ClientConnection {
     /// The request that has come is being answered.
     pub fn answering(self: &Arc<Self>) -> Answering {
         Answering(Arc::clone(self))
+    }
+}
+
+impl Answering {
+    /// The connection that it is on.
+    pub fn connection(&self) -> &ClientConnection {
+        &self.0
     }
 }
 

@@ -36,6 +36,8 @@ pub struct StreamRules {
     pub linger: Duration,
     /// The memory for heads.
     pub budget: Arc<Budget>,
+    /// The memory for answers.
+    pub answers: Arc<Budget>,
     /// Where what ended early is counted.
     pub feed: Arc<Feed>,
 }
@@ -69,6 +71,7 @@ impl RequestStream {
     pub fn new(stream: TcpStream, place: Registered, rules: Arc<StreamRules>) -> Self {
         let framing = Framing::new(rules.head_len_max);
         rules.feed.metrics.connected(1);
+        place.connection.counts_in(rules.answers.share(None));
         Self {
             stream,
             rules,
@@ -166,6 +169,21 @@ impl RequestStream {
     fn cut_off(&self, why: CutOff, kind: io::ErrorKind) -> Poll<io::Result<()>> {
         self.rules.feed.metrics.cut_off(why, 1);
         Poll::Ready(Err(kind.into()))
+    }
+
+    /// Whether the connection gave way to another one, or to what other clients do read.
+    fn poll_given_way(&self, context: &Context<'_>) -> Poll<io::Result<()>> {
+        let connection = &self.place.connection;
+        connection.wakes(context.waker());
+        if connection.has_given_way() {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
+        match connection.unread() {
+            Some(share) if share.poll_given_way(context).is_ready() => {
+                self.cut_off(CutOff::AnswerUnread, io::ErrorKind::ConnectionAborted)
+            }
+            Some(_) | None => Poll::Pending,
+        }
     }
 
     /// Looks for the client's end while a request is being answered, so that the work for a client
@@ -283,9 +301,8 @@ impl AsyncRead for RequestStream {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        this.place.connection.wakes(context.waker());
-        if this.place.connection.has_given_way() {
-            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        if let Poll::Ready(ended) = this.poll_given_way(context) {
+            return Poll::Ready(ended);
         }
         if this.refused.is_some() {
             return this.poll_refused(context);
@@ -310,12 +327,14 @@ impl AsyncWrite for RequestStream {
         if this.refused.is_some() {
             return Poll::Ready(Ok(bytes.len()));
         }
-        this.place.connection.wakes(context.waker());
-        if this.place.connection.has_given_way() {
-            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        if let Poll::Ready(Err(ended)) = this.poll_given_way(context) {
+            return Poll::Ready(Err(ended));
         }
         (this.is_unflushed, this.is_answered) = (true, true);
         let written = Pin::new(&mut this.stream).poll_write(context, bytes);
+        if let (Poll::Ready(Ok(len)), Some(share)) = (&written, this.place.connection.unread()) {
+            share.sent(*len, false);
+        }
         this.place.does(if written.is_pending() { Doing::Blocked } else { Doing::Working }, 0);
         written
     }
@@ -324,7 +343,11 @@ impl AsyncWrite for RequestStream {
         let this = self.get_mut();
         // actix-http calls it when all that it had to write is written.
         ready!(Pin::new(&mut this.stream).poll_flush(context))?;
-        this.is_unflushed = false;
+        if std::mem::take(&mut this.is_unflushed)
+            && let Some(share) = this.place.connection.unread()
+        {
+            share.sent(0, true);
+        }
         let is_working = this.place.connection.is_asked() || this.framing.is_upgraded();
         if is_working || !std::mem::take(&mut this.is_in_work) {
             return Poll::Ready(Ok(()));

@@ -16,7 +16,7 @@ use crate::sandbox::{FileListing, LIST_ENTRIES_MAX, WorkError, WorkspacePath};
 const LISTING_LEN_MAX: usize = 16 * 1024 * 1024;
 
 /// Pieces of a file that wait for a reader.
-pub const CHUNKS_LEN: usize = 4;
+pub const CHUNKS_LEN: usize = 1;
 
 /// Longest piece of a file, in bytes.
 pub const CHUNK_LEN_MAX: usize = 64 * 1024;

@@ -30,14 +30,13 @@ mod network;
 mod unnamed;
 mod workload;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -50,7 +49,9 @@ pub use self::unnamed::{Naming, Unnamed};
 
 use self::network::NetworkRow;
 use self::workload::WorkloadRow;
+use super::LocalConfig;
 use super::image::{self, IMAGE, Images};
+use super::own_uids::{self, HostIds};
 use crate::sandbox::Labels;
 use crate::sandbox::confined::remove;
 use crate::types::{ExternalId, Network, ObjectName, Resources, SandboxId, Workload};
@@ -142,25 +143,23 @@ impl Stored {
 pub struct Disk {
     dir: PathBuf,
     identity: String,
-    host_ids: Option<HostIds>,
+    /// The host uids of sandboxes.
+    pub host_ids: HostIds,
+    /// This program, which removes files of those uids.
+    program: PathBuf,
     /// The templates of workspaces, or why workspaces are directories.
     images: Images,
     _lock: File,
 }
 
-/// Host ids in use. Only a server that runs as root gives each sandbox its own.
-struct HostIds {
-    range: Range<u32>,
-    used: Mutex<HashSet<u32>>,
-}
-
 impl Disk {
-    /// Opens `dir`, completes it, and removes what an earlier server left half made. A new
-    /// directory gets `fresh` as its identity.
+    /// Opens the configured directory, completes it, and removes what an earlier server left half
+    /// made. A new directory gets `fresh` as its identity.
     ///
     /// # Errors
     /// `WouldBlock` if another server uses it; the file system's error.
-    pub fn open(dir: &Path, range: Range<u32>, fresh: &str) -> io::Result<Self> {
+    pub fn open(config: &LocalConfig, fresh: &str) -> io::Result<Self> {
+        let dir = config.dir.as_path();
         private_dir(dir)?;
         let lock = File::options().create(true).append(true).open(dir.join("lock"))?;
         lock_within(&lock, IN_USE_WAIT)?;
@@ -176,23 +175,27 @@ impl Disk {
             }
             Err(error) => return Err(error),
         };
-        let used = Mutex::new(HashSet::new());
-        let host_ids = rustix::process::geteuid().is_root().then_some(HostIds { range, used });
+        let host_ids = HostIds::new(own_uids::find(config));
         let images = Images::open(&dir.join("images"));
-        let disk = Self { dir: dir.to_owned(), identity, host_ids, images, _lock: lock };
-        let making = File::open(disk.dir.join("making"))?.into();
+        let (dir, program) = (dir.to_owned(), config.launcher.clone());
+        let disk = Self { dir, identity, host_ids, program, images, _lock: lock };
         for name in names(&disk.dir.join("making"))? {
             // A warm sandbox in it ends with its server, within milliseconds.
             for held in ["lock", IMAGE] {
                 let path = disk.dir.join("making").join(&name).join(held);
                 let file = File::options().write(true).open(path);
                 // One that hangs does not block the start, and nothing of it is used again.
-                let _ = file.and_then(|file| lock_within(&file, IN_USE_WAIT));
+                let locked = file.and_then(|file| lock_within(&file, IN_USE_WAIT));
+                if locked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+                    disk.host_ids.keep(layout::host_id_in(&disk.dir.join("making").join(&name)));
+                }
             }
-            remove::remove(&making, name.as_bytes())?;
+            if let Err(error) = disk.remove_unnamed(&name) {
+                tracing::warn!(name, %error, "cannot remove what an earlier server left half made");
+            }
         }
         for stored in disk.all()? {
-            disk.keep_host_id(stored.owned.and_then(|owned| owned.host_id));
+            disk.host_ids.keep(stored.owned.and_then(|owned| owned.host_id));
         }
         Ok(disk)
     }
@@ -326,9 +329,9 @@ impl Disk {
         let trash: OwnedFd = File::open(self.dir.join("trash"))?.into();
         let directory: OwnedFd = File::open(&path)?.into();
         for name in [IMAGE, "workspace", "made", "lock", "record.json"] {
-            match remove::remove(&directory, name.as_bytes()) {
-                Ok(()) | Err(Errno::NOENT) => {}
-                Err(errno) => return Err(errno.into()),
+            match own_uids::remove(&self.program, &directory, name) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Ok(()) | Err(_) => {}
             }
         }
         match remove::remove(&trash, trashed.external_id.as_str().as_bytes()) {
@@ -336,8 +339,27 @@ impl Disk {
             Err(errno) => return Err(errno.into()),
         }
         rustix::fs::fsync(&trash)?;
-        self.release_host_id(trashed.owned.as_ref().and_then(|owned| owned.host_id));
+        self.host_ids.release(trashed.owned.as_ref().and_then(|owned| owned.host_id));
         Ok(())
+    }
+
+    /// Removes what is not an object yet.
+    fn remove_unnamed(&self, name: &str) -> io::Result<()> {
+        let making: OwnedFd = File::open(self.dir.join("making"))?.into();
+        let directory: OwnedFd = File::open(self.dir.join("making").join(name))?.into();
+        match own_uids::remove(&self.program, &directory, "workspace") {
+            // The second is a file.
+            Err(error)
+                if !matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                ) =>
+            {
+                return Err(error);
+            }
+            Ok(()) | Err(_) => {}
+        }
+        Ok(remove::remove(&making, name.as_bytes())?)
     }
 
     /// An empty file without a name, which no sandbox can reach. A file of this `name` may be left only
@@ -362,44 +384,10 @@ impl Disk {
             StoredIn::Trash => self.dir.join("trash").join(stored.external_id.as_str()),
         }
     }
-
-    fn keep_host_id(&self, id: Option<u32>) {
-        if let (Some(ids), Some(id)) = (&self.host_ids, id) {
-            ids.used.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
-        }
-    }
-
-    fn release_host_id(&self, id: Option<u32>) {
-        if let (Some(ids), Some(id)) = (&self.host_ids, id) {
-            ids.used.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
-        }
-    }
 }
 
 /// Proof that nothing of an object runs while it is held.
 pub struct Lock(#[expect(dead_code, reason = "held, not read")] Option<File>);
-
-impl HostIds {
-    /// Takes an unused id. The search starts at a hash of the incarnation, so that two directories
-    /// on one host rarely choose the same.
-    fn take(&self, incarnation: &str) -> io::Result<u32> {
-        let hash = incarnation
-            .bytes()
-            .fold(0x811c_9dc5_u32, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193));
-        let len = self.range.len().max(1);
-        let first = usize::try_from(hash).unwrap_or(0) % len;
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut turn = self.range.clone().skip(first).chain(self.range.clone().take(first));
-        let id = turn.find(|id| *id != 0 && !used.contains(id)).ok_or_else(|| {
-            io::Error::other(
-                "every host uid of the configured range is in use; enlarge the range or \
-                 delete sandboxes",
-            )
-        })?;
-        used.insert(id);
-        Ok(id)
-    }
-}
 
 /// Reads an object's directory; `None` if it does not exist.
 fn read(path: &Path, entry: &str, place: StoredIn) -> io::Result<Option<Stored>> {

@@ -96,9 +96,19 @@ fn remedy(
             "Parts of /proc are hidden, as in a container: start the container with \
              `--security-opt systempaths=unconfined`",
         ),
-        ("take the sandbox's own uid" | "take the sandbox's own gid", Errno::INVAL) => Some(
-            "The configured range of host uids is not mapped into this container: choose a mapped \
-             range (see /proc/self/uid_map)",
+        (
+            "take the sandbox's own uid"
+            | "take the sandbox's own gid"
+            | "give the workspace to the sandbox's user",
+            Errno::INVAL,
+        ) => Some(
+            "The host uids of sandboxes are not mapped into this container: give root numbers in \
+             /etc/subuid and /etc/subgid that /proc/self/uid_map has, or run the server as an \
+             ordinary user",
+        ),
+        ("map the sandbox's own uid", _) => Some(
+            "newuidmap refuses the sandbox's uid: /etc/subuid and /etc/subgid must give it to the \
+             server's user",
         ),
         (_, Errno::NOSYS) => Some("Linux 5.12 or newer is needed"),
         ("start the launcher", _) => Some("The server's program file must exist and be executable"),

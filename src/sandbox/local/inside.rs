@@ -23,6 +23,7 @@ mod copies;
 mod held;
 mod init;
 mod launch;
+mod mapped;
 mod netlink;
 mod network;
 #[cfg(test)]
@@ -47,6 +48,7 @@ use crate::sandbox::confined::{explain, shortened};
 
 pub use check::HOST_ROOT;
 pub use launch::run_hidden_command;
+pub use mapped::mapping_program;
 #[cfg(test)]
 pub use sys::raise_loopback;
 
@@ -57,6 +59,10 @@ pub const HIDDEN_COMMAND: &str = "__issuebox-launch";
 /// The first argument that makes the binary the helper that copies mounts; the second is the
 /// provider's directory.
 pub const COPIES_COMMAND: &str = "__issuebox-copies";
+
+/// The first argument that makes the binary the helper that acts for a sandbox's host user; the
+/// second is that user's number.
+pub const MAPPED_COMMAND: &str = "__issuebox-mapped";
 
 /// Who commands are, inside: uid and gid.
 const INNER_ID: u32 = 1000;

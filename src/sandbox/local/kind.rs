@@ -5,7 +5,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use super::{LocalConfig, LocalOptions, LocalProvider, LocalSettings, doctor, run_hidden_command};
+use super::{
+    LocalConfig, LocalOptions, LocalProvider, LocalSettings, doctor, own_uids, run_hidden_command,
+};
 use crate::config::{ProviderSchema, ProviderSection, ProviderSettings};
 use crate::sandbox::{OpenContext, OpenFailure, OpenedProvider, ProviderKind};
 use crate::types::{Check, WorkloadKey};
@@ -71,6 +73,10 @@ impl ProviderKind for LocalKind {
 
     fn check(&self, what: &str, settings: &ProviderSettings, data: &Path) -> Check {
         doctor::check(what, settings_of(settings), data)
+    }
+
+    fn note(&self, settings: &ProviderSettings) -> Option<String> {
+        Some(own_uids::note(settings_of(settings)))
     }
 
     fn runs_programs(&self) -> bool {

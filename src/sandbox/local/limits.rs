@@ -7,6 +7,7 @@
 //! | processes | *enforced* | *enforced*: they are counted in each sandbox's own user namespace |
 //! | disk | see below | see below |
 //! | open files, file size | *per process* | the same |
+//! | what the kernel counts by user | *enforced* if the sandbox has a host uid of its own (`own_uids.rs`), else *none* | the same |
 //!
 //! Files in memory (`/tmp`, the home, `/dev/shm`) count as memory, belong to no process, and are
 //! bounded below the limit (see `scratch_mb`). System V shared memory (`shmget`) counts too and
@@ -46,8 +47,15 @@ const OPEN_FILES_PART: u64 = 4;
 /// Why the disk limit of a sandbox from before images is only watched.
 pub const MADE_WITHOUT: &str = "it was made without an image; delete it and make it again";
 
+/// Why a sandbox from before own uids shares the server's.
+pub const MADE_SHARED: &str = "it was made with the server's uid; delete it and make it again";
+
 /// The limits, and how each is enforced.
-pub fn holds(cgroups: &Cgroups, why_no_image: Option<&str>) -> Enforcements {
+pub fn holds(
+    cgroups: &Cgroups,
+    why_no_image: Option<&str>,
+    why_shared: Option<&str>,
+) -> Enforcements {
     use Enforcement::{Enforced, PerProcess, Watched};
     let with = |controller, without| if cgroups.has(controller) { Enforced } else { without };
     Enforcements::from([
@@ -57,6 +65,7 @@ pub fn holds(cgroups: &Cgroups, why_no_image: Option<&str>) -> Enforcements {
         (LimitKind::Disk, if why_no_image.is_none() { Enforced } else { Watched }),
         (LimitKind::OpenFiles, PerProcess),
         (LimitKind::FileSize, PerProcess),
+        (LimitKind::UserCounters, if why_shared.is_none() { Enforced } else { Enforcement::None }),
     ])
 }
 
@@ -81,20 +90,28 @@ pub fn memory_counts(version: Option<CgroupVersion>) -> &'static str {
 
 /// The limits of a template that are not enforced for a whole sandbox, with reasons; `None` if all
 /// are.
-pub fn not_enforced(cgroups: &Cgroups, why_no_image: Option<&str>) -> Option<String> {
+pub fn not_enforced(
+    cgroups: &Cgroups,
+    why_no_image: Option<&str>,
+    why_shared: Option<&str>,
+) -> Option<String> {
     let why = |limit| match limit {
         LimitKind::Cpu => cgroups.why_not(Controller::Cpu),
         LimitKind::Memory => cgroups.why_not(Controller::Memory),
         LimitKind::Disk => why_no_image,
+        LimitKind::UserCounters => why_shared,
         LimitKind::Processes | LimitKind::OpenFiles | LimitKind::FileSize => None,
     };
     let is_in_template = |limit| !matches!(limit, LimitKind::OpenFiles | LimitKind::FileSize);
-    let missing: Vec<String> = holds(cgroups, why_no_image)
+    let missing: Vec<String> = holds(cgroups, why_no_image, why_shared)
         .into_iter()
         .filter(|(limit, _)| is_in_template(*limit))
         .filter_map(|(limit, how)| {
             let how = match how {
                 Enforcement::Enforced => return None,
+                Enforcement::None if limit == LimitKind::UserCounters => {
+                    "what the kernel counts by user is shared with the server".to_owned()
+                }
                 Enforcement::None => format!("{limit} is not limited"),
                 Enforcement::Watched => format!("{limit} is only watched"),
                 Enforcement::PerProcess => format!("{limit} is limited {how}"),

@@ -94,7 +94,7 @@ impl LocalObjects {
             io::ErrorKind::WouldBlock => LocalOpenError::InUse(config.dir.clone()),
             _ => LocalOpenError::Directory { dir: config.dir.clone(), source },
         };
-        let disk = Disk::open(&config.dir, config.host_ids.clone(), &ids.request_id());
+        let disk = Disk::open(&config, &ids.request_id());
         let disk = Arc::new(disk.map_err(failed)?);
         let spawner =
             LauncherSpawner::new(config.launcher.clone(), config.dir.clone()).map_err(failed)?;
@@ -371,14 +371,10 @@ impl LocalObjects {
             link.gone().await;
         }
         self.has_room()?;
-        if owned.host_id.is_some() != rustix::process::geteuid().is_root() {
-            return Err(ProviderError::Refused(
-                "the object was made by a server that ran as root and this one does not, or the \
-                 other way round; run the server as the same user as before"
-                    .into(),
-            ));
+        if let Some(why) = self.disk.host_ids.why_not_started(owned.host_id) {
+            return Err(ProviderError::Refused(why));
         }
-        if let Some(refused) = self.refused(stored.workspace) {
+        if let Some(refused) = self.refused(stored.workspace, owned.host_id) {
             return Err(ProviderError::Refused(refused));
         }
         if let Err(name) = self.config.secrets.resolve(&owned.workload.secrets) {

@@ -1,6 +1,7 @@
 //! `[providers.local]`, read and checked.
 
 use crate::config::ProviderSection;
+use crate::sandbox::local::OwnUids;
 use crate::types::Reserve;
 
 /// `[providers.local]`
@@ -12,6 +13,8 @@ pub struct LocalSettings {
     pub warm_pool: usize,
     /// `disk_reserve`: how much of the data directory's file system is kept free.
     pub disk_reserve: Reserve,
+    /// `own_uids`: whether each sandbox has a host uid of its own.
+    pub own_uids: OwnUids,
 }
 
 /// The largest warm pool. Each sandbox in it has other limits or network settings, and few servers
@@ -31,6 +34,7 @@ impl LocalSettings {
             require_limits,
             warm_pool: usize::try_from(warm_pool).expect("it is in bounds"),
             disk_reserve: section.parsed("disk_reserve", Reserve::Auto, Reserve::parse),
+            own_uids: section.parsed("own_uids", OwnUids::Auto, OwnUids::parse),
         }
     }
 }
@@ -64,10 +68,16 @@ mod tests {
         let lines = "isolation = \"namespaces\"\nrequire_limits = true\nwarm_pool = 0";
         let settings = read(lines).expect("good");
         assert_eq!((settings.require_limits, settings.warm_pool), (true, 0));
-        let error = read("isolation = \"none\"\nwarm_pool = 17").expect_err("wrong");
+        assert_eq!(
+            (settings.own_uids, read("own_uids = \"off\"").expect("good").own_uids),
+            (OwnUids::Auto, OwnUids::Off)
+        );
+        let error =
+            read("isolation = \"none\"\nwarm_pool = 17\nown_uids = \"yes\"").expect_err("wrong");
         insta::assert_snapshot!(error, @r#"
         issuebox.toml:3: providers.local.isolation must be namespaces (anything less is not available yet), not "none"
         issuebox.toml:4: providers.local.warm_pool must be a whole number from 0 to 16, not 17
+        issuebox.toml:5: providers.local.own_uids must be "auto", "required" or "off", not "yes"
         "#);
     }
 

@@ -1,8 +1,7 @@
 //! Fills a new directory: the lock and the workspace, then the record.
 
-use std::fs::File;
+use std::fs;
 use std::io;
-use std::os::unix::fs::chown;
 use std::path::Path;
 
 use super::network::NetworkRow;
@@ -45,8 +44,12 @@ pub(super) fn record(path: &Path, external_id: &ExternalId, owned: &Owned) -> io
     sync_dir(path)
 }
 
-/// Makes the directory with the lock and the workspace. The launcher that mounts an image gives it
-/// to its user.
+/// The host id of a directory without a record.
+pub(super) fn host_id_in(path: &Path) -> Option<u32> {
+    fs::read_to_string(path.join("lock")).ok()?.parse().ok()
+}
+
+/// Makes the directory with the lock and the workspace, which the launcher gives to its user.
 pub(super) fn lay_out(
     path: &Path,
     host_id: Option<u32>,
@@ -54,26 +57,10 @@ pub(super) fn lay_out(
     images: Option<&Templates>,
 ) -> io::Result<()> {
     private_dir(path)?;
-    File::create(path.join("lock"))?;
+    let host_id = host_id.map(|id| id.to_string()).unwrap_or_default();
+    fs::write(path.join("lock"), host_id)?;
     if let Some(images) = images {
         return images.copy(disk_mb, &path.join(IMAGE));
     }
-    let workspace = path.join("workspace");
-    private_dir(&workspace)?;
-    match host_id {
-        Some(id) => chown(&workspace, Some(id), Some(id)).map_err(|error| not_mapped(id, error)),
-        None => Ok(()),
-    }
-}
-
-/// Explains an invalid owner: the uid is not mapped in the server's user namespace.
-fn not_mapped(id: u32, error: io::Error) -> io::Error {
-    if error.kind() != io::ErrorKind::InvalidInput {
-        return error;
-    }
-    let message = format!(
-        "the host uid {id} of a sandbox is not mapped here (see /proc/self/uid_map). Run the server \
-         as an ordinary user, or map the configured range of uids and gids into this container"
-    );
-    io::Error::new(error.kind(), message)
+    private_dir(&path.join("workspace"))
 }

@@ -3,7 +3,7 @@
 //! Its record and then its name come last. A directory dropped before that has never been an
 //! object.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -44,7 +44,7 @@ impl Disk {
     /// The file system's error. The next start removes what is left.
     pub fn lay_out(self: &Arc<Self>, incarnation: String, disk_mb: u64) -> io::Result<Unnamed> {
         let path = self.dir.join("making").join(&incarnation);
-        let host_id = self.host_ids.as_ref().map(|ids| ids.take(&incarnation)).transpose()?;
+        let host_id = self.host_ids.take(&incarnation)?;
         let disk = Arc::clone(self);
         let made = Unnamed { disk, incarnation, path, is_named: false, host_id };
         lay_out(&made.path, host_id, disk_mb, self.images.templates().as_deref())?;
@@ -116,7 +116,7 @@ impl Drop for Unnamed {
             return;
         }
         // Only PID 1 ran in it; the next start removes what can't be removed now.
-        let _ = fs::remove_dir_all(&self.path);
-        self.disk.release_host_id(self.host_id);
+        let _ = self.disk.remove_unnamed(&self.incarnation);
+        self.disk.host_ids.release(self.host_id);
     }
 }

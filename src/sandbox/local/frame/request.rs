@@ -11,6 +11,8 @@ use super::{FileWork, Reach};
 pub struct Setup {
     /// The host uid and gid to become first; `None` to keep the server's.
     pub host_id: Option<u32>,
+    /// Whether the kernel counts for the server's user what it counts in each user namespace.
+    pub shares_counters: bool,
     /// Most processes and threads.
     pub processes_max: u32,
     /// Most that the workspace takes, in MiB; no file is longer than that.

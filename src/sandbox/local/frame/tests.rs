@@ -22,6 +22,7 @@ const FAILURES: [WorkFailure; 10] = [
 fn requests() -> Vec<Request> {
     let setup = Setup {
         host_id: Some(7),
+        shares_counters: true,
         processes_max: 1,
         disk_mb_max: 5,
         data_mb_max: Some(6),

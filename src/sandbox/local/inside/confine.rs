@@ -66,7 +66,7 @@ pub fn confine(setup: &Setup, filters: &Filters) -> Result<Option<OwnedFd>, Setu
     // reachable only from there. Nothing inside can undo this.
     fs::write("/proc/sys/user/max_user_namespaces", "0").step("forbid user namespaces")?;
     limits(setup)?;
-    if setup.host_id.is_none() {
+    if setup.shares_counters {
         share()?;
     }
     give_up_capabilities()?;
@@ -111,7 +111,9 @@ fn limits(setup: &Setup) -> Result<(), SetupError> {
 }
 
 /// Leaves the rest of what the kernel counts for the host user to the server and to other sandboxes
-/// of that user. A sandbox with a host user of its own has all of it.
+/// of that user. A sandbox of root's server has a host user of its own, and all of it. What a process
+/// of an ordinary user's namespace takes counts for that user, too, whichever uid it has there (each
+/// level of `inc_ucount` in `kernel/ucount.c`).
 fn share() -> Result<(), SetupError> {
     for name in ["instances", "watches"] {
         let step = format!("limit inotify {name}");

@@ -37,7 +37,8 @@ use super::watched::WatchedDisk;
 use super::work_group::WorkGroup;
 use super::workspace::TakenWorkspace;
 use super::{
-    COPIES_COMMAND, HIDDEN_COMMAND, INNER_ID, NameStep, SetupError, copies, init, network, sys,
+    COPIES_COMMAND, HIDDEN_COMMAND, INNER_ID, MAPPED_COMMAND, NameStep, SetupError, copies, init,
+    mapped, network, sys,
 };
 use crate::sabotage::{Bug, on};
 
@@ -53,6 +54,8 @@ pub fn run_hidden_command() -> Option<ExitCode> {
         Some(launch())
     } else if command == COPIES_COMMAND {
         Some(copies::run(Path::new(&arguments.next()?)))
+    } else if command == MAPPED_COMMAND {
+        Some(mapped::run(arguments))
     } else {
         None
     }
@@ -185,7 +188,7 @@ fn run(socket: &OwnedFd, order: LaunchOrder, filters: &Filters) -> Result<(), Se
     Ok(())
 }
 
-/// Gives up root for good. The kernel resets the dumpable flag and the parent-death signal when the uid
+/// Gives up the server's user for good. The kernel resets the dumpable flag and the parent-death signal when the uid
 /// changes, so both are set later.
 fn become_user(id: u32) -> Result<(), SetupError> {
     let (uid, gid) = (rustix::fs::Uid::from_raw(id), rustix::fs::Gid::from_raw(id));

@@ -150,6 +150,7 @@ fn refusal(
     let doors = group.doors().expect("open").work;
     let setup = Setup {
         host_id,
+        shares_counters: host_id.is_none(),
         processes_max: 32,
         disk_mb_max: 16,
         data_mb_max: None,

@@ -6,16 +6,16 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
+use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Uid, chownat, fstat, openat};
 use rustix::io::Errno;
 use rustix::mount::{MountAttrFlags, OpenTreeFlags, open_tree};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, WaitOptions, fchdir, waitpid};
+use rustix::process::{Pid, WaitOptions, fchdir, geteuid, waitpid};
 
 use super::super::image::{self, IMAGE, Mounted};
 use super::sys::Fork;
 use super::watched::WatchedDisk;
-use super::{NameStep, SetupError, sys, ways};
+use super::{NameStep, SetupError, mapped, sys, ways};
 use crate::sabotage::{Bug, on};
 
 /// A workspace that is not attached yet.
@@ -38,6 +38,10 @@ impl TakenWorkspace {
     /// Takes the workspace of an object, for `owner`. Waits while its image is still mounted: after a
     /// stop the kernel writes its last bytes.
     pub fn take(object: &OwnedFd, owner: Option<u32>) -> Result<Self, SetupError> {
+        if let Some(id) = owner.filter(|_| !geteuid().is_root()) {
+            // From here on this process may give files to that user, and become it.
+            mapped::enter(id)?;
+        }
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         match (openat(object, IMAGE, flags, Mode::empty()), owner) {
             (Ok(image), Some(owner)) => {
@@ -60,17 +64,23 @@ impl TakenWorkspace {
                 }
             }
             (Ok(_), None) => Err(SetupError::check("only root can mount the workspace's image")),
-            (Err(Errno::NOENT), _) => Self::directory(object),
+            (Err(Errno::NOENT), owner) => Self::directory(object, owner),
             (Err(errno), _) => Err(errno).step("open the workspace's image"),
         }
     }
 
-    fn directory(object: &OwnedFd) -> Result<Self, SetupError> {
+    fn directory(object: &OwnedFd, owner: Option<u32>) -> Result<Self, SetupError> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let directory =
             openat(object, "workspace", flags, Mode::empty()).step("open the workspace")?;
         // A command of an earlier run may have closed it.
         ways::open_to_owner(&directory).step("open the workspace to its owner")?;
+        let step = "give the workspace to the sandbox's user";
+        let has_owner = fstat(&directory).step(step)?.st_uid;
+        if let Some(owner) = owner.filter(|owner| *owner != has_owner) {
+            let (uid, gid) = (Some(Uid::from_raw(owner)), Some(Gid::from_raw(owner)));
+            chownat(&directory, "", uid, gid, AtFlags::EMPTY_PATH).step(step)?;
+        }
         fchdir(&directory).step("enter the workspace")?;
         Ok(Self::Directory)
     }

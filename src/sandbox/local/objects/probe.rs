@@ -62,6 +62,7 @@ impl LocalObjects {
         let (opened, directory) = self.blocking(lay_out).await?;
         let up = self.starter.start("trial", &opened, directory.host_id, &MAKE).await?;
         up.end().await;
-        self.refused(directory.workspace()).map_or(Ok(()), |why| Err(ProviderError::Refused(why)))
+        self.refused(directory.workspace(), directory.host_id)
+            .map_or(Ok(()), |why| Err(ProviderError::Refused(why)))
     }
 }

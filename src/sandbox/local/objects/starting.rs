@@ -108,6 +108,7 @@ impl Starter {
         let has_work_group = false;
         let setup = Setup {
             host_id,
+            shares_counters: !rustix::process::geteuid().is_root(),
             processes_max,
             disk_mb_max,
             data_mb_max,
