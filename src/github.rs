@@ -2,13 +2,17 @@
 //!
 //! [`webhook`] turns a delivery (headers and raw bytes) into what it says of one issue and what
 //! it may do; [`comment`] reads commands out of comments; [`policy`] says who and what may
-//! trigger; [`fixtures`] holds deliveries in the shape of real ones.
+//! trigger; [`fixtures`] holds deliveries in the shape of real ones. [`text`] makes texts safe in both
+//! directions, [`task`] puts together what an agent is given, [`branch`] names its branch.
 //!
 //! # Guarantees
 //! Everything here is pure: the same bytes under the same policy always mean the same. Nothing
 //! panics on any input, and nothing of a payload is believed before its signature was checked.
 
+pub mod branch;
 pub mod comment;
 pub mod fixtures;
 pub mod policy;
+pub mod task;
+pub mod text;
 pub mod webhook;
