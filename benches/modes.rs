@@ -122,6 +122,7 @@ async fn start(
         dies_with_server: false,
     };
     let parts = EngineParts {
+        github: None,
         retention: Retention::default(),
         store: Arc::new(store),
         clock,

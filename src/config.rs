@@ -106,6 +106,10 @@ pub struct GitHub {
     pub api_url: String,
     /// `repositories`
     pub repositories: Vec<RepositoryPattern>,
+    /// `comments`: whether the status and replies are written on issues.
+    pub comments: bool,
+    /// `reactions`: whether 👀 is put on what triggered.
+    pub reactions: bool,
 }
 
 /// `[triggers]`

@@ -150,6 +150,7 @@ async fn start_engine(
 ) -> anyhow::Result<Engine> {
     let Adapters { clock, ids, sqlite, providers, .. } = adapters;
     Engine::start(EngineParts {
+        github: None,
         retention: Retention {
             deliveries: config.retention.deliveries,
             timeline: config.retention.timeline,
@@ -278,6 +279,7 @@ fn rules(config: &Config, providers: &ProviderMap) -> anyhow::Result<Rules> {
         }
     };
     Ok(Rules {
+        github: None,
         create: bounds(lifecycle.create),
         start: bounds(lifecycle.start),
         stop: bounds(lifecycle.stop),

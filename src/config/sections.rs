@@ -128,7 +128,9 @@ fn github(r: &mut ConfigReader) -> GitHub {
         }
     }
     let webhook_secrets = webhook_secrets.unwrap_or_default();
-    GitHub { webhook_secrets, bot_user_id, api_url, repositories }
+    let comments = r.flag("github.comments", true);
+    let reactions = r.flag("github.reactions", true);
+    GitHub { webhook_secrets, bot_user_id, api_url, repositories, comments, reactions }
 }
 
 fn secrets_of<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Vec<Secret>, String> {

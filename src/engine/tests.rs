@@ -108,6 +108,7 @@ fn other_template() -> Template {
 pub(in crate::engine) fn rules() -> Rules {
     let bounds = StepRules { attempts: 3, timeout: Duration::from_secs(20) };
     Rules {
+        github: None,
         create: bounds,
         start: bounds,
         stop: bounds,
@@ -193,6 +194,7 @@ impl EngineBench {
             dies_with_server: declared.dies_with_server,
         };
         let engine = Engine::start(EngineParts {
+            github: None,
             retention: Retention::default(),
             store: Arc::clone(&store) as _,
             clock,

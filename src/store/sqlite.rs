@@ -19,6 +19,7 @@
 mod apply;
 mod backup;
 mod columns;
+mod github;
 mod holds;
 mod inspect;
 mod installation;

@@ -291,6 +291,7 @@ async fn serve(mut parts: Parts, io: tokio::runtime::Handle, started: Sender<Sta
     let name = ProviderName::trusted(parts.provider_name);
     let rules = rules(&name);
     let engine = Engine::start(EngineParts {
+        github: None,
         retention: Retention::default(),
         store: Arc::clone(&store) as _,
         clock: Arc::new(SystemClock),
@@ -380,6 +381,7 @@ fn rules(provider: &ProviderName) -> Rules {
         dies_with_server: false,
     };
     Rules {
+        github: None,
         create: step,
         start: step,
         stop: step,
