@@ -8,8 +8,6 @@
 
 use std::fmt::Write as _;
 
-use jiff::tz::TimeZone;
-
 use super::text::plain;
 use crate::issue::{CommentAnswer, Issue};
 use crate::store::TimelineListRow;
@@ -190,7 +188,7 @@ fn shortened(line: &str) -> String {
 /// A time to the minute, in UTC.
 fn minute(at: Timestamp) -> String {
     match jiff::Timestamp::from_millisecond(at.unix_ms()) {
-        Ok(time) => time.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d %H:%M UTC").to_string(),
+        Ok(time) => time.strftime("%Y-%m-%d %H:%M UTC").to_string(),
         Err(_) => at.to_string(),
     }
 }
@@ -204,3 +202,6 @@ fn bounded(part: String) -> String {
     let end = part[..end].rfind('\n').unwrap_or(end);
     format!("{}\n{CUT}", &part[..end])
 }
+
+#[cfg(test)]
+mod tests;

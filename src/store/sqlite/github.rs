@@ -95,8 +95,9 @@ fn list(
 }
 
 fn read_row(row: &Row<'_>) -> rusqlite::Result<GithubRow> {
-    let time = |at: usize| Ok(row.get::<_, Option<i64>>(at)?.map(Timestamp::from_unix_ms));
-    let number = |at: usize| Ok(row.get::<_, Option<i64>>(at)?.map(i64::cast_unsigned));
+    let integer = |at: usize| row.get::<_, Option<i64>>(at);
+    let time = |at| integer(at).map(|found| found.map(Timestamp::from_unix_ms));
+    let number = |at| integer(at).map(|found| found.map(i64::cast_unsigned));
     let (kind, body) = (row.get_ref(3)?.as_str()?, row.get_ref(4)?.as_str()?);
     Ok(GithubRow {
         id: EffectId { number: row.get(0)?, revision: row.get(1)? },
