@@ -26,12 +26,12 @@ const PROGRESS_PAUSE_EACH: Duration = Duration::from_secs(12);
 const EDITED_WITHIN: Duration = Duration::from_secs(600);
 
 /// Where an issue is at GitHub.
-struct IssuePlace {
+struct SaidWhere {
     repository: RepositoryTarget,
     number: IssueNumber,
 }
 
-impl IssuePlace {
+impl SaidWhere {
     fn of(issue: &Issue) -> Option<Self> {
         let facts = &issue.facts;
         let repository = RepositoryTarget {
@@ -54,7 +54,7 @@ impl GithubWorker {
         if issue.facts.deleted {
             return given_up("the issue is deleted");
         }
-        let Some(place) = IssuePlace::of(&issue) else {
+        let Some(place) = SaidWhere::of(&issue) else {
             return given_up("it is not known where the issue is");
         };
         match &row.effect {
@@ -69,7 +69,7 @@ impl GithubWorker {
     async fn react(
         &self,
         row: &GithubRow,
-        place: &IssuePlace,
+        place: &SaidWhere,
         to: ReactTo,
     ) -> Result<GithubEnd, AttemptError> {
         let api = &self.parts.api;
@@ -86,7 +86,7 @@ impl GithubWorker {
     async fn reply(
         &self,
         row: &GithubRow,
-        place: &IssuePlace,
+        place: &SaidWhere,
         comment: u64,
         answer: &CommentAnswer,
     ) -> Result<GithubEnd, AttemptError> {
@@ -115,7 +115,7 @@ impl GithubWorker {
     async fn show_status(
         &self,
         row: &GithubRow,
-        place: &IssuePlace,
+        place: &SaidWhere,
     ) -> Result<GithubEnd, AttemptError> {
         let now = self.env.now();
         let marker = messages::status_marker(&self.parts.context, row.home);
@@ -171,7 +171,7 @@ impl GithubWorker {
     async fn create(
         &self,
         row: &GithubRow,
-        place: &IssuePlace,
+        place: &SaidWhere,
         marker: &str,
         earlier: Option<String>,
     ) -> Result<GithubEnd, AttemptError> {
@@ -192,7 +192,7 @@ impl GithubWorker {
     async fn edit(
         &self,
         row: &GithubRow,
-        place: &IssuePlace,
+        place: &SaidWhere,
         comment: &GitHubComment,
     ) -> Result<GithubEnd, AttemptError> {
         let api = &self.parts.api;
@@ -241,7 +241,7 @@ impl GithubWorker {
     async fn look(
         &self,
         row: &GithubRow,
-        place: &IssuePlace,
+        place: &SaidWhere,
         marker: &str,
     ) -> Result<Looked, AttemptError> {
         let unknown = row.first_begun_at.filter(|_| !on(Bug::AskedForgotten));
@@ -259,7 +259,7 @@ impl GithubWorker {
     /// The status comment that we know of; under another id if the issue was transferred.
     async fn known(
         &self,
-        place: &IssuePlace,
+        place: &SaidWhere,
         id: u64,
         marker: &str,
     ) -> Result<Option<GitHubComment>, AttemptError> {
@@ -275,7 +275,7 @@ impl GithubWorker {
     /// Our comment with this marker. The marker alone can be a quote, the author alone another comment.
     async fn find(
         &self,
-        place: &IssuePlace,
+        place: &SaidWhere,
         marker: &str,
         since: Timestamp,
     ) -> Result<Option<GitHubComment>, AttemptError> {

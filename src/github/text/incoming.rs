@@ -78,7 +78,7 @@ pub fn cleaned(text: &str) -> CleanedText {
 type Edit = (Range<usize>, String);
 
 /// A link or image that is not closed yet.
-struct OpenLink {
+struct LinkSpan {
     /// Where its text ends, by what was seen of it.
     text_end: usize,
     /// Whether people see anything of its text.
@@ -99,7 +99,7 @@ fn shown(text: &str, hidden: &mut HiddenParts) -> String {
         .map(|(label, found)| (label.to_lowercase(), found.title.is_some(), found.span.clone()))
         .collect();
     let mut edits: Vec<Edit> = Vec::new();
-    let mut open: Vec<OpenLink> = Vec::new();
+    let mut open: Vec<LinkSpan> = Vec::new();
     let mut referred: HashSet<String> = HashSet::new();
     let mut footnotes: Vec<(String, Range<usize>)> = Vec::new();
     let mut starts: Vec<(Tag<'_>, Range<usize>)> = Vec::new();
@@ -118,7 +118,7 @@ fn shown(text: &str, hidden: &mut HiddenParts) -> String {
         match event {
             Event::Start(tag @ (Tag::Link { .. } | Tag::Image { .. })) => {
                 let text_end = range.start + if matches!(tag, Tag::Image { .. }) { 2 } else { 1 };
-                open.push(OpenLink { text_end, is_visible: false });
+                open.push(LinkSpan { text_end, is_visible: false });
                 starts.push((tag, range));
             }
             Event::End(TagEnd::Link | TagEnd::Image) => {
@@ -183,7 +183,7 @@ fn rewrite_link(
     text: &str,
     tag: &Tag<'_>,
     range: &Range<usize>,
-    link: &OpenLink,
+    link: &LinkSpan,
     referred: &mut HashSet<String>,
     hidden: &mut HiddenParts,
     edits: &mut Vec<Edit>,
