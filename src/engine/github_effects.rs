@@ -28,6 +28,7 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{Notify, oneshot};
+use tokio_util::task::TaskTracker;
 
 use crate::github::api::GitHubApi;
 use crate::github::messages::MessageContext;
@@ -36,7 +37,6 @@ use crate::store::github::{GithubOutbox, GithubRow, GithubState};
 use crate::types::{HomeId, Timestamp};
 
 use super::environment::Environment;
-use super::executor::Executor;
 
 /// How many homes are worked on at once. The write queue lets one after the other write.
 const HOMES_AT_ONCE_MAX: usize = 64;
@@ -61,8 +61,9 @@ pub struct GithubParts {
 /// Carries out effects at GitHub.
 pub(super) struct GithubWorker {
     env: Arc<Environment>,
-    executor: Arc<Executor>,
     parts: GithubParts,
+    /// Calls under way: the server's end waits for them, not for what waits for its turn.
+    calls: TaskTracker,
     /// Notified when a step recorded effects.
     recorded: Arc<Notify>,
 }
@@ -92,11 +93,11 @@ impl GithubWorker {
     /// Of an engine with these parts.
     pub fn new(
         env: Arc<Environment>,
-        executor: Arc<Executor>,
         parts: GithubParts,
+        calls: TaskTracker,
         recorded: Arc<Notify>,
     ) -> Self {
-        Self { env, executor, parts, recorded }
+        Self { env, parts, calls, recorded }
     }
 
     async fn pause(&self) {
@@ -129,11 +130,11 @@ impl GithubWorker {
             let home = row.home;
             let (done, ended) = oneshot::channel();
             let worker = Arc::clone(self);
-            self.executor.spawn(async move {
+            self.env.spawner.io(Box::pin(async move {
                 worker.carry_out(row).await;
                 // Without a receiver the worker has ended.
                 let _ = done.send(());
-            });
+            }));
             running.push(Box::pin(async move {
                 // An error is a panic in there: what was asked is looked for after the next start.
                 let _ = ended.await;

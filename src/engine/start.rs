@@ -210,8 +210,8 @@ impl Parts {
     /// Starts the worker that says things on issues.
     fn spawn_github(&self, github: GithubParts) {
         let recorded = Arc::clone(&self.registry.actor_parts().github_recorded);
-        let (env, executor) = (Arc::clone(&self.env), Arc::clone(&self.executor));
-        let worker = GithubWorker::new(env, executor, github, recorded);
+        let calls = self.executor.tasks.clone();
+        let worker = GithubWorker::new(Arc::clone(&self.env), github, calls, recorded);
         self.env.spawner.io(Box::pin(github_effects::run(Arc::new(worker))));
     }
 

@@ -145,7 +145,10 @@ async fn what_is_held_or_gone_waits_for_what_releases_it() {
     let held = |by| GithubEnd { released_by: Some(by), ..ended(&row, GithubState::Held) };
     store.end_github(row.id, held("person")).await.expect("stored");
     unlock().await.expect("stored");
+    record(&store, HOME, status(2, false), 1).await;
     assert_eq!(only(&store).await.state, GithubState::Held, "a person releases it");
+    record(&store, HOME, status(2, true), 1).await;
+    assert_eq!(only(&store).await.state, GithubState::Due, "a person asked again");
     store.end_github(row.id, held("unlocked")).await.expect("stored");
     record(&store, HOME, status(2, true), 1).await;
     assert_eq!(only(&store).await.state, GithubState::Held, "a newer status is held, too");

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::github::api::{
     GitHubComment, GitHubError, PageCursor, Reaction, ReactionTarget, RepositoryTarget,
@@ -24,6 +25,12 @@ const PROGRESS_PAUSE_MIN: Duration = Duration::from_secs(30);
 const PROGRESS_PAUSE_EACH: Duration = Duration::from_secs(12);
 /// A comment is being edited if it was within this time.
 const EDITED_WITHIN: Duration = Duration::from_secs(600);
+
+/// A call that writes, which the server's end waits for.
+struct WritingCall {
+    begun_at: Timestamp,
+    _counted: TaskTrackerToken,
+}
 
 /// Where an issue is at GitHub.
 struct SaidWhere {
@@ -78,7 +85,7 @@ impl GithubWorker {
             ReactTo::Comment(id) => ReactionTarget::Comment(id),
         };
         let turn = api.turn(&place.repository, WriteUrgency::Person).await?;
-        self.begin(row).await?;
+        let _call = self.begin(row).await?;
         api.react(turn, &place.repository, to, Reaction::Eyes).await?;
         Ok(over(row, self.env.now(), GithubState::Done, ""))
     }
@@ -102,12 +109,12 @@ impl GithubWorker {
             Looked::Nothing => {}
         }
         let turn = self.parts.api.turn(&place.repository, WriteUrgency::Person).await?;
-        let begun_at = self.begin(row).await?;
+        let call = self.begin(row).await?;
         let body = messages::reply_body(&marker, answer, context);
         let created = self.parts.api.create_comment(turn, &place.repository, place.number, &body);
         match created.await {
             Ok(created) => Ok(is_done(&created)),
-            Err(error) => Err(AttemptError::Creating(error, begun_at)),
+            Err(error) => Err(AttemptError::Creating(error, call.begun_at)),
         }
     }
 
@@ -177,14 +184,14 @@ impl GithubWorker {
     ) -> Result<GithubEnd, AttemptError> {
         let api = &self.parts.api;
         let turn = api.turn(&place.repository, WriteUrgency::FirstComment).await?;
-        let begun_at = self.begin(row).await?;
+        let call = self.begin(row).await?;
         let text = self.compose(row).await?;
         let earlier = earlier.map(|url| format!("\n\nThis goes on from {url}."));
         let part = format!("{}{}", text.part, earlier.unwrap_or_default());
         let body = messages::comment_body(marker, &part);
         match api.create_comment(turn, &place.repository, place.number, &body).await {
             Ok(created) => Ok(self.shown_now(row, &created, &text)),
-            Err(error) => Err(AttemptError::Creating(error, begun_at)),
+            Err(error) => Err(AttemptError::Creating(error, call.begun_at)),
         }
     }
 
@@ -208,7 +215,7 @@ impl GithubWorker {
             return Ok(over(row, self.env.now(), GithubState::Gone, why));
         };
         if body != comment.body {
-            self.begin(row).await?;
+            let _call = self.begin(row).await?;
             api.edit_comment(turn, &place.repository, comment.id, &body).await?;
         }
         Ok(self.shown_now(row, comment, &text))
@@ -231,10 +238,14 @@ impl GithubWorker {
     }
 
     /// A call is about to begin; this is durable.
-    async fn begin(&self, row: &GithubRow) -> Result<Timestamp, AttemptError> {
-        let now = self.env.now();
-        self.parts.outbox.begin_github(row.id, now).await?;
-        Ok(now)
+    async fn begin(&self, row: &GithubRow) -> Result<WritingCall, AttemptError> {
+        if self.env.is_stopping() {
+            return Err(AttemptError::Store("the server ends".into()));
+        }
+        let _counted = self.calls.token();
+        let begun_at = self.env.now();
+        self.parts.outbox.begin_github(row.id, begun_at).await?;
+        Ok(WritingCall { begun_at, _counted })
     }
 
     /// Looks for a comment whose creation has an unknown outcome.

@@ -39,19 +39,23 @@ pub(super) fn record(
     let kind = effect.kind();
     let conflict = match kind {
         EffectKind::ShowStatus => {
-            "UPDATE SET
-                revision = revision + 1, body = excluded.body,
-                state = CASE WHEN state IN ('done', 'given_up') OR (state = 'gone' AND ?6)
-                             THEN 'due' ELSE state END,
-                due_at = CASE WHEN state IN ('done', 'given_up') OR (state = 'gone' AND ?6)
-                              THEN excluded.due_at
-                              WHEN state = 'due' AND tries = 0 THEN min(due_at, excluded.due_at)
-                              ELSE due_at END,
-                tries = CASE WHEN state IN ('done', 'given_up', 'gone') THEN 0 ELSE tries END,
-                comment = CASE WHEN state = 'gone' AND ?6 THEN NULL ELSE comment END,
-                shown_hash = CASE WHEN state = 'gone' AND ?6 THEN NULL ELSE shown_hash END"
+            // What is over begins again; what a person must look at does when a person asked.
+            let again = "(state IN ('done', 'given_up') OR (?6 AND (state = 'gone'
+                         OR (state = 'held' AND released_by = 'person'))))";
+            format!(
+                "UPDATE SET
+                    revision = revision + 1, body = excluded.body,
+                    state = CASE WHEN {again} THEN 'due' ELSE state END,
+                    due_at = CASE WHEN {again} THEN excluded.due_at
+                                  WHEN state = 'due' AND tries = 0
+                                  THEN min(due_at, excluded.due_at)
+                                  ELSE due_at END,
+                    tries = CASE WHEN {again} THEN 0 ELSE tries END,
+                    failing_since = CASE WHEN {again} THEN NULL ELSE failing_since END,
+                    comment = CASE WHEN state = 'gone' AND ?6 THEN NULL ELSE comment END"
+            )
         }
-        EffectKind::CleanUp | EffectKind::React | EffectKind::Reply => "NOTHING",
+        EffectKind::CleanUp | EffectKind::React | EffectKind::Reply => "NOTHING".to_owned(),
     };
     execute(
         conn,
