@@ -14,4 +14,5 @@ pub mod api;
 pub mod comment;
 pub mod fixtures;
 pub mod policy;
+pub mod push;
 pub mod webhook;
