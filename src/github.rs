@@ -11,6 +11,7 @@
 //! panics on any input, and nothing of a payload is believed before its signature was checked.
 
 pub mod api;
+pub mod client;
 pub mod comment;
 pub mod fixtures;
 pub mod policy;
