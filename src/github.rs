@@ -13,10 +13,12 @@
 
 pub mod api;
 pub mod branch;
+pub mod client;
 pub mod comment;
 pub mod fixtures;
 pub mod messages;
 pub mod policy;
+pub mod push;
 pub mod task;
 pub mod text;
 pub mod webhook;

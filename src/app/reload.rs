@@ -9,6 +9,7 @@ use crate::http::{LiveToken, LoginLinks, TokenHash};
 use crate::sandbox::ReloadedSettings;
 use crate::types::{LiveSecrets, NamedSecrets, Secret};
 
+use super::github::ReloadGitHub;
 use super::providers::Reloads;
 
 /// The parts that can change while the server runs.
@@ -23,6 +24,8 @@ pub(super) struct Reload {
     pub admin_token: LiveToken,
     /// Login links; a new admin token invalidates them.
     pub login_links: Arc<LoginLinks>,
+    /// The client of GitHub's API, whose credentials can be replaced by others.
+    pub github: ReloadGitHub,
     /// The secrets that templates name.
     pub named_secrets: NamedSecrets,
     /// The providers that take settings over while they are open.
@@ -75,6 +78,17 @@ impl Reload {
             warn_of_short_token(&self.admin_token);
             self.login_links.forget();
             taken_over.now.push("auth.admin_token");
+        }
+        if given.github.login != self.config.github.login {
+            match self.github.take_over(&given.github) {
+                Ok(true) => {
+                    self.config.github.login.clone_from(&given.github.login);
+                    taken_over.now.push("GitHub's credentials");
+                }
+                // Whether there are any decides what is started.
+                Ok(false) => {}
+                Err(error) => tracing::error!("GitHub's credentials stay as they were: {error:#}"),
+            }
         }
         self.secrets = secrets;
         self.config.auth.clone_from(&given.auth);
@@ -154,6 +168,7 @@ mod tests {
             webhook_secrets: LiveSecrets::new(secrets.webhook_secrets.clone()),
             admin_token: LiveToken::new(TokenHash::of(&secrets.admin_token)),
             login_links: Arc::default(),
+            github: ReloadGitHub::default(),
             named_secrets: NamedSecrets::default(),
             providers: Reloads::new(),
             secrets,

@@ -9,6 +9,7 @@
 //! - No credential is part of an answer, an error or a log line.
 
 mod error;
+mod figures;
 mod git_token;
 mod requests;
 mod values;
@@ -16,6 +17,7 @@ mod verification;
 mod write;
 
 pub use error::{GitHubError, HeldReason, ReleasedBy};
+pub use figures::{GitHubFigures, RequestCount};
 pub use git_token::{GitAccess, GitTokens};
 pub use requests::{
     CommitState, Conditional, DeliverySource, NewPull, PullEdit, Reaction, ReactionTarget,
@@ -27,7 +29,7 @@ pub use values::{
     PageCursor, PullState, StoredDelivery,
 };
 pub use verification::{VERIFICATION_QUERY, VerifiedAct, VerifiedComment, VerifiedIssue};
-pub use write::{PaceError, PaceRecord, WritePace, WriteTurn, WriteUrgency, WriterId};
+pub use write::{PaceError, PaceRecord, UnkeptPace, WritePace, WriteTurn, WriteUrgency, WriterId};
 
 use async_trait::async_trait;
 
@@ -44,6 +46,11 @@ pub trait GitHubApi: Send + Sync + 'static {
 
     /// GitHub's clock, as its last answers had it; ours before the first answer.
     fn github_now(&self) -> Timestamp;
+
+    /// What was counted since the start.
+    fn figures(&self) -> GitHubFigures {
+        GitHubFigures::default()
+    }
 
     /// Waits for this identity's turn to write.
     ///

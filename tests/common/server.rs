@@ -323,6 +323,7 @@ async fn serve(mut parts: Parts, io: tokio::runtime::Handle, started: Sender<Sta
         ids: Arc::new(SystemIds),
         webhook_secrets: LiveSecrets::new(vec![Secret::new(SECRET)]),
         triggers: policy(),
+        github: None,
         admin_token: LiveToken::new(TokenHash::of(&Secret::new(TOKEN))),
         public_url: None,
         trusted_proxies: Vec::new(),
@@ -368,7 +369,7 @@ fn policy() -> TriggerPolicy {
         bots: Vec::new(),
         assignee: 0,
         unlabel_stops: true,
-        bot_user_id: 0,
+        bot_user_id: 0.into(),
         repositories: vec![RepositoryPattern::parse("*").expect("a valid pattern")],
     }
 }

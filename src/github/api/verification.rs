@@ -4,15 +4,15 @@ use crate::types::{IssueNumber, Timestamp};
 
 use super::GitHubAccount;
 
-/// The GraphQL query of a verification; its variables are `owner`, `name`, `number` and `base`
-/// (a qualified name such as `refs/heads/main`, or empty). About one point.
+/// The GraphQL query of a verification; its variables are `owner`, `name`, `number`, `base`
+/// (a qualified name such as `refs/heads/main`) and `hasBase`. About one point.
 pub const VERIFICATION_QUERY: &str = "\
-query($owner: String!, $name: String!, $number: Int!, $base: String!) {
+query($owner: String!, $name: String!, $number: Int!, $base: String!, $hasBase: Boolean!) {
   repository(owner: $owner, name: $name) {
     databaseId
     nameWithOwner
     defaultBranchRef { name target { oid } }
-    ref(qualifiedName: $base) { name target { oid } }
+    ref(qualifiedName: $base) @include(if: $hasBase) { name target { oid } }
     issue(number: $number) {
       fullDatabaseId number title body state locked createdAt lastEditedAt
       author { __typename login ... on User { databaseId } ... on Bot { databaseId } ... on Mannequin { databaseId } ... on Organization { databaseId } }

@@ -99,3 +99,18 @@ pub trait WritePace: Send + Sync + 'static {
     /// and when a rest begins.
     async fn save(&self, record: PaceRecord) -> Result<(), PaceError>;
 }
+
+/// A pace that ends with the process, for programs that write nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct UnkeptPace;
+
+#[async_trait]
+impl WritePace for UnkeptPace {
+    async fn load(&self) -> Result<Vec<PaceRecord>, PaceError> {
+        Ok(Vec::new())
+    }
+
+    async fn save(&self, _record: PaceRecord) -> Result<(), PaceError> {
+        Ok(())
+    }
+}
