@@ -10,5 +10,6 @@
 
 pub mod comment;
 pub mod fixtures;
+pub mod model;
 pub mod policy;
 pub mod webhook;
