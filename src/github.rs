@@ -17,6 +17,7 @@ pub mod client;
 pub mod comment;
 pub mod fixtures;
 pub mod messages;
+pub mod model;
 pub mod policy;
 pub mod push;
 pub mod task;

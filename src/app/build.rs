@@ -9,13 +9,14 @@ use tokio::sync::{mpsc as mpsc_async, watch};
 
 use crate::clock::{Clock, IdSource, SystemClock, SystemIds};
 use crate::config::{Config, Secrets, StepBounds};
-use crate::engine::{Engine, EngineError, EngineParts, Quotas, Retention, Threads};
-use crate::github::api::{GitHubApi, UnkeptPace};
+use crate::engine::{Engine, EngineError, EngineParts, GithubParts, Quotas, Retention, Threads};
+use crate::github::api::GitHubApi;
 use crate::github::client::GitHubClient;
+use crate::github::messages::MessageContext;
 use crate::github::policy::TriggerPolicy;
 use crate::http::{Edge, Feed, Limits, LiveToken, LoginLinks, TokenHash};
 use crate::issue::event::ProviderRules;
-use crate::issue::{Rules, StepRules};
+use crate::issue::{GithubRules, Rules, StepRules};
 use crate::logs::{LogBounds, Logs};
 use crate::sandbox::{Provider, Uniqueness};
 use crate::store::Store;
@@ -129,7 +130,7 @@ impl Adapters {
         let _on_io = io.enter();
         let (providers, provider_reloads) =
             providers::open(config, listener.local_addr()?, &named_secrets, &clock, &ids)?;
-        let github = github::open(&config.github, &clock, Arc::new(UnkeptPace))?;
+        let github = github::open(&config.github, &clock, Arc::clone(&sqlite) as _)?;
         Ok((Self { clock, ids, sqlite, named_secrets, providers, github }, provider_reloads))
     }
 }
@@ -159,9 +160,13 @@ async fn start_engine(
     publisher: EntryPublisher,
     threads: Threads,
 ) -> anyhow::Result<Engine> {
-    let Adapters { clock, ids, sqlite, providers, .. } = adapters;
+    let Adapters { clock, ids, sqlite, providers, github, .. } = adapters;
+    let github_rules = github.as_ref().map(|_| GithubRules {
+        comments: config.github.comments,
+        reactions: config.github.reactions,
+    });
     Engine::start(EngineParts {
-        github: None,
+        github: github.as_ref().map(|client| said_by(config, sqlite, client)),
         retention: Retention {
             deliveries: config.retention.deliveries,
             timeline: config.retention.timeline,
@@ -169,7 +174,7 @@ async fn start_engine(
         store: Arc::clone(sqlite) as _,
         clock: Arc::clone(clock),
         ids: Arc::clone(ids),
-        rules: rules(config, providers)?,
+        rules: Rules { github: github_rules, ..rules(config, providers)? },
         templates: config.templates.clone().into_iter().collect(),
         providers: (providers.iter())
             .map(|(name, provider)| (name.clone(), Arc::clone(&provider.lifecycle)))
@@ -186,6 +191,20 @@ async fn start_engine(
     })
     .await
     .map_err(|error| not_resumed(sqlite, error))
+}
+
+/// What is needed to say something on issues.
+fn said_by(config: &Config, store: &Arc<SqliteStore>, client: &Arc<GitHubClient>) -> GithubParts {
+    let url = config.server.public_url.as_deref();
+    GithubParts {
+        api: Arc::clone(client) as _,
+        outbox: Arc::clone(store) as _,
+        context: MessageContext {
+            instance: store.instance(),
+            public_url: url.map(|url| url.trim_end_matches('/').to_owned()),
+            command: config.triggers.command.clone(),
+        },
+    }
 }
 
 fn open_logs(config: &Config, clock: &Arc<dyn Clock>) -> anyhow::Result<Logs> {
