@@ -132,7 +132,7 @@ fn what_an_agent_wrote_keeps_its_form_and_does_nothing() {
         ("<details>\nmore\n</details>", "more"),
         ("```rust\nfn a() {} // @x #1\n```", "```rust\nfn a() {} // @x #1\n```"),
         ("    indented @x", "```\nindented @x\n```"),
-        ("a_b [x] <y> 1 | 2", "a\\_b \\[x\\] \\<y\\> 1 \\| 2"),
+        ("a_b [x] < 1 | 2", "a\\_b \\[x\\] \\< 1 \\| 2"),
         ("> quoted @x", "> quoted `@x`"),
         ("at 0123456789abcdef", "at `0123456789abcdef`"),
     ] {
