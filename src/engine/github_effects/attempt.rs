@@ -6,8 +6,8 @@ use sha2::{Digest, Sha256};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::github::api::{
-    GitHubComment, GitHubError, PageCursor, Reaction, ReactionTarget, RepositoryTarget,
-    WriteUrgency,
+    GitHubComment, GitHubError, GitHubIdentity, PageCursor, Reaction, ReactionTarget,
+    RepositoryTarget, WriteUrgency,
 };
 use crate::github::messages::{self, StatusText};
 use crate::issue::{CommentAnswer, GithubEffect, Issue, ReactTo};
@@ -148,9 +148,7 @@ impl GithubWorker {
         };
         let identity = self.parts.api.identity().await?;
         let (ours, earlier) = match known {
-            Some(comment) if identity.is_ours(comment.author.id, comment.via_app) => {
-                (Some(comment), None)
-            }
+            Some(comment) if is_ours(&identity, &comment) => (Some(comment), None),
             other => (None, other.map(|comment| comment.html_url)),
         };
         match ours {
@@ -165,7 +163,10 @@ impl GithubWorker {
         row: &GithubRow,
         text: &StatusText,
     ) -> Result<Option<Timestamp>, AttemptError> {
-        let (Some(at), Some(phase)) = (row.shown.at, &row.shown.phase) else { return Ok(None) };
+        let ShownComment { comment: Some(_), at: Some(at), phase: Some(phase), .. } = &row.shown
+        else {
+            return Ok(None);
+        };
         if *phase != text.phase {
             return Ok(None);
         }
@@ -297,9 +298,7 @@ impl GithubWorker {
             let (comments, next) =
                 api.comments_since(&place.repository, place.number, since, &page).await?;
             let found = comments.into_iter().find(|comment| {
-                messages::has_marker(&comment.body, marker)
-                    && (identity.is_ours(comment.author.id, comment.via_app)
-                        || on(Bug::MarkerAlone))
+                messages::has_marker(&comment.body, marker) && is_ours(&identity, comment)
             });
             match (found, next) {
                 (Some(found), _) => return Ok(Some(found)),
@@ -318,6 +317,11 @@ enum Looked {
     Found(GitHubComment),
     /// Nothing, or there is nothing to look for.
     Nothing,
+}
+
+/// Whether our own account wrote a comment.
+fn is_ours(identity: &GitHubIdentity, comment: &GitHubComment) -> bool {
+    identity.is_ours(comment.author.id, comment.via_app) || on(Bug::MarkerAlone)
 }
 
 fn too_early(row: &GithubRow, now: Timestamp, at: Timestamp) -> GithubEnd {

@@ -28,6 +28,7 @@ struct SaidBench {
     github: Arc<FakeGitHub>,
     clock: Arc<SetForward>,
     store: Arc<SqliteStore>,
+    provider: Arc<HeldProvider>,
     dir: Arc<tempfile::TempDir>,
 }
 
@@ -37,12 +38,13 @@ impl SaidBench {
         let store = Arc::new(SqliteStore::open(dir.path()).expect("opens"));
         let clock = Arc::new(SetForward::default());
         let github = Arc::new(FakeGitHub::new(Arc::clone(&clock)));
-        Self::on(Arc::new(dir), store, clock, github).await
+        Self::on(Arc::new(dir), store, Arc::default(), clock, github).await
     }
 
     async fn on(
         dir: Arc<tempfile::TempDir>,
         store: Arc<SqliteStore>,
+        held: Arc<HeldProvider>,
         clock: Arc<SetForward>,
         github: Arc<FakeGitHub>,
     ) -> Self {
@@ -74,7 +76,7 @@ impl SaidBench {
                 ..rules()
             },
             templates: [(template().name.clone(), template())].into(),
-            providers: [(provider, Arc::new(HeldProvider::default()) as _)].into(),
+            providers: [(provider, Arc::clone(&held) as _)].into(),
             creates_in_flight: 2,
             quotas: Quotas::default(),
             publisher: Arc::new(super::NoPublisher),
@@ -87,14 +89,14 @@ impl SaidBench {
         })
         .await
         .expect("the engine starts");
-        Self { engine, arbiter, github, clock, store, dir }
+        Self { engine, arbiter, github, clock, store, provider: held, dir }
     }
 
     /// The process ends here and now, and another one begins on what it stored.
     async fn crash(self) -> Self {
         self.engine.parts.env.begin_stop();
         self.arbiter.stop();
-        Self::on(self.dir, self.store, self.clock, self.github).await
+        Self::on(self.dir, self.store, self.provider, self.clock, self.github).await
     }
 
     async fn deliver(&self, guid: &str, change: impl FnOnce(&mut IssueDelivery)) {

@@ -144,7 +144,7 @@ fn only_our_part_of_a_comment_is_replaced() {
 fn long_texts_are_cut_at_a_line() {
     let long = "word ".repeat(400);
     let text = status_text(&context(), &running(), &[entry(1, &long)]);
-    assert!(text.part.contains("word…"), "{}", text.part);
+    assert!(text.part.contains("word …\n"), "{}", text.part);
     let part = bounded("a line\n".repeat(4_000));
     assert!(part.len() <= PART_LEN_MAX && part.ends_with("a line\n… more on the page"));
 }
