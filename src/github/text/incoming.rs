@@ -78,7 +78,9 @@ pub fn cleaned(text: &str) -> CleanedText {
 type Edit = (Range<usize>, String);
 
 /// A link or image that is not closed yet.
-struct LinkSpan {
+struct LinkSpan<'a> {
+    tag: Tag<'a>,
+    range: Range<usize>,
     /// Where its text ends, by what was seen of it.
     text_end: usize,
     /// Whether people see anything of its text.
@@ -98,119 +100,139 @@ fn shown(text: &str, hidden: &mut HiddenParts) -> String {
         .iter()
         .map(|(label, found)| (label.to_lowercase(), found.title.is_some(), found.span.clone()))
         .collect();
-    let mut edits: Vec<Edit> = Vec::new();
-    let mut open: Vec<LinkSpan> = Vec::new();
-    let mut referred: HashSet<String> = HashSet::new();
-    let mut footnotes: Vec<(String, Range<usize>)> = Vec::new();
-    let mut starts: Vec<(Tag<'_>, Range<usize>)> = Vec::new();
+    let mut search = HiddenSearch {
+        text,
+        hidden,
+        edits: Vec::new(),
+        open: Vec::new(),
+        referred: HashSet::new(),
+        footnotes: Vec::new(),
+    };
     for (event, range) in parser.into_offset_iter() {
-        let slice = &text[range.clone()];
-        if let Some(link) = open.last_mut()
-            && !matches!(event, Event::End(TagEnd::Link | TagEnd::Image))
-        {
-            link.text_end = link.text_end.max(range.end);
-            link.is_visible |= match &event {
-                Event::Text(text) | Event::Code(text) => !text.trim().is_empty(),
-                Event::Start(Tag::Image { .. }) => true,
-                _ => false,
-            };
-        }
+        search.event(event, range);
+    }
+    search.finish(definitions)
+}
+
+/// What one round finds.
+struct HiddenSearch<'a> {
+    text: &'a str,
+    hidden: &'a mut HiddenParts,
+    edits: Vec<Edit>,
+    open: Vec<LinkSpan<'a>>,
+    /// Labels of links, and of footnotes behind a `^`, that something refers to.
+    referred: HashSet<String>,
+    footnotes: Vec<(String, Range<usize>)>,
+}
+
+impl<'a> HiddenSearch<'a> {
+    fn event(&mut self, event: Event<'a>, range: Range<usize>) {
+        let slice = &self.text[range.clone()];
+        self.extend_link(&event, &range);
         match event {
             Event::Start(tag @ (Tag::Link { .. } | Tag::Image { .. })) => {
                 let text_end = range.start + if matches!(tag, Tag::Image { .. }) { 2 } else { 1 };
-                open.push(LinkSpan { text_end, is_visible: false });
-                starts.push((tag, range));
+                self.open.push(LinkSpan { tag, range, text_end, is_visible: false });
             }
             Event::End(TagEnd::Link | TagEnd::Image) => {
-                if let (Some(link), Some((tag, range))) = (open.pop(), starts.pop()) {
-                    if let Some(around) = open.last_mut() {
+                if let Some(link) = self.open.pop() {
+                    if let Some(around) = self.open.last_mut() {
                         around.text_end = around.text_end.max(range.end);
                     }
-                    rewrite_link(text, &tag, &range, &link, &mut referred, hidden, &mut edits);
+                    self.rewrite(&link);
                 }
             }
             Event::Start(Tag::HtmlBlock) => {
-                hidden.html += 1;
-                edits.push((range.clone(), without_tags(slice)));
+                self.hidden.html += 1;
+                self.edits.push((range, without_tags(slice)));
             }
             Event::InlineHtml(_) => {
-                hidden.html += 1;
-                edits.push((range, String::new()));
+                self.hidden.html += 1;
+                self.edits.push((range, String::new()));
             }
             Event::Text(decoded)
                 if slice.starts_with('&') && slice.ends_with(';') && slice != &*decoded =>
             {
-                edits.push((range, decoded.into_string()));
+                self.edits.push((range, decoded.into_string()));
             }
             Event::FootnoteReference(label) => {
-                referred.insert(format!("^{}", label.to_lowercase()));
+                self.referred.insert(format!("^{}", label.to_lowercase()));
             }
             Event::Start(Tag::FootnoteDefinition(label)) => {
-                footnotes.push((label.to_lowercase(), range));
+                self.footnotes.push((label.to_lowercase(), range));
             }
             Event::Start(Tag::CodeBlock(CodeBlockKind::Fenced(info))) => {
                 let language = language_of(&info);
                 if language != &*info
-                    && let Some(at) = slice.lines().next().and_then(|line| {
-                        let marks = line.len() - line.trim_start_matches(['`', '~']).len();
-                        Some(range.start + marks..range.start + line.len())
-                    })
+                    && let Some(line) = slice.lines().next()
                 {
-                    hidden.titles += 1;
-                    edits.push((at, language.to_owned()));
+                    let marks = line.len() - line.trim_start_matches(['`', '~']).len();
+                    let at = range.start + marks..range.start + line.len();
+                    self.hidden.titles += 1;
+                    self.edits.push((at, language.to_owned()));
                 }
             }
             _ => {}
         }
     }
-    for (label, has_title, span) in definitions {
-        if has_title || !referred.contains(&label) {
-            hidden.definitions += 1;
-        }
-        edits.push((span, String::new()));
-    }
-    for (label, range) in footnotes {
-        if !referred.contains(&format!("^{label}")) {
-            hidden.definitions += 1;
-            edits.push((range, String::new()));
-        }
-    }
-    edited(text, edits)
-}
 
-/// What replaces a link or image, if something of it is hidden or stands elsewhere.
-fn rewrite_link(
-    text: &str,
-    tag: &Tag<'_>,
-    range: &Range<usize>,
-    link: &LinkSpan,
-    referred: &mut HashSet<String>,
-    hidden: &mut HiddenParts,
-    edits: &mut Vec<Edit>,
-) {
-    let (Tag::Link { link_type, dest_url, title, id }
-    | Tag::Image { link_type, dest_url, title, id }) = tag
-    else {
-        return;
-    };
-    if matches!(link_type, LinkType::Autolink | LinkType::Email | LinkType::WikiLink { .. }) {
-        return;
+    /// Notes what belongs to the text of the innermost open link.
+    fn extend_link(&mut self, event: &Event<'_>, range: &Range<usize>) {
+        if let Some(link) = self.open.last_mut()
+            && !matches!(event, Event::End(TagEnd::Link | TagEnd::Image))
+        {
+            link.text_end = link.text_end.max(range.end);
+            link.is_visible |= match event {
+                Event::Text(text) | Event::Code(text) => !text.trim().is_empty(),
+                Event::Start(Tag::Image { .. }) => true,
+                _ => false,
+            };
+        }
     }
-    referred.insert(id.to_lowercase());
-    let is_image = matches!(tag, Tag::Image { .. });
-    let is_hidden = if is_image { link.is_visible } else { !link.is_visible };
-    hidden.titles += usize::from(is_hidden) + usize::from(!title.is_empty());
-    let mut dropped = HiddenParts::default();
-    let destination = shaped(dest_url, &mut dropped);
-    let destination = utf8_percent_encode(&destination, DESTINATION);
-    if is_image {
-        edits.push((range.clone(), format!("![]({destination})")));
-    } else if is_hidden {
-        edits.push((range.clone(), String::new()));
-    } else if let Some(tail) = text.get(link.text_end..range.end)
-        && tail != format!("]({destination})")
-    {
-        edits.push((link.text_end..range.end, format!("]({destination})")));
+
+    /// Replaces a link or image, if something of it is hidden or stands elsewhere.
+    fn rewrite(&mut self, link: &LinkSpan<'_>) {
+        let (Tag::Link { link_type, dest_url, title, id }
+        | Tag::Image { link_type, dest_url, title, id }) = &link.tag
+        else {
+            return;
+        };
+        if matches!(link_type, LinkType::Autolink | LinkType::Email | LinkType::WikiLink { .. }) {
+            return;
+        }
+        self.referred.insert(id.to_lowercase());
+        let is_image = matches!(link.tag, Tag::Image { .. });
+        let is_hidden = if is_image { link.is_visible } else { !link.is_visible };
+        self.hidden.titles += usize::from(is_hidden) + usize::from(!title.is_empty());
+        let destination = shaped(dest_url, &mut HiddenParts::default());
+        let destination = utf8_percent_encode(&destination, DESTINATION);
+        let tail = link.text_end..link.range.end;
+        if is_image {
+            self.edits.push((link.range.clone(), format!("![]({destination})")));
+        } else if is_hidden {
+            self.edits.push((link.range.clone(), String::new()));
+        } else if let Some(behind) = self.text.get(tail.clone())
+            && behind != format!("]({destination})")
+        {
+            self.edits.push((tail, format!("]({destination})")));
+        }
+    }
+
+    /// Removes the definitions, of which links have the content by now, and edits the text.
+    fn finish(mut self, definitions: Vec<(String, bool, Range<usize>)>) -> String {
+        for (label, has_title, span) in definitions {
+            if has_title || !self.referred.contains(&label) {
+                self.hidden.definitions += 1;
+            }
+            self.edits.push((span, String::new()));
+        }
+        for (label, range) in self.footnotes {
+            if !self.referred.contains(&format!("^{label}")) {
+                self.hidden.definitions += 1;
+                self.edits.push((range, String::new()));
+            }
+        }
+        edited(self.text, self.edits)
     }
 }
 
