@@ -128,6 +128,7 @@ async fn start(
         clock,
         ids,
         rules: Rules {
+            github: None,
             create: bounds,
             start: bounds,
             stop: bounds,
