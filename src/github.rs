@@ -14,6 +14,7 @@ pub mod api;
 pub mod client;
 pub mod comment;
 pub mod fixtures;
+pub mod model;
 pub mod policy;
 pub mod push;
 pub mod webhook;
