@@ -20,7 +20,7 @@ pub const HEAD_LEN_MAX: usize = 256 << 10;
 /// Most commands of a push.
 pub const COMMANDS_MAX: usize = 64;
 
-/// Why a push is refused. The texts are for whoever sees them in git's output.
+/// Why a push is refused. git shows the texts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PushRefusal {
     /// It is not what git sends.

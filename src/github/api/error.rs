@@ -64,7 +64,7 @@ pub enum GitHubError {
         /// GitHub's words.
         words: String,
     },
-    /// Nobody knows whether GitHub did it: look before it is repeated.
+    /// GitHub may have done it or not: look before it is repeated.
     #[error("the outcome at GitHub is unknown: {0}")]
     Unknown(String),
     /// GitHub was not reached. The call was not carried out.

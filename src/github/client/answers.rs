@@ -15,7 +15,7 @@ const WORDS_MAX: usize = 300;
 
 /// What an answer means.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum AnswerVerdict {
     /// It was done.
     Fine,
     /// 304: as the ETag says.
@@ -32,47 +32,47 @@ pub(super) enum Verdict {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Refusal {
+struct WireRefusal {
     message: String,
     errors: Vec<serde_json::Value>,
 }
 
 /// Reads an answer.
-pub(super) fn judge(answer: &HttpAnswer, clock: &GitHubClock) -> Verdict {
+pub(super) fn judge(answer: &HttpAnswer, clock: &GitHubClock) -> AnswerVerdict {
     let words = words_of(answer);
     match answer.status {
-        200..=299 => Verdict::Fine,
-        304 => Verdict::Unchanged,
+        200..=299 => AnswerVerdict::Fine,
+        304 => AnswerVerdict::Unchanged,
         301 | 302 | 307 | 308 => {
-            Verdict::Redirect(answer.header("location").unwrap_or_default().to_owned())
+            AnswerVerdict::Redirect(answer.header("location").unwrap_or_default().to_owned())
         }
-        401 => Verdict::Unauthorized(words),
+        401 => AnswerVerdict::Unauthorized(words),
         403 | 429 => forbidden(answer, words, clock),
-        404 => Verdict::Error(GitHubError::NotFound(words)),
-        410 => Verdict::Error(GitHubError::Gone(words)),
+        404 => AnswerVerdict::Error(GitHubError::NotFound(words)),
+        410 => AnswerVerdict::Error(GitHubError::Gone(words)),
         422 if words.to_lowercase().contains("already exists") => {
-            Verdict::Error(GitHubError::AlreadyExists(words))
+            AnswerVerdict::Error(GitHubError::AlreadyExists(words))
         }
-        status @ 400..=499 => Verdict::Error(GitHubError::Refused { status, words }),
+        status @ 400..=499 => AnswerVerdict::Error(GitHubError::Refused { status, words }),
         status => {
-            Verdict::Error(GitHubError::Unknown(format!("GitHub answered {status}: {words}")))
+            AnswerVerdict::Error(GitHubError::Unknown(format!("GitHub answered {status}: {words}")))
         }
     }
 }
 
 /// 403 and 429: a limit, or one of several reasons. The texts are matched loosely; one that is not
 /// known is held, and never repeated.
-fn forbidden(answer: &HttpAnswer, words: String, clock: &GitHubClock) -> Verdict {
+fn forbidden(answer: &HttpAnswer, words: String, clock: &GitHubClock) -> AnswerVerdict {
     if let Some(until) = retry_after(answer, clock) {
-        return Verdict::Limit(Some(until));
+        return AnswerVerdict::Limit(Some(until));
     }
     if remaining(answer) == Some(0) {
-        return Verdict::Limit(reset_at(answer, clock));
+        return AnswerVerdict::Limit(reset_at(answer, clock));
     }
     let lower = words.to_lowercase();
     let says = |part: &str| lower.contains(part);
     if answer.status == 429 || says("rate limit") || says("abuse") {
-        return Verdict::Limit(None);
+        return AnswerVerdict::Limit(None);
     }
     let reason = if says("suspended") {
         HeldReason::Suspended
@@ -86,7 +86,7 @@ fn forbidden(answer: &HttpAnswer, words: String, clock: &GitHubClock) -> Verdict
     } else {
         HeldReason::Other
     };
-    Verdict::Error(GitHubError::Held { reason, words })
+    AnswerVerdict::Error(GitHubError::Held { reason, words })
 }
 
 /// `Retry-After`, in seconds or as a date.
@@ -111,7 +111,7 @@ pub(super) fn reset_at(answer: &HttpAnswer, clock: &GitHubClock) -> Option<Times
 
 /// GitHub's words of a refusal.
 fn words_of(answer: &HttpAnswer) -> String {
-    let Ok(refusal) = serde_json::from_slice::<Refusal>(&answer.body) else {
+    let Ok(refusal) = serde_json::from_slice::<WireRefusal>(&answer.body) else {
         return "no reason was given".to_owned();
     };
     let mut words = refusal.message;

@@ -7,7 +7,7 @@ use crate::types::{IssueNumber, Timestamp};
 
 use super::super::api::{GitHubError, RepositoryTarget};
 use super::GitHubClient;
-use super::answers::{Verdict, judge};
+use super::answers::{AnswerVerdict, judge};
 use super::credentials::CallAuth;
 use super::limits::LimitKey;
 use super::transport::{HttpAnswer, HttpCall};
@@ -20,7 +20,7 @@ const UNAUTHORIZED_PAUSE: std::time::Duration = std::time::Duration::from_secs(6
 pub(super) enum CallClass {
     /// It has a turn of the write queue.
     Write,
-    /// Somebody or something waits for what it reads.
+    /// A person or an effect waits for what it reads.
     Read,
     /// Another call waits for it, maybe in the last place for reading.
     Inner,
@@ -99,21 +99,21 @@ impl GitHubClient {
                 self.rest(key, Some(until)).await;
             }
             match judge(&answer, clock) {
-                Verdict::Fine | Verdict::Unchanged => {
+                AnswerVerdict::Fine | AnswerVerdict::Unchanged => {
                     if let (CallClass::Write, LimitKey::Writer(writer)) = (ask.class, key) {
                         self.queues.went_well(writer);
                     }
                     return Ok(answer);
                 }
-                Verdict::Redirect(location) if !is_redirected => {
+                AnswerVerdict::Redirect(location) if !is_redirected => {
                     is_redirected = true;
                     path = self.elsewhere(&ask, &location, answer.status)?;
                 }
-                Verdict::Redirect(_) => {
+                AnswerVerdict::Redirect(_) => {
                     let words = "GitHub redirects in a circle".to_owned();
                     return Err(GitHubError::Refused { status: answer.status, words });
                 }
-                Verdict::Unauthorized(words) => {
+                AnswerVerdict::Unauthorized(words) => {
                     if is_renewed || !self.forget_secret(&ask.auth, secret.as_ref()).await {
                         if ask.class == CallClass::Write {
                             self.rest(key, Some(clock.ours().after(UNAUTHORIZED_PAUSE))).await;
@@ -123,10 +123,10 @@ impl GitHubClient {
                     is_renewed = true;
                     secret = self.secret(&ask.auth).await?;
                 }
-                Verdict::Limit(until) => {
+                AnswerVerdict::Limit(until) => {
                     return Err(GitHubError::Limited { until: self.rest(key, until).await });
                 }
-                Verdict::Error(error) => return Err(error),
+                AnswerVerdict::Error(error) => return Err(error),
             }
         }
     }
@@ -135,7 +135,7 @@ impl GitHubClient {
     async fn rest(&self, key: LimitKey, until: Option<Timestamp>) -> Timestamp {
         let until = match key {
             LimitKey::Writer(writer) => Some(self.queues.rest(writer, until).await),
-            LimitKey::App | LimitKey::Nobody => until,
+            LimitKey::App | LimitKey::Anonymous => until,
         };
         self.reads.rest(key, until, self.transport.clock.ours())
     }

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::types::{Secret, Timestamp};
 
 use super::super::api::{GitHubError, HeldReason, RepositoryTarget, WriterId};
-use super::answers::{Verdict, judge};
+use super::answers::{AnswerVerdict, judge};
 use super::ask::{Ask, CallClass};
 use super::jwt::AppKey;
 use super::limits::LimitKey;
@@ -58,7 +58,7 @@ impl GitHubCredentials {
 /// What a call is authenticated by.
 #[derive(Clone, Debug)]
 pub(super) enum CallAuth {
-    Nobody,
+    Anonymous,
     /// The App itself.
     Jwt,
     /// A token of an installation.
@@ -71,7 +71,7 @@ impl CallAuth {
     /// Whom GitHub counts the call for.
     pub const fn limit_key(&self) -> LimitKey {
         match self {
-            Self::Nobody => LimitKey::Nobody,
+            Self::Anonymous => LimitKey::Anonymous,
             Self::Jwt => LimitKey::App,
             Self::Installation(key) => LimitKey::Writer(WriterId::Installation(key.installation)),
             Self::Token => LimitKey::Writer(WriterId::TokenUser),
@@ -139,7 +139,7 @@ impl GitHubClient {
         Box::pin(async move {
             let credentials = self.credentials();
             match (auth, credentials.as_ref()) {
-                (CallAuth::Nobody, _) => Ok(None),
+                (CallAuth::Anonymous, _) => Ok(None),
                 (CallAuth::Token, GitHubCredentials::Token(token)) => Ok(Some(token.clone())),
                 (CallAuth::Jwt, GitHubCredentials::App(app)) => self.jwt(app).map(Some),
                 (CallAuth::Installation(key), GitHubCredentials::App(_)) => {
@@ -230,7 +230,7 @@ impl GitHubClient {
         }
     }
 
-    /// Revokes a token; nobody waits for the outcome.
+    /// Revokes a token. The outcome is counted, and nothing else.
     pub(super) async fn revoke_token(&self, token: &Secret) {
         let path = self.transport.path("/installation/token");
         let call = super::transport::HttpCall {
@@ -242,7 +242,7 @@ impl GitHubClient {
         };
         let result = match self.transport.send(call).await {
             Ok(answer) => match judge(&answer, &self.transport.clock) {
-                Verdict::Fine => "done",
+                AnswerVerdict::Fine => "done",
                 _ => "refused",
             },
             Err(error) => error.as_str(),

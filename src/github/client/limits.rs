@@ -15,7 +15,7 @@ use super::transport::HttpAnswer;
 
 /// How many reads may be under way at once.
 const PLACES: usize = 8;
-/// Below this part of the hourly limit what nobody waits for stands back.
+/// Below this part of the hourly limit background work stands back.
 const STAND_BACK_PART: u64 = 5;
 /// The pause where GitHub names no end of a limit.
 const PAUSE: Duration = Duration::from_secs(60);
@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum LimitKey {
     /// Calls without credentials.
-    Nobody,
+    Anonymous,
     /// The App itself, by its JSON web token.
     App,
     /// An installation, or the token's user.
@@ -131,7 +131,7 @@ impl ReadLimits {
     /// The fewest calls that remain to one of our identities.
     pub fn lowest(&self) -> Option<u64> {
         let state = self.locked();
-        let ours = state.hourly.iter().filter(|(key, _)| **key != LimitKey::Nobody);
+        let ours = state.hourly.iter().filter(|(key, _)| **key != LimitKey::Anonymous);
         ours.map(|(_, hourly)| hourly.remaining).min()
     }
 

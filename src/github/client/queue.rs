@@ -48,14 +48,14 @@ struct SharedQueues {
 struct QueueState {
     number: u64,
     /// In the order of their turns.
-    waiting: BTreeSet<Ticket>,
+    waiting: BTreeSet<WriteTicket>,
     writers: HashMap<WriterId, Writer>,
     /// When the writing calls of the last hour began, oldest first.
     begun: VecDeque<Timestamp>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Ticket {
+struct WriteTicket {
     urgency: WriteUrgency,
     number: u64,
     writer: WriterId,
@@ -71,12 +71,12 @@ struct Writer {
     writes: BTreeMap<i64, u32>,
 }
 
-enum Next {
+enum NextTurn {
     /// The turn is taken; this must be durable first.
     Taken(PaceRecord),
     Rests(Timestamp),
     At(Timestamp),
-    /// Somebody else's turn.
+    /// Another one's turn.
     Later,
 }
 
@@ -105,18 +105,18 @@ impl WriteQueues {
             changed.as_mut().enable();
             let next = shared.locked().next(waiting.ticket, shared.clock.now());
             match next {
-                Next::Taken(record) => {
+                NextTurn::Taken(record) => {
                     let turn = Turn { shared: Arc::clone(shared), writer };
                     drop(waiting);
                     shared.keep(record).await?;
                     return Ok(WriteTurn::new(turn));
                 }
-                Next::Rests(until) => return Err(GitHubError::Limited { until }),
-                Next::At(at) => tokio::select! {
+                NextTurn::Rests(until) => return Err(GitHubError::Limited { until }),
+                NextTurn::At(at) => tokio::select! {
                     () = changed => {}
                     () = shared.clock.sleep_until(at) => {}
                 },
-                Next::Later => changed.await,
+                NextTurn::Later => changed.await,
             }
         }
     }
@@ -201,26 +201,26 @@ impl QueueState {
     }
 
     /// What is next for the one that waits with this ticket.
-    fn next(&mut self, ticket: Ticket, now: Timestamp) -> Next {
+    fn next(&mut self, ticket: WriteTicket, now: Timestamp) -> NextTurn {
         let of_writer = self.writers.entry(ticket.writer).or_default();
         if let Some(until) = of_writer.rests_until.filter(|until| *until > now) {
-            return Next::Rests(until);
+            return NextTurn::Rests(until);
         }
         if of_writer.is_busy {
-            return Next::Later;
+            return NextTurn::Later;
         }
         if let Some(at) = of_writer.last_at.map(|last| last.after(APART)).filter(|at| *at > now) {
-            return Next::At(at);
+            return NextTurn::At(at);
         }
         if let Some(at) = self.full_until(now) {
-            return Next::At(at);
+            return NextTurn::At(at);
         }
-        let is_ready = |other: &Ticket| match self.writers.get(&other.writer) {
+        let is_ready = |other: &WriteTicket| match self.writers.get(&other.writer) {
             Some(of_other) => of_other.is_ready(now),
             None => true,
         };
         if self.waiting.range(..ticket).any(is_ready) {
-            return Next::Later;
+            return NextTurn::Later;
         }
         self.waiting.remove(&ticket);
         self.begun.push_back(now);
@@ -231,7 +231,7 @@ impl QueueState {
         let minute = now.unix_ms().div_euclid(MINUTE_MS);
         *of_writer.writes.entry(minute).or_default() += 1;
         of_writer.writes = of_writer.writes.split_off(&(minute - 60));
-        Next::Taken(of_writer.record(ticket.writer))
+        NextTurn::Taken(of_writer.record(ticket.writer))
     }
 
     /// When the next writing call may begin, if the limits of all identities are reached.
@@ -263,14 +263,14 @@ impl Writer {
 /// A place in the queue, which a drop gives up.
 struct Waiting<'a> {
     shared: &'a SharedQueues,
-    ticket: Ticket,
+    ticket: WriteTicket,
 }
 
 impl<'a> Waiting<'a> {
     fn new(shared: &'a SharedQueues, writer: WriterId, urgency: WriteUrgency) -> Self {
         let mut state = shared.locked();
         state.number += 1;
-        let ticket = Ticket { urgency, number: state.number, writer };
+        let ticket = WriteTicket { urgency, number: state.number, writer };
         state.waiting.insert(ticket);
         Self { shared, ticket }
     }

@@ -93,7 +93,7 @@ impl GitHubClient {
                 let app: WireApp = read(&answer.body)?;
                 let path = format!("/users/{}%5Bbot%5D", segment(&app.slug));
                 let answer =
-                    self.ask(Ask::new("user", Method::GET, path, CallAuth::Nobody)).await?;
+                    self.ask(Ask::new("user", Method::GET, path, CallAuth::Anonymous)).await?;
                 let user: WireUser = read(&answer.body)?;
                 Ok(GitHubIdentity {
                     kind: IdentityKind::App(app.id),

@@ -1,7 +1,7 @@
 //! Installation tokens in memory: one for each installation, repositories and purpose.
 //!
 //! # Guarantees
-//! - One mint at a time for each key: whoever waits for it gets the same token.
+//! - One mint at a time for each key: all that wait for it get the same token.
 //! - A token is renewed when 10 minutes are left, and not used when less than a minute is.
 //! - At most [`TOKENS_MAX`] are kept. None is written anywhere.
 
@@ -75,12 +75,12 @@ pub(super) struct Minted {
     pub expires_at: Timestamp,
 }
 
-type Slot = Arc<AsyncMutex<Option<Minted>>>;
+type TokenSlot = Arc<AsyncMutex<Option<Minted>>>;
 
 /// All tokens.
 #[derive(Default)]
 pub(super) struct Tokens {
-    slots: Mutex<HashMap<TokenKey, (Slot, Timestamp)>>,
+    slots: Mutex<HashMap<TokenKey, (TokenSlot, Timestamp)>>,
 }
 
 impl Tokens {
@@ -147,7 +147,7 @@ impl Tokens {
         self.locked().clear();
     }
 
-    fn slot(&self, key: &TokenKey, now: Timestamp) -> Slot {
+    fn slot(&self, key: &TokenKey, now: Timestamp) -> TokenSlot {
         let mut slots = self.locked();
         if slots.len() >= TOKENS_MAX && !slots.contains_key(key) {
             // Those in use are held by another Arc.
@@ -157,12 +157,13 @@ impl Tokens {
                 slots.remove(&oldest);
             }
         }
-        let (slot, used_at) = slots.entry(key.clone()).or_insert_with(|| (Slot::default(), now));
+        let (slot, used_at) =
+            slots.entry(key.clone()).or_insert_with(|| (TokenSlot::default(), now));
         *used_at = now;
         Arc::clone(slot)
     }
 
-    fn locked(&self) -> std::sync::MutexGuard<'_, HashMap<TokenKey, (Slot, Timestamp)>> {
+    fn locked(&self) -> std::sync::MutexGuard<'_, HashMap<TokenKey, (TokenSlot, Timestamp)>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -11,7 +11,7 @@ use super::answers::shortened;
 use super::wire::read;
 
 #[derive(Deserialize)]
-struct Envelope {
+struct GraphQlAnswer {
     data: Option<Data>,
     #[serde(default)]
     errors: Vec<GraphQlError>,
@@ -153,7 +153,7 @@ pub(super) fn verified(
     at: Timestamp,
     rests_until: Timestamp,
 ) -> Result<VerifiedIssue, GitHubError> {
-    let Envelope { data, errors } = read(body)?;
+    let GraphQlAnswer { data, errors } = read(body)?;
     let found = data.and_then(|data| data.repository);
     let Some((repository, issue)) = found.and_then(|mut r| r.issue.take().map(|issue| (r, issue)))
     else {

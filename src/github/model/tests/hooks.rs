@@ -130,7 +130,7 @@ async fn what_people_do_is_a_delivery_that_the_server_understands() {
         bots: Vec::new(),
         assignee: github.bot().0,
         unlabel_stops: true,
-        bot_user_id: github.bot().0,
+        bot_user_id: github.bot().0.into(),
         repositories: vec![RepositoryPattern::parse("*").expect("a pattern")],
     };
     let state = github.state();
