@@ -113,4 +113,3 @@ impl GitHubClient {
         Arc::clone(&self.credentials.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
-
