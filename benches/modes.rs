@@ -122,11 +122,13 @@ async fn start(
         dies_with_server: false,
     };
     let parts = EngineParts {
+        github: None,
         retention: Retention::default(),
         store: Arc::new(store),
         clock,
         ids,
         rules: Rules {
+            github: None,
             create: bounds,
             start: bounds,
             stop: bounds,

@@ -14,6 +14,7 @@ mod build;
 pub mod doctor;
 mod entry;
 mod exposure;
+mod github;
 mod life_log;
 mod notices;
 pub mod open_files;

@@ -17,6 +17,7 @@
 
 mod address;
 mod error;
+mod github;
 mod network;
 mod pattern;
 mod provider;
@@ -28,6 +29,7 @@ mod workload;
 
 pub use address::{Announced, ServerAddress};
 pub use error::{ConfigError, Problem};
+pub use github::GitHubLogin;
 pub use pattern::RepositoryPattern;
 pub use provider::{ProviderSchema, ProviderSection, ProviderSettings};
 pub use secrets::{Made, Secrets, SecretsError};
@@ -100,12 +102,20 @@ pub struct GitHub {
     /// `webhook_secrets` or the lines of `webhook_secrets_file`; empty if neither is set, see
     /// [`Secrets::ensure`].
     pub webhook_secrets: Vec<Secret>,
-    /// `bot_user_id`: issuebox's own account; 0 if there is none.
+    /// `app_id` with `app_key` or `app_key_file`; or `token` or `token_file`; or neither.
+    pub login: Option<GitHubLogin>,
+    /// `bot_user_id`: issuebox's own account; 0 if it is not configured.
     pub bot_user_id: u64,
-    /// `api_url`
+    /// `api_url`: the base of the REST API.
     pub api_url: String,
+    /// `web_url`: the address of the pages and of git.
+    pub web_url: String,
     /// `repositories`
     pub repositories: Vec<RepositoryPattern>,
+    /// `comments`: whether the status and replies are written on issues.
+    pub comments: bool,
+    /// `reactions`: whether 👀 is put on what triggered.
+    pub reactions: bool,
 }
 
 /// `[triggers]`

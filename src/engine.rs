@@ -36,6 +36,7 @@ mod executor;
 mod fanout;
 mod fast_create;
 mod figures;
+mod github_effects;
 pub mod handle;
 mod holds;
 mod identity;
@@ -69,6 +70,7 @@ pub use busy::AtWork;
 pub use effects::EffectCounts;
 pub use executor::CleanupCounts;
 pub use figures::Figures;
+pub use github_effects::GithubParts;
 pub use handle::Engine;
 pub use reconciler::view::{
     DriftItem, DriftKind, DriftView, ObjectSide, ProviderSweeps, RecordSide, Remedy,

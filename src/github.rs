@@ -1,14 +1,25 @@
-//! The port to GitHub: what comes from there, read without trust and without IO.
+//! The port to GitHub: what comes from there, read without trust and without IO, and what is asked
+//! and done there.
 //!
 //! [`webhook`] turns a delivery (headers and raw bytes) into what it says of one issue and what
 //! it may do; [`comment`] reads commands out of comments; [`policy`] says who and what may
-//! trigger; [`fixtures`] holds deliveries in the shape of real ones.
+//! trigger; [`fixtures`] holds deliveries in the shape of real ones. [`api`] is the port to GitHub's
+//! API. [`text`] makes texts safe in both directions, [`task`] puts together what an agent is given,
+//! [`branch`] names its branch, and [`messages`] has every sentence that is said on an issue.
 //!
 //! # Guarantees
-//! Everything here is pure: the same bytes under the same policy always mean the same. Nothing
+//! What reads deliveries is pure: the same bytes under the same policy always mean the same. Nothing
 //! panics on any input, and nothing of a payload is believed before its signature was checked.
 
+pub mod api;
+pub mod branch;
+pub mod client;
 pub mod comment;
 pub mod fixtures;
+pub mod messages;
+pub mod model;
 pub mod policy;
+pub mod push;
+pub mod task;
+pub mod text;
 pub mod webhook;

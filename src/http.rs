@@ -61,6 +61,7 @@ use tokio::sync::watch;
 
 use crate::clock::{Clock, IdSource};
 use crate::engine::Engine;
+use crate::github::api::GitHubApi;
 use crate::github::policy::TriggerPolicy;
 use crate::logs::Logs;
 use crate::sandbox::Provider;
@@ -104,6 +105,8 @@ pub struct Edge {
     pub webhook_secrets: LiveSecrets,
     /// Who and what may trigger.
     pub triggers: TriggerPolicy,
+    /// GitHub's API; `None` without credentials.
+    pub github: Option<Arc<dyn GitHubApi>>,
     /// The admin token, as its hash.
     pub admin_token: LiveToken,
     /// The public address of the server, if it differs from the requested one.

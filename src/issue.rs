@@ -38,10 +38,12 @@ pub mod state;
 pub mod step;
 
 pub use commit::{Commit, DeliveryResult, ProviderCall, Reply};
-pub use effect::{Cleanup, CleanupAction, Effect, EffectKind};
+pub use effect::{
+    Cleanup, CleanupAction, CommentAnswer, Effect, EffectKind, EffectQueue, GithubEffect, ReactTo,
+};
 pub use event::{
-    CallAnswer, Command, Denial, DenialKind, FanOut, IssueDelivery, IssueEvent, IssueName, Rules,
-    Scope, ScopeEvent, StepContext, StepRules,
+    CallAnswer, Command, Denial, DenialKind, FanOut, GithubRules, IssueDelivery, IssueEvent,
+    IssueName, Rules, Scope, ScopeEvent, StepContext, StepRules,
 };
 pub use instruction::{Instruction, InstructionExcerpt};
 pub use restored::restored;

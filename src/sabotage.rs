@@ -74,6 +74,10 @@ pub(crate) enum Bug {
     FastOnUncertainHome,
     /// An effect leaves the outbox before it is carried out.
     EffectRemovedFirst,
+    /// A call to GitHub whose outcome is unknown is forgotten.
+    AskedForgotten,
+    /// A comment with our marker is taken for ours, whatever account wrote it.
+    MarkerAlone,
     /// The memory limit can kill PID 1 of a sandbox.
     InWorkGroup,
     /// Processes of a sandbox keep capabilities.

@@ -19,6 +19,7 @@
 
 mod delivery;
 mod effect;
+pub mod github;
 mod orphan;
 pub mod report;
 mod rows;
@@ -291,6 +292,8 @@ pub struct Write {
     /// same home, kind and key that is there is replaced, unless it is the same. A write of nothing
     /// else follows no version.
     pub effects: Vec<NewEffect>,
+    /// The home of an issue whose conversation was unlocked: effects that are held until then are due.
+    pub unlocked: Option<HomeId>,
 }
 
 /// What [`Store::look`] is asked. What is `None` is not looked for.

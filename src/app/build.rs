@@ -9,11 +9,14 @@ use tokio::sync::{mpsc as mpsc_async, watch};
 
 use crate::clock::{Clock, IdSource, SystemClock, SystemIds};
 use crate::config::{Config, Secrets, StepBounds};
-use crate::engine::{Engine, EngineError, EngineParts, Quotas, Retention, Threads};
+use crate::engine::{Engine, EngineError, EngineParts, GithubParts, Quotas, Retention, Threads};
+use crate::github::api::GitHubApi;
+use crate::github::client::GitHubClient;
+use crate::github::messages::MessageContext;
 use crate::github::policy::TriggerPolicy;
 use crate::http::{Edge, Feed, Limits, LiveToken, LoginLinks, TokenHash};
 use crate::issue::event::ProviderRules;
-use crate::issue::{Rules, StepRules};
+use crate::issue::{GithubRules, Rules, StepRules};
 use crate::logs::{LogBounds, Logs};
 use crate::sandbox::{Provider, Uniqueness};
 use crate::store::Store;
@@ -21,6 +24,7 @@ use crate::store::sqlite::SqliteStore;
 use crate::types::{LiveSecrets, NamedSecrets, TemplateName};
 
 use super::entry::{self, EntryParts, EntryPublisher};
+use super::github::{self, ReloadGitHub};
 use super::life_log::{self, LifeLog};
 use super::notices;
 use super::providers::{self, ProviderMap, Reloads};
@@ -57,6 +61,7 @@ pub(super) async fn serve(
         secrets,
         login_links: Arc::clone(&login_links),
         named_secrets: adapters.named_secrets.clone(),
+        github: ReloadGitHub::of(adapters.github.as_ref(), &io),
         providers: provider_reloads,
     };
     let live = reload_on_request(reload, reloads);
@@ -69,6 +74,10 @@ pub(super) async fn serve(
     let threads = Threads { arbiter: arbiter.handle(), io: io.clone(), calls };
     let engine = start_engine(&config, &adapters, publisher, threads).await?;
     let logs = open_logs(&config, &adapters.clock)?;
+    let triggers = TriggerPolicy::new(&config.triggers, &config.github);
+    if let (0, Some(client)) = (config.github.bot_user_id, &adapters.github) {
+        io.spawn(github::learn_own_account(Arc::clone(client), triggers.bot_user_id.clone()));
+    }
     let entry_parts = EntryParts {
         engine: engine.clone(),
         providers: Arc::new(adapters.providers.clone()),
@@ -78,7 +87,8 @@ pub(super) async fn serve(
     notices::record(adapters.providers.values(), &logs, &io);
     let ending = EndingParts { engine: engine.clone(), logs: logs.clone(), arbiter, store };
     let address = listener.local_addr()?;
-    let shared = EdgeParts { engine, logs, feed, login_links, live, closing: ended.clone() };
+    let closing = ended.clone();
+    let shared = EdgeParts { engine, logs, feed, login_links, live, triggers, closing };
     let server = crate::http::build(shared.edge(&config, adapters), listener)?;
     let mut stopped = ended.clone();
     // An error means that the owner is gone, so the server stops too.
@@ -102,6 +112,7 @@ struct Adapters {
     sqlite: Arc<SqliteStore>,
     named_secrets: NamedSecrets,
     providers: ProviderMap,
+    github: Option<Arc<GitHubClient>>,
 }
 
 impl Adapters {
@@ -119,7 +130,8 @@ impl Adapters {
         let _on_io = io.enter();
         let (providers, provider_reloads) =
             providers::open(config, listener.local_addr()?, &named_secrets, &clock, &ids)?;
-        Ok((Self { clock, ids, sqlite, named_secrets, providers }, provider_reloads))
+        let github = github::open(&config.github, &clock, Arc::clone(&sqlite) as _)?;
+        Ok((Self { clock, ids, sqlite, named_secrets, providers, github }, provider_reloads))
     }
 }
 
@@ -148,8 +160,13 @@ async fn start_engine(
     publisher: EntryPublisher,
     threads: Threads,
 ) -> anyhow::Result<Engine> {
-    let Adapters { clock, ids, sqlite, providers, .. } = adapters;
+    let Adapters { clock, ids, sqlite, providers, github, .. } = adapters;
+    let github_rules = github.as_ref().map(|_| GithubRules {
+        comments: config.github.comments,
+        reactions: config.github.reactions,
+    });
     Engine::start(EngineParts {
+        github: github.as_ref().map(|client| said_by(config, sqlite, client)),
         retention: Retention {
             deliveries: config.retention.deliveries,
             timeline: config.retention.timeline,
@@ -157,7 +174,7 @@ async fn start_engine(
         store: Arc::clone(sqlite) as _,
         clock: Arc::clone(clock),
         ids: Arc::clone(ids),
-        rules: rules(config, providers)?,
+        rules: Rules { github: github_rules, ..rules(config, providers)? },
         templates: config.templates.clone().into_iter().collect(),
         providers: (providers.iter())
             .map(|(name, provider)| (name.clone(), Arc::clone(&provider.lifecycle)))
@@ -174,6 +191,20 @@ async fn start_engine(
     })
     .await
     .map_err(|error| not_resumed(sqlite, error))
+}
+
+/// What is needed to say something on issues.
+fn said_by(config: &Config, store: &Arc<SqliteStore>, client: &Arc<GitHubClient>) -> GithubParts {
+    let url = config.server.public_url.as_deref();
+    GithubParts {
+        api: Arc::clone(client) as _,
+        outbox: Arc::clone(store) as _,
+        context: MessageContext {
+            instance: store.instance(),
+            public_url: url.map(|url| url.trim_end_matches('/').to_owned()),
+            command: config.triggers.command.clone(),
+        },
+    }
 }
 
 fn open_logs(config: &Config, clock: &Arc<dyn Clock>) -> anyhow::Result<Logs> {
@@ -193,13 +224,14 @@ struct EdgeParts {
     feed: Arc<Feed>,
     login_links: Arc<LoginLinks>,
     live: LiveEdgeSecrets,
+    triggers: TriggerPolicy,
     closing: watch::Receiver<bool>,
 }
 
 impl EdgeParts {
     fn edge(self, config: &Config, adapters: Adapters) -> Edge {
-        let Self { engine, logs, feed, login_links, live, closing } = self;
-        let Adapters { clock, ids, sqlite, providers, .. } = adapters;
+        let Self { engine, logs, feed, login_links, live, triggers, closing } = self;
+        let Adapters { clock, ids, sqlite, providers, github, .. } = adapters;
         Edge {
             engine,
             providers,
@@ -213,7 +245,8 @@ impl EdgeParts {
             clock,
             ids,
             webhook_secrets: live.webhook,
-            triggers: TriggerPolicy::new(&config.triggers, &config.github),
+            triggers,
+            github: github.map(|client| client as Arc<dyn GitHubApi>),
             admin_token: live.admin_token,
             public_url: config.server.public_url.clone(),
             trusted_proxies: config.server.trusted_proxies.clone(),
@@ -278,6 +311,7 @@ fn rules(config: &Config, providers: &ProviderMap) -> anyhow::Result<Rules> {
         }
     };
     Ok(Rules {
+        github: None,
         create: bounds(lifecycle.create),
         start: bounds(lifecycle.start),
         stop: bounds(lifecycle.stop),

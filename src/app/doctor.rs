@@ -2,6 +2,7 @@
 //! changes nothing, and removes what it creates.
 
 mod descriptors;
+mod github;
 
 use std::fs::{Metadata, OpenOptions};
 use std::io::{self, Write};
@@ -21,6 +22,7 @@ use super::exposure;
 use super::providers;
 
 pub use crate::types::{Check, CheckState};
+pub use github::look_at_github;
 
 /// Less free space than this is noted.
 const ROOM_LOW: u64 = 1 << 30;

@@ -10,6 +10,7 @@ use crate::sandbox::ReloadedSettings;
 use crate::types::{LiveSecrets, NamedSecrets};
 
 use super::exposure;
+use super::github::ReloadGitHub;
 use super::providers::Reloads;
 
 /// The parts that can change while the server runs.
@@ -24,6 +25,8 @@ pub(super) struct Reload {
     pub admin_token: LiveToken,
     /// Login links; a new admin token invalidates them.
     pub login_links: Arc<LoginLinks>,
+    /// The client of GitHub's API, whose credentials can be replaced by others.
+    pub github: ReloadGitHub,
     /// The secrets that templates name.
     pub named_secrets: NamedSecrets,
     /// The providers that take settings over while they are open.
@@ -79,6 +82,17 @@ impl Reload {
         // What was taken over so far are the secrets.
         if !taken_over.now.is_empty() {
             exposure::warn_of_short(&secrets);
+        }
+        if given.github.login != self.config.github.login {
+            match self.github.take_over(&given.github) {
+                Ok(true) => {
+                    self.config.github.login.clone_from(&given.github.login);
+                    taken_over.now.push("GitHub's credentials");
+                }
+                // Whether there are any decides what is started.
+                Ok(false) => {}
+                Err(error) => tracing::error!("GitHub's credentials stay as they were: {error:#}"),
+            }
         }
         self.secrets = secrets;
         self.config.auth.clone_from(&given.auth);
@@ -145,6 +159,7 @@ mod tests {
             webhook_secrets: LiveSecrets::new(secrets.webhook_secrets.clone()),
             admin_token: LiveToken::new(TokenHash::of(&secrets.admin_token)),
             login_links: Arc::default(),
+            github: ReloadGitHub::default(),
             named_secrets: NamedSecrets::default(),
             providers: Reloads::new(),
             secrets,

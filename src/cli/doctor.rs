@@ -68,6 +68,9 @@ fn look_here(
     checks.extend(doctor::look(config));
     runtime.block_on(async {
         checks.push(ask::clock_of("GitHub", &config.github.api_url).await);
+        if config.github.login.is_some() {
+            checks.extend(doctor::look_at_github(config).await);
+        }
         if doctor::is_running(config) {
             checks.extend(ask_local(server_args, env, loaded).await);
         }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::types::{Mode, OnLimit, ProviderName, Resources, Secret, Template, TemplateName};
 
 use super::error::ConfigError;
+use super::github;
 use super::network::network;
 use super::provider::{ProviderSchema, ProviderSection, ProviderSettings};
 use super::reader::{ConfigReader, list_of, text_of};
@@ -32,7 +33,7 @@ pub(super) fn read(
     let config = Config {
         server: server(r, data_default),
         auth: auth(r),
-        github: github(r),
+        github: github_section(r),
         triggers: triggers(r),
         lifecycle: lifecycle(r),
         quota: quota(r),
@@ -80,25 +81,21 @@ fn server(r: &mut ConfigReader, data_default: Option<PathBuf>) -> Server {
 }
 
 fn auth(r: &mut ConfigReader) -> Auth {
-    let admin_token = secret(r, "auth.admin_token", |given| match given {
-        Given::Inline(Value::Text(text) | Value::Word(text)) | Given::File(text) => token_of(&text),
-        Given::Inline(
-            Value::Integer(_)
-            | Value::Float(_)
-            | Value::Flag(_)
-            | Value::List(_)
-            | Value::EmptySection
-            | Value::Odd(_),
-        ) => Err("must be a text".to_owned()),
+    let admin_token = secret(r, "auth.admin_token", |given| {
+        let text = given.text()?;
+        if text.trim().is_empty() {
+            return Err("is empty: anybody could call the API".to_owned());
+        }
+        token_of(&text)
     });
     Auth { admin_token }
 }
 
 /// A token goes into a header: visible ASCII without spaces.
-fn token_of(text: &str) -> Result<Secret, String> {
+pub(super) fn token_of(text: &str) -> Result<Secret, String> {
     let text = text.trim();
     if text.is_empty() {
-        return Err("is empty: anybody could call the API".to_owned());
+        return Err("is empty".to_owned());
     }
     if !text.bytes().all(|b| b.is_ascii_graphic()) {
         return Err("must be visible ASCII characters without spaces".to_owned());
@@ -106,7 +103,7 @@ fn token_of(text: &str) -> Result<Secret, String> {
     Ok(Secret::new(text))
 }
 
-fn github(r: &mut ConfigReader) -> GitHub {
+fn github_section(r: &mut ConfigReader) -> GitHub {
     let webhook_secrets = secret(r, "github.webhook_secrets", |given| match given {
         Given::Inline(Value::Word(word)) => secrets_of(word.split(',')),
         Given::Inline(value) => match list_of(&value, text_of) {
@@ -116,9 +113,10 @@ fn github(r: &mut ConfigReader) -> GitHub {
         Given::File(content) => secrets_of(content.trim_end().lines()),
     });
     let bot_user_id = r.number("github.bot_user_id", 0, 0..=u64::MAX);
-    let api_url = "https://api.github.com".to_owned();
-    let api_url = r.parsed("github.api_url", api_url, web_address);
-    r.not_in_force("github.api_url");
+    let login = github::login(r);
+    let api_url = github::address(r, "github.api_url", "https://api.github.com");
+    let web_url = github::address(r, "github.web_url", "https://github.com");
+    r.not_in_force("github.web_url");
     let patterns = r.texts("github.repositories", &["*"]);
     let mut repositories = Vec::with_capacity(patterns.len());
     for pattern in patterns {
@@ -128,7 +126,18 @@ fn github(r: &mut ConfigReader) -> GitHub {
         }
     }
     let webhook_secrets = webhook_secrets.unwrap_or_default();
-    GitHub { webhook_secrets, bot_user_id, api_url, repositories }
+    let comments = r.flag("github.comments", true);
+    let reactions = r.flag("github.reactions", true);
+    GitHub {
+        webhook_secrets,
+        login,
+        bot_user_id,
+        api_url,
+        web_url,
+        repositories,
+        comments,
+        reactions,
+    }
 }
 
 fn secrets_of<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Vec<Secret>, String> {
@@ -140,14 +149,31 @@ fn secrets_of<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Vec<Secret>, S
 }
 
 /// The raw form of a secret.
-enum Given {
+pub(super) enum Given {
     Inline(Value),
     /// The content of its file.
     File(String),
 }
 
+impl Given {
+    /// The text of a secret that is one.
+    pub fn text(self) -> Result<String, String> {
+        match self {
+            Self::Inline(Value::Text(text) | Value::Word(text)) | Self::File(text) => Ok(text),
+            Self::Inline(
+                Value::Integer(_)
+                | Value::Float(_)
+                | Value::Flag(_)
+                | Value::List(_)
+                | Value::EmptySection
+                | Value::Odd(_),
+            ) => Err("must be a text".to_owned()),
+        }
+    }
+}
+
 /// Reads a secret from `key` or `key_file`; the source with the higher precedence wins.
-fn secret<T>(
+pub(super) fn secret<T>(
     r: &mut ConfigReader,
     key: &str,
     parse: impl FnOnce(Given) -> Result<T, String>,
@@ -173,7 +199,7 @@ fn secret<T>(
     given.and_then(parse).map_err(|needed| r.wrong(key, &needed)).ok()
 }
 
-fn web_address(text: &str) -> Result<String, String> {
+pub(super) fn web_address(text: &str) -> Result<String, String> {
     let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     match rest {
         Some(host) if !host.is_empty() && !host.contains(char::is_whitespace) => {

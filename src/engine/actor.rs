@@ -60,6 +60,8 @@ pub(super) struct ActorParts {
     pub alarm: Arc<Alarm>,
     /// Wakes the worker that carries out effects.
     pub effects_recorded: Arc<Notify>,
+    /// Wakes the worker that says things on issues.
+    pub github_recorded: Arc<Notify>,
     pub busy: Busy,
     /// Homes whose first step after the server's start is not durable yet: an actor of one of them
     /// resumes it as after a restart.

@@ -24,7 +24,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{Notify, oneshot};
 
-use crate::issue::{Effect, EffectKind};
+use crate::issue::{Effect, EffectKind, EffectQueue};
 use crate::sabotage::{Bug, on};
 use crate::store::{CommitError, EffectDelay, EffectId, EffectRow};
 use crate::types::Timestamp;
@@ -109,6 +109,7 @@ impl EffectWorker {
     /// How many effects ended in which way, by kind.
     pub fn counts(&self) -> Vec<EffectCounts> {
         let counted = EffectKind::ALL.into_iter().zip(&self.counters);
+        let counted = counted.filter(|(kind, _)| kind.queue() == EffectQueue::Provider);
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         counted
             .map(|(kind, of_kind)| EffectCounts {
@@ -186,6 +187,7 @@ impl EffectWorker {
         }
         let end = match &row.effect {
             Effect::CleanUp(cleanup) => self.executor.clean_up(row.home, cleanup).await,
+            Effect::Github(_) => EffectEnd::Obsolete("the other worker carries it out"),
         };
         if let Err(error) = self.record(&row, end).await {
             tracing::error!(

@@ -26,6 +26,7 @@ use super::environment::Environment;
 use super::executor::Executor;
 use super::executor::calls::ProviderCalls;
 use super::fanout::{self, FanOuts};
+use super::github_effects::{self, GithubParts, GithubWorker};
 use super::handle::{Engine, Parts};
 use super::holds::Holds;
 use super::identity::Identities;
@@ -73,6 +74,8 @@ pub struct EngineParts {
     pub reconcile: Option<Duration>,
     /// How long deliveries and timelines are kept.
     pub retention: Retention,
+    /// Says things on issues; `None` without credentials for GitHub.
+    pub github: Option<GithubParts>,
 }
 
 impl Engine {
@@ -83,6 +86,7 @@ impl Engine {
     /// [`EngineError::StoreFailed`] when the store cannot be read.
     pub async fn start(setup: EngineParts) -> Result<Self, EngineError> {
         let (sweep_period, retention) = (setup.reconcile, setup.retention);
+        let github = setup.github.clone();
         let identities = setup.store.identities().await?;
         let holds = setup.store.holds().await?;
         let engine = Self { parts: Arc::new(Parts::new(setup, identities, sweep_period)) };
@@ -92,6 +96,9 @@ impl Engine {
         }
         engine.resume().await?;
         parts.spawn_loops(retention);
+        if let Some(github) = github {
+            parts.spawn_github(github);
+        }
         Ok(engine)
     }
 
@@ -200,6 +207,14 @@ impl Parts {
         }
     }
 
+    /// Starts the worker that says things on issues.
+    fn spawn_github(&self, github: GithubParts) {
+        let recorded = Arc::clone(&self.registry.actor_parts().github_recorded);
+        let calls = self.executor.tasks.clone();
+        let worker = GithubWorker::new(Arc::clone(&self.env), github, calls, recorded);
+        self.env.spawner.io(Box::pin(github_effects::run(Arc::new(worker))));
+    }
+
     /// Starts everything that runs for as long as the server does.
     fn spawn_loops(&self, retention: Retention) {
         let Self { env, registry, .. } = self;
@@ -256,6 +271,7 @@ fn registry(
             admission,
             alarm: Arc::default(),
             effects_recorded: Arc::default(),
+            github_recorded: Arc::default(),
             busy: Busy::default(),
             restarting: Arc::default(),
             unfinished_commits: DashSet::new(),

@@ -5,12 +5,14 @@ mod admission;
 mod breaker;
 mod effects;
 pub(in crate::engine) mod executor;
+mod fake_github;
 mod fast;
 mod provider;
 mod races;
 mod reconciler;
 mod retention;
 pub(in crate::engine) mod rows;
+mod said;
 mod scope_event;
 pub(super) mod serial;
 mod store;
@@ -108,6 +110,7 @@ fn other_template() -> Template {
 pub(in crate::engine) fn rules() -> Rules {
     let bounds = StepRules { attempts: 3, timeout: Duration::from_secs(20) };
     Rules {
+        github: None,
         create: bounds,
         start: bounds,
         stop: bounds,
@@ -193,6 +196,7 @@ impl EngineBench {
             dies_with_server: declared.dies_with_server,
         };
         let engine = Engine::start(EngineParts {
+            github: None,
             retention: Retention::default(),
             store: Arc::clone(&store) as _,
             clock,

@@ -1,7 +1,41 @@
 //! What may start a sandbox, and who may: the configuration's `[triggers]` and `[github]`
 //! sections as the interpretation of deliveries needs them.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use crate::config::{GitHub, RepositoryPattern, Triggers};
+
+/// The numeric id of our own account; configured, or learnt from GitHub. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct OwnAccount(Arc<AtomicU64>);
+
+impl OwnAccount {
+    /// Whether this account is ours.
+    pub fn is(&self, user_id: u64) -> bool {
+        user_id != 0 && self.0.load(Ordering::Relaxed) == user_id
+    }
+
+    /// From now on this is our account.
+    pub fn set(&self, user_id: u64) {
+        self.0.store(user_id, Ordering::Relaxed);
+    }
+}
+
+impl From<u64> for OwnAccount {
+    /// 0 is no account.
+    fn from(user_id: u64) -> Self {
+        Self(Arc::new(AtomicU64::new(user_id)))
+    }
+}
+
+impl PartialEq for OwnAccount {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.load(Ordering::Relaxed) == other.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Eq for OwnAccount {}
 
 /// What may trigger, and who. An empty word or a zero id turns its rule off.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +55,7 @@ pub struct TriggerPolicy {
     /// Taking the trigger label off stops.
     pub unlabel_stops: bool,
     /// Our own account: its events never trigger.
-    pub bot_user_id: u64,
+    pub bot_user_id: OwnAccount,
     /// Deliveries of other repositories are ignored.
     pub repositories: Vec<RepositoryPattern>,
 }
@@ -37,7 +71,7 @@ impl TriggerPolicy {
             bots: triggers.bots.clone(),
             assignee: triggers.assignee,
             unlabel_stops: triggers.unlabel_stops,
-            bot_user_id: github.bot_user_id,
+            bot_user_id: github.bot_user_id.into(),
             repositories: github.repositories.clone(),
         }
     }

@@ -245,7 +245,8 @@ fn acted_at(act: IssueAction, payload: &Payload, news: &News, received_at: Times
         | IssueAction::Closed
         | IssueAction::Deleted
         | IssueAction::Edited
-        | IssueAction::Transferred => None,
+        | IssueAction::Transferred
+        | IssueAction::Unlocked => None,
     };
     written.map_or(news.as_of, |written| time_of(Some(written), received_at))
 }

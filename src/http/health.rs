@@ -97,6 +97,9 @@ pub async fn metrics(
         auth::require_token(&shared, &request)?;
     }
     let feed = &shared.edge.feed;
+    if let Some(github) = &shared.edge.github {
+        feed.metrics.set_github(&github.figures());
+    }
     Ok(HttpResponse::Ok()
         .insert_header((
             header::CONTENT_TYPE,

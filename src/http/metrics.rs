@@ -6,6 +6,7 @@
 mod cut_offs;
 mod deliveries;
 mod effects;
+mod github;
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -20,6 +21,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry};
 
 use crate::engine::{BreakerState, DriftKind, Figures, ProviderSweeps};
+use crate::github::api::GitHubFigures;
 use crate::sandbox::{Egress, EgressResult};
 use crate::types::{Mode, ProviderName};
 
@@ -29,6 +31,7 @@ pub use cut_offs::CutOff;
 use cut_offs::CutOffMetrics;
 use deliveries::DeliveryCounters;
 use effects::EffectMetrics;
+use github::GitHubMetrics;
 
 use super::live::LiveMap;
 
@@ -50,6 +53,7 @@ pub struct Metrics {
     cut_offs: CutOffMetrics,
     cleanups: Family<CleanupLabels, Counter>,
     effects: EffectMetrics,
+    github: GitHubMetrics,
     providers: ProviderMetrics,
     egress: EgressMetrics,
 }
@@ -174,6 +178,7 @@ impl Metrics {
             Family::default(),
         );
         let effects = EffectMetrics::new(to);
+        let github = GitHubMetrics::new(to);
         let (providers, egress) = (ProviderMetrics::new(to), EgressMetrics::new(to));
         Self {
             registry,
@@ -188,9 +193,15 @@ impl Metrics {
             cut_offs,
             cleanups,
             effects,
+            github,
             providers,
             egress,
         }
+    }
+
+    /// Takes over what was counted of the calls to GitHub.
+    pub fn set_github(&self, figures: &GitHubFigures) {
+        self.github.set(figures);
     }
 
     /// Counts a create that ended.

@@ -34,6 +34,8 @@ pub struct Commit {
     pub is_fast_create: bool,
     /// What is to be done outside of the state. It is recorded in the same transaction.
     pub effects: Vec<Effect>,
+    /// Whether the conversation was unlocked: what was held because of that may be said.
+    pub is_unlocked: bool,
     /// Names that from now on belong to the home although another one had them.
     pub taken_over: Vec<Alias>,
     /// The home that all names of this one belong to from now on.

@@ -9,13 +9,71 @@
 //! takes its place in the order. An effect whose newest content counts (a desired state) has a
 //! constant key. An effect that must happen once has a key of its own, such as a delivery's GUID.
 
-use crate::types::{ExternalId, ProviderName, SandboxId};
+use crate::types::{ExternalId, Generation, ProviderName, SandboxId};
 
 /// Something to be done outside of the issue's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Stop or remove an orphan at a provider.
     CleanUp(Cleanup),
+    /// Say something on the issue.
+    Github(GithubEffect),
+}
+
+/// Who carries an effect out: each queue has its own worker, table and rules of repetition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EffectQueue {
+    /// Providers: an effect is harmless when it is repeated, and is removed when it is done.
+    Provider,
+    /// GitHub: an effect whose outcome is unknown is looked for, and is kept when it is done.
+    Github,
+}
+
+/// Something to be said on the issue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GithubEffect {
+    /// React with 👀, once for each target and generation.
+    React {
+        /// To what.
+        to: ReactTo,
+        /// The sandbox that was asked for.
+        generation: Generation,
+    },
+    /// Answer a comment, once.
+    Reply {
+        /// GitHub's id of it.
+        comment: u64,
+        /// What to answer.
+        answer: CommentAnswer,
+    },
+    /// Bring the status comment to what is true by then. Its text is composed when it is written, so
+    /// that many changes are one edit.
+    ShowStatus {
+        /// The version of the issue that asked for it, so that each one differs.
+        version: u64,
+        /// Whether a person asked for something: a comment that was deleted is written again.
+        is_asked: bool,
+        /// Whether it may wait some seconds, since the next change is expected soon.
+        can_wait: bool,
+    },
+}
+
+/// What is reacted to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReactTo {
+    /// The issue itself.
+    Issue,
+    /// The comment with this id.
+    Comment(u64),
+}
+
+/// The answer to a comment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CommentAnswer {
+    /// How the sandbox is, in words.
+    Status(String),
+    /// Why its command was not carried out, in words.
+    Refused(String),
 }
 
 /// What kind of effect it is: for the order within a home, metrics and logs.
@@ -23,16 +81,33 @@ pub enum Effect {
 pub enum EffectKind {
     /// [`Effect::CleanUp`].
     CleanUp,
+    /// [`GithubEffect::React`].
+    React,
+    /// [`GithubEffect::Reply`].
+    Reply,
+    /// [`GithubEffect::ShowStatus`].
+    ShowStatus,
 }
 
 impl EffectKind {
     /// Every kind.
-    pub const ALL: [Self; 1] = [Self::CleanUp];
+    pub const ALL: [Self; 4] = [Self::CleanUp, Self::React, Self::Reply, Self::ShowStatus];
 
     /// The stable word for this.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::CleanUp => "clean_up",
+            Self::React => "react",
+            Self::Reply => "reply",
+            Self::ShowStatus => "show_status",
+        }
+    }
+
+    /// Who carries it out.
+    pub const fn queue(self) -> EffectQueue {
+        match self {
+            Self::CleanUp => EffectQueue::Provider,
+            Self::React | Self::Reply | Self::ShowStatus => EffectQueue::Github,
         }
     }
 
@@ -47,6 +122,7 @@ impl Effect {
     pub const fn kind(&self) -> EffectKind {
         match self {
             Self::CleanUp(_) => EffectKind::CleanUp,
+            Self::Github(effect) => effect.kind(),
         }
     }
 
@@ -54,6 +130,30 @@ impl Effect {
     pub fn key(&self) -> String {
         match self {
             Self::CleanUp(cleanup) => format!("{}/{}", cleanup.provider, cleanup.external_id),
+            Self::Github(effect) => effect.key(),
+        }
+    }
+}
+
+impl GithubEffect {
+    /// Its kind.
+    pub const fn kind(&self) -> EffectKind {
+        match self {
+            Self::React { .. } => EffectKind::React,
+            Self::Reply { .. } => EffectKind::Reply,
+            Self::ShowStatus { .. } => EffectKind::ShowStatus,
+        }
+    }
+
+    /// What it is about. Of a reaction and a reply there is one for each key, ever; the status has one.
+    pub fn key(&self) -> String {
+        match self {
+            Self::React { to: ReactTo::Issue, generation } => format!("issue/{}", generation.0),
+            Self::React { to: ReactTo::Comment(id), generation } => {
+                format!("comment/{id}/{}", generation.0)
+            }
+            Self::Reply { comment, .. } => comment.to_string(),
+            Self::ShowStatus { .. } => String::new(),
         }
     }
 }

@@ -78,6 +78,17 @@ pub struct Rules {
     pub default_template: Template,
     /// The providers that are configured.
     pub providers: HashMap<ProviderName, ProviderRules>,
+    /// What is said on issues; `None` without credentials for GitHub: nothing.
+    pub github: Option<GithubRules>,
+}
+
+/// What is said on issues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GithubRules {
+    /// Whether comments are written: the status and replies.
+    pub comments: bool,
+    /// Whether 👀 is put on what triggered.
+    pub reactions: bool,
 }
 
 /// Bounds on one kind of step.

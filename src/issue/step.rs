@@ -4,7 +4,7 @@
 //! deliveries lead to is in `issue_delivery` (about the issue) and `scope_event` (about its
 //! repository, and other homes of the same issue), in the order of `acts`; what providers answer is in `answer`, by phase,
 //! and what sweeps see in `observed` and `observed_failed`. Time leads on in `life` (idle, closed, too old), `deadline` (too slow), `healing`
-//! (after an outage) and `recover` (waits that are over, restarts). `transition` holds the pieces that all are made of.
+//! (after an outage) and `recover` (waits that are over, restarts). `said` asks for what is said on the issue. `transition` holds the pieces that all are made of.
 
 mod acts;
 mod answer;
@@ -18,6 +18,7 @@ mod observed;
 mod observed_failed;
 mod pending_start;
 mod recover;
+mod said;
 mod scope_event;
 mod transition;
 

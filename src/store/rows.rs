@@ -22,6 +22,7 @@ use crate::types::{
 
 mod effect;
 mod fan_out;
+mod github;
 mod instruction;
 mod network;
 mod parts;
@@ -31,6 +32,7 @@ mod workload;
 
 pub(super) use effect::{effect, effect_body};
 pub(super) use fan_out::{fan_out, fan_out_body};
+pub(super) use github::{github_body, github_effect};
 pub(super) use instruction::{instruction, instruction_body};
 use parts::{FactsPart, FailurePart, NextPart, PendingStartPart, RecordPart, Word};
 use shared::shared;

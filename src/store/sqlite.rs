@@ -20,6 +20,7 @@ mod apply;
 mod backup;
 mod checkpoints;
 mod columns;
+mod github;
 mod holds;
 mod inspect;
 mod installation;

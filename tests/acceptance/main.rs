@@ -24,6 +24,7 @@ mod process;
 mod processes;
 mod refusals;
 mod rotation;
+mod said;
 mod shutdown;
 mod startup;
 #[path = "../common/story.rs"]

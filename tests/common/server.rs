@@ -291,6 +291,7 @@ async fn serve(mut parts: Parts, io: tokio::runtime::Handle, started: Sender<Sta
     let name = ProviderName::trusted(parts.provider_name);
     let rules = rules(&name);
     let engine = Engine::start(EngineParts {
+        github: None,
         retention: Retention::default(),
         store: Arc::clone(&store) as _,
         clock: Arc::new(SystemClock),
@@ -322,6 +323,7 @@ async fn serve(mut parts: Parts, io: tokio::runtime::Handle, started: Sender<Sta
         ids: Arc::new(SystemIds),
         webhook_secrets: LiveSecrets::new(vec![Secret::new(SECRET)]),
         triggers: policy(),
+        github: None,
         admin_token: LiveToken::new(TokenHash::of(&Secret::new(TOKEN))),
         public_url: None,
         trusted_proxies: Vec::new(),
@@ -367,7 +369,7 @@ fn policy() -> TriggerPolicy {
         bots: Vec::new(),
         assignee: 0,
         unlabel_stops: true,
-        bot_user_id: 0,
+        bot_user_id: 0.into(),
         repositories: vec![RepositoryPattern::parse("*").expect("a valid pattern")],
     }
 }
@@ -380,6 +382,7 @@ fn rules(provider: &ProviderName) -> Rules {
         dies_with_server: false,
     };
     Rules {
+        github: None,
         create: step,
         start: step,
         stop: step,

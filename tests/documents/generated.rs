@@ -171,8 +171,8 @@ fn words(path: &str, begin: &str) -> String {
 
 fn metrics() -> String {
     let mut text = "| metric | labels | what |\n|---|---|---|\n".to_owned();
-    for file in ["src/http/metrics.rs", "src/http/metrics/effects.rs"] {
-        metrics_of(&read(file), &mut text);
+    for name in ["metrics", "metrics/effects", "metrics/github"] {
+        metrics_of(&read(&format!("src/http/{name}.rs")), &mut text);
     }
     text
 }

@@ -4,6 +4,7 @@
 mod backup;
 mod contract;
 mod damage;
+mod github;
 mod migration;
 #[path = "../common/store_deliveries_suite.rs"]
 mod store_deliveries_suite;

@@ -78,6 +78,7 @@ impl IssueActor {
         }
         if output.records_effects {
             self.parts.effects_recorded.notify_one();
+            self.parts.github_recorded.notify_one();
         }
         if let Some(due) = output.due {
             self.parts.alarm.set(due);

@@ -1,6 +1,7 @@
 //! Puts an event through the lifecycle, and hands the commit in that it led to.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::prelude::*;
 use tracing::Span;
@@ -17,8 +18,8 @@ use crate::engine::registry::QUEUE_LEN_MAX;
 use crate::issue::event::EventMeta;
 use crate::issue::step::step;
 use crate::issue::{
-    Commit, DeliveryResult, Denial, Issue, IssueEvent, IssueState, ProviderCall, Reply, Step,
-    StepContext, Verb,
+    Commit, DeliveryResult, Denial, Effect, GithubEffect, Issue, IssueEvent, IssueState,
+    ProviderCall, Reply, Step, StepContext, Verb,
 };
 use crate::sabotage::{Bug, on};
 use crate::store::{DeliveryRow, NewEffect, Write};
@@ -112,7 +113,7 @@ impl IssueActor {
     fn take(&mut self, mut commit: Commit, incoming: Incoming, ctx: &mut Context<Self>) {
         let Incoming { claims, delivery, mut reservation, mut reply } = incoming;
         reservation.iter_mut().for_each(QuotaReservation::handed_in);
-        let records_effects = !commit.effects.is_empty();
+        let records_effects = !commit.effects.is_empty() || commit.is_unlocked;
         // A home that was never stored stays so when its orphans are cleaned up.
         let is_stored = commit.issue.version > 0;
         let stores_issue = commit.changed || delivery.is_some() || (records_effects && is_stored);
@@ -163,8 +164,7 @@ impl IssueActor {
         });
         self.issue = Some(commit.issue.clone());
         if stores {
-            let due_at = self.parts.env.now();
-            let write = write(commit, delivery, stores_issue, due_at);
+            let write = write(commit, delivery, stores_issue, self.parts.env.now());
             match fast_call {
                 None => self.hand_in(number, write, ctx),
                 Some(call) => self.fast_create(number, write, call, names, ctx),
@@ -231,17 +231,25 @@ fn useless_create(issue: &Issue) -> Option<CallId> {
     Some(CallId { sandbox: record.id.clone(), attempt: record.attempt })
 }
 
-/// What the store is given of a commit. Its effects are due at that time.
+/// How long a status comment waits if the next change is expected soon.
+const STATUS_WAIT: Duration = Duration::from_secs(3);
+
+/// What the store is given of a commit. Its effects are due now, or as soon as they do not wait.
 fn write(
     commit: Commit,
     delivery: Option<DeliveryRow>,
     stores_issue: bool,
-    due_at: Timestamp,
+    now: Timestamp,
 ) -> Write {
     let Commit { issue, aliases, taken_over, names_go_to, ended, timeline, .. } = commit;
-    let Commit { instruction, effects, .. } = commit;
+    let Commit { instruction, effects, is_unlocked, .. } = commit;
     let home = issue.home;
-    let effects = effects.into_iter().map(|effect| NewEffect { home, effect, due_at });
+    let effects = effects.into_iter().map(|effect| {
+        let waits =
+            matches!(effect, Effect::Github(GithubEffect::ShowStatus { can_wait: true, .. }));
+        let due_at = if waits { now.after(STATUS_WAIT) } else { now };
+        NewEffect { home, effect, due_at }
+    });
     Write {
         issue: stores_issue.then_some(issue),
         aliases,
@@ -252,5 +260,6 @@ fn write(
         delivery,
         instruction,
         effects: effects.collect(),
+        unlocked: is_unlocked.then_some(home),
     }
 }

@@ -362,7 +362,7 @@ impl WorldState {
             return true;
         }
         self.rows.outbox.iter().any(|row| {
-            let Effect::CleanUp(cleanup) = &row.effect;
+            let Effect::CleanUp(cleanup) = &row.effect else { return false };
             Some(row.home) == home && cleanup.external_id == target.external_id
         })
     }

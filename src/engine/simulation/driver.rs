@@ -45,6 +45,7 @@ pub async fn live(life: Arc<ServerLife>) -> bool {
         (weather.providers[cloud].name.clone(), Arc::new(provider) as _)
     });
     let started = Engine::start(EngineParts {
+        github: None,
         retention: Retention::default(),
         store: Arc::new(SimStore::open(Arc::clone(&life))),
         clock: Arc::new(SimClock(Arc::clone(&life))),

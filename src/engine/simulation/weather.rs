@@ -202,6 +202,7 @@ impl Weather {
         let of_provider = |provider: &ProviderWeather| (provider.name.clone(), provider.rules);
         let templates = self.templates();
         Rules {
+            github: None,
             create: self.step,
             start: self.step,
             stop: self.step,

@@ -138,7 +138,7 @@ async fn an_effect_that_fails_is_tried_again_and_given_up_at_last() {
 #[actix::test]
 async fn an_effect_of_an_unknown_provider_is_given_up_at_once() {
     let bench = EngineBench::new().await;
-    let Effect::CleanUp(cleanup) = removal("stray");
+    let Effect::CleanUp(cleanup) = removal("stray") else { panic!("a clean-up") };
     let provider = ProviderName::trusted("left out of the configuration");
     record(&bench, HOME, Effect::CleanUp(Cleanup { provider, ..cleanup })).await;
     eventually("it is given up", async || counts(&bench).failed == 1).await;

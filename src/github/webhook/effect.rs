@@ -25,6 +25,7 @@ pub(super) enum IssueAction {
     Deleted,
     Edited,
     Transferred,
+    Unlocked,
     Commented,
     CommentEdited,
 }
@@ -57,6 +58,7 @@ impl IssueAction {
             ("issues", "deleted") => Ok(Self::Deleted),
             ("issues", "edited") => Ok(Self::Edited),
             ("issues", "transferred") => Ok(Self::Transferred),
+            ("issues", "unlocked") => Ok(Self::Unlocked),
             ("issue_comment", "created") => Ok(Self::Commented),
             ("issue_comment", "edited") => Ok(Self::CommentEdited),
             ("ping", _) => Err("pong: the webhook reaches us".into()),
@@ -86,6 +88,7 @@ impl IssueAction {
             | Self::Deleted
             | Self::Edited
             | Self::Transferred
+            | Self::Unlocked
             | Self::Commented
             | Self::CommentEdited => None,
         }
@@ -105,6 +108,7 @@ impl IssueAction {
             | Self::Closed
             | Self::Deleted
             | Self::Edited
+            | Self::Unlocked
             | Self::Commented
             | Self::CommentEdited => Moved::Not,
         }
@@ -153,6 +157,7 @@ pub(super) fn labelled(
         | IssueAction::Deleted
         | IssueAction::Edited
         | IssueAction::Transferred
+        | IssueAction::Unlocked
         | IssueAction::Commented
         | IssueAction::CommentEdited => {
             let labels = act.subject(payload)?.labels.as_ref()?;
@@ -178,6 +183,7 @@ pub(super) fn assigned(
         | IssueAction::Deleted
         | IssueAction::Edited
         | IssueAction::Transferred
+        | IssueAction::Unlocked
         | IssueAction::Commented
         | IssueAction::CommentEdited => None,
     }
@@ -217,7 +223,7 @@ pub(super) fn decide(policy: &TriggerPolicy, act: IssueAction, payload: &Payload
         IssueAction::Closed => apply(DeliveryEffect::Stop("the issue was closed")),
         IssueAction::Deleted => apply(DeliveryEffect::Delete),
         IssueAction::Edited => edited(policy, payload, issue),
-        IssueAction::Transferred => apply(DeliveryEffect::Update),
+        IssueAction::Transferred | IssueAction::Unlocked => apply(DeliveryEffect::Update),
         IssueAction::Commented => commented(policy, payload, TriggerKind::Command),
         IssueAction::CommentEdited => comment_edited(policy, payload),
     }

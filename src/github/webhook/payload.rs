@@ -31,7 +31,7 @@ pub(super) struct Payload {
     pub assignee: Option<User>,
     pub changes: Option<IssueChanges>,
     pub repository: Option<RepositoryPart>,
-    pub installation: Option<Installation>,
+    pub installation: Option<PayloadInstallation>,
     pub sender: Option<User>,
 }
 
@@ -108,7 +108,7 @@ pub(super) struct RepositoryPart {
 
 /// An installation of a GitHub App.
 #[derive(Debug, Deserialize)]
-pub(super) struct Installation {
+pub(super) struct PayloadInstallation {
     pub id: Option<u64>,
 }
 

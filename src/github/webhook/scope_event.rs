@@ -14,7 +14,7 @@ use crate::issue::{Scope, ScopeEvent};
 use crate::types::{Repository, Timestamp};
 
 use super::Malformed;
-use super::payload::{Before, Installation, Label, RepositoryPart, identified, missing};
+use super::payload::{Before, Label, PayloadInstallation, RepositoryPart, identified, missing};
 
 /// What can happen around issues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub(super) struct ScopePayload {
     /// The label as it is now.
     label: Option<Label>,
     changes: Option<ScopeChanges>,
-    installation: Option<Installation>,
+    installation: Option<PayloadInstallation>,
     /// All repositories of the installation.
     repositories: Option<Vec<Option<RepositoryPart>>>,
     repositories_removed: Option<Vec<Option<RepositoryPart>>>,

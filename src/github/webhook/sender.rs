@@ -69,7 +69,7 @@ pub(super) fn check(
 ) -> Result<(), SenderRefusal> {
     let Some(sender) = sender else { return Err(SenderRefusal::Stranger) };
     let Some(id) = sender.id else { return Err(SenderRefusal::Stranger) };
-    if policy.bot_user_id != 0 && id == policy.bot_user_id {
+    if policy.bot_user_id.is(id) {
         return Err(SenderRefusal::Ourselves);
     }
     if policy.bots.contains(&id) {

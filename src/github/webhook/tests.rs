@@ -29,7 +29,7 @@ fn policy() -> TriggerPolicy {
         bots: Vec::new(),
         assignee: BOX,
         unlabel_stops: true,
-        bot_user_id: BOX,
+        bot_user_id: BOX.into(),
         repositories: patterns(&["*"]),
     }
 }

@@ -14,7 +14,7 @@ impl Transition<'_> {
     /// Takes in a delivery: what it says first, then what it may do.
     pub fn issue_delivery(
         &mut self,
-        issue_delivery: IssueDelivery,
+        mut issue_delivery: IssueDelivery,
         claims: Vec<Alias>,
         place_elsewhere: bool,
     ) {
@@ -51,6 +51,9 @@ impl Transition<'_> {
                 let is_renamed = title(&facts_before) != title(&self.issue.facts);
                 applied(updated(&issue_delivery.action, is_renamed))
             }
+            DeliveryEffect::Update if issue_delivery.action == "unlocked" => {
+                applied("the issue's conversation was unlocked")
+            }
             DeliveryEffect::Update => ignored("it has no newer data about the issue"),
             DeliveryEffect::Activity if self.issue.state.record().is_some() => {
                 applied("counts as activity")
@@ -64,11 +67,14 @@ impl Transition<'_> {
         self.follow(before, self.why_now(&issue_delivery.effect));
         if result.applied {
             self.touch();
-            self.instruction = issue_delivery.instruction;
+            self.instruction = issue_delivery.instruction.take();
             self.record_words(&result.reason);
         }
         if place_elsewhere {
             result.reason.push_str("; its repository and number belong to another issue here");
+        }
+        if !counted_before {
+            self.say_result(&issue_delivery, &result);
         }
         self.reply = Reply::Delivered(result);
     }

@@ -11,6 +11,7 @@ mod order;
 mod pending_starts;
 mod properties;
 mod provider_trouble;
+mod said;
 mod tables;
 mod unions;
 
@@ -50,6 +51,7 @@ pub(super) fn rules(names_enforced: bool) -> Rules {
         dies_with_server: false,
     };
     Rules {
+        github: None,
         create: step,
         start: step,
         stop: step,

@@ -38,6 +38,9 @@ pub(super) struct Transition<'a> {
     pub reply: Reply,
     pub effects: Vec<Effect>,
     pub instruction: Option<Instruction>,
+    /// Whether a person asked for something that was granted.
+    pub is_asked: bool,
+    pub is_unlocked: bool,
     is_fast_create: bool,
     /// As of when an answer shows what is there: when its look was asked, not when it was answered.
     pub seen_as_of: Timestamp,
@@ -58,6 +61,8 @@ impl<'a> Transition<'a> {
             reply: Reply::Nothing,
             effects: Vec::new(),
             instruction: None,
+            is_asked: false,
+            is_unlocked: false,
             is_fast_create: false,
             seen_as_of: context.now,
             ended: None,
@@ -85,6 +90,7 @@ impl<'a> Transition<'a> {
         if changed {
             self.issue.version += 1;
         }
+        self.show_status();
         Commit {
             issue: self.issue,
             changed,
@@ -96,9 +102,15 @@ impl<'a> Transition<'a> {
             call: self.call,
             is_fast_create: self.is_fast_create,
             effects: self.effects,
+            is_unlocked: self.is_unlocked,
             taken_over: self.taken_over,
             names_go_to: self.names_go_to,
         }
+    }
+
+    /// Whether the timeline has a new entry.
+    pub const fn has_news(&self) -> bool {
+        !self.timeline.is_empty()
     }
 
     /// Takes the state out to be replaced; every path puts one back with [`Self::enter`] or

@@ -44,6 +44,7 @@ pub(in crate::store) fn effect_body(effect: &Effect) -> Result<String, BadRow> {
                 },
             })?)
         }
+        Effect::Github(effect) => super::github_body(effect),
     }
 }
 
@@ -53,6 +54,9 @@ pub(in crate::store) fn effect_body(effect: &Effect) -> Result<String, BadRow> {
 /// [`BadRow`] when this version cannot have written it.
 pub(in crate::store) fn effect(kind: &str, body: &str) -> Result<Effect, BadRow> {
     match EffectKind::parse(kind).ok_or_else(|| BadRow::UnknownWord(kind.into()))? {
+        EffectKind::React | EffectKind::Reply | EffectKind::ShowStatus => {
+            Ok(Effect::Github(super::github_effect(kind, body)?))
+        }
         EffectKind::CleanUp => {
             let CleanupBody { provider, external_id, sandbox, action } =
                 serde_json::from_str(body)?;

@@ -11,8 +11,8 @@ use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 use uuid::Uuid;
 
 use super::trouble::write_error;
-use super::{instructions, outbox};
-use crate::issue::Issue;
+use super::{github, instructions, outbox};
+use crate::issue::{Effect, Issue};
 use crate::store::rows::{self, IssueRow, ScopeColumns};
 use crate::store::{CommitError, DeliveryRow, DeliveryState, Write};
 use crate::types::{
@@ -137,7 +137,7 @@ pub(super) fn apply(
     write: &Write,
 ) -> Result<(), CommitError> {
     let Write { issue, aliases, taken_over, names_go_to, ended, timeline, .. } = write;
-    let Write { delivery, instruction, effects, .. } = write;
+    let Write { delivery, instruction, effects, unlocked, .. } = write;
     let sorted = |error| write_error(conn, &error);
     // First, since repeated deliveries are the refusal that is common.
     if let Some(delivery) = delivery {
@@ -181,7 +181,13 @@ pub(super) fn apply(
         }
     }
     for effect in effects {
-        outbox::record(conn, effect)?;
+        match &effect.effect {
+            Effect::CleanUp(_) => outbox::record(conn, effect)?,
+            Effect::Github(said) => github::record(conn, effect.home, said, effect.due_at)?,
+        }
+    }
+    if let Some(home) = unlocked {
+        github::unlock(conn, *home)?;
     }
     if let Some(sandbox) = ended {
         let account = accounts.number(conn, &sandbox.account).map_err(sorted)?;

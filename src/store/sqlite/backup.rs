@@ -26,7 +26,7 @@ use super::installation::DataDirectory;
 use super::open::{DATABASE_FILE, LOCK_FILE, connect, private_file};
 use super::schema::{self, with_ending};
 use super::trouble::Troubles;
-use super::{OpenError, SqliteStore, holds, read};
+use super::{OpenError, SqliteStore, github, holds, read};
 use crate::issue::restored;
 use crate::store::{Write, directory_of};
 use crate::types::{Hold, Timestamp};
@@ -222,6 +222,7 @@ fn prepare(path: &Path, hold: &Hold, now: Timestamp) -> Result<String, BackupErr
     conn.execute("DELETE FROM session", []).map_err(failed)?;
     // Effects of before the backup may long be done, or be wrong by now. Sweeps find what is left.
     conn.execute("DELETE FROM effect", []).map_err(failed)?;
+    conn.execute_batch(github::AFTER_RESTORE).map_err(failed)?;
     bring_to_rest(&conn, now).map_err(io_failed)?;
     let instance =
         conn.query_row("SELECT instance FROM meta", [], |row| row.get(0)).map_err(failed)?;

@@ -128,7 +128,7 @@ fn each_trigger_can_be_turned_off() {
         label: String::new(),
         command: String::new(),
         assignee: 0,
-        bot_user_id: 0,
+        bot_user_id: 0.into(),
         ..policy()
     };
     for (name, meant) in [

@@ -54,7 +54,10 @@ fn orphan(bench: &StepBench, generation: u32, mode: Mode, state: ObjectState) ->
 /// The one effect of a commit, a cleanup.
 fn cleanup_of(commit: Commit) -> Option<Cleanup> {
     assert!(commit.effects.len() <= 1, "{commit:?}");
-    commit.effects.into_iter().next().map(|Effect::CleanUp(cleanup)| cleanup)
+    match commit.effects.into_iter().next()? {
+        Effect::CleanUp(cleanup) => Some(cleanup),
+        Effect::Github(_) => None,
+    }
 }
 
 pub(super) fn observe(bench: &mut StepBench, objects: Vec<ListedObject>) -> Commit {

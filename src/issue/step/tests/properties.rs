@@ -145,7 +145,8 @@ impl ModelLife {
             assert!(!left || self.forced, "a confirmed delete means absent");
             self.ended.push(ended.id.clone());
         }
-        for Effect::CleanUp(cleanup) in &commit.effects {
+        for effect in &commit.effects {
+            let Effect::CleanUp(cleanup) = effect else { continue };
             let own = after.state.record().map(|record| &record.id);
             assert_ne!(own, Some(&cleanup.expected), "its own object is never cleaned up");
             if self.in_flight.is_none() {

@@ -171,7 +171,7 @@ pub fn policy() -> Policy {
         bots: vec![],
         assignee: BOT,
         unlabel_stops: true,
-        bot_user_id: BOT,
+        bot_user_id: BOT.into(),
         repositories: vec![RepositoryPattern::parse("*").expect("a pattern")],
     }
 }

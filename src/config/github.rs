@@ -1,0 +1,80 @@
+//! `[github]`: how we authenticate, and where GitHub is.
+
+use std::net::IpAddr;
+
+use crate::types::Secret;
+
+use super::reader::ConfigReader;
+use super::sections::{secret, token_of, web_address};
+
+/// How the server authenticates at GitHub.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GitHubLogin {
+    /// As a GitHub App.
+    App {
+        /// Its id.
+        id: u64,
+        /// Its private key, in PEM.
+        key: Secret,
+    },
+    /// With the token of a user.
+    Token(Secret),
+}
+
+/// An address of GitHub's.
+pub(super) fn address(r: &mut ConfigReader, key: &str, default: &str) -> String {
+    r.parsed(key, default.to_owned(), |text| web_address(text).and_then(encrypted))
+}
+
+/// The credentials, if there are any and they fit together.
+pub(super) fn login(r: &mut ConfigReader) -> Option<GitHubLogin> {
+    let before = r.problems();
+    let id = r.number("github.app_id", 0, 0..=u64::MAX);
+    let key = secret(r, "github.app_key", |given| key_of(&given.text()?));
+    let token = secret(r, "github.token", |given| token_of(&given.text()?));
+    if r.problems() > before {
+        return None;
+    }
+    match (id, key, token) {
+        (0, None, None) => None,
+        (0, None, Some(token)) => Some(GitHubLogin::Token(token)),
+        (id @ 1.., Some(key), None) => Some(GitHubLogin::App { id, key }),
+        (1.., None, None) => {
+            r.wrong("github.app_id", "needs the App's private key: set github.app_key_file");
+            None
+        }
+        (0, Some(_), _) => {
+            r.trouble("github.app_key needs the App's id: set github.app_id".to_owned());
+            None
+        }
+        (1.., _, Some(_)) => {
+            r.wrong("github.app_id", "and github.token are both set; keep the App or the token");
+            None
+        }
+    }
+}
+
+/// A private key in PEM; whether it can be used is seen when the server starts.
+fn key_of(text: &str) -> Result<Secret, String> {
+    let text = text.trim();
+    if !text.starts_with("-----BEGIN ") {
+        return Err("must be a private key in PEM form (-----BEGIN …)".to_owned());
+    }
+    Ok(Secret::new(text))
+}
+
+/// Credentials go there: unencrypted to this machine alone.
+fn encrypted(address: String) -> Result<String, String> {
+    let Some(rest) = address.strip_prefix("http://") else { return Ok(address) };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let host = match host.strip_prefix('[') {
+        Some(v6) => v6.split(']').next().unwrap_or_default(),
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    let is_loopback = host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+    if is_loopback || host == "localhost" {
+        return Ok(address);
+    }
+    Err("must begin with https:// (http:// is accepted on loopback only)".to_owned())
+}

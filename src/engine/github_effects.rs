@@ -1,0 +1,195 @@
+//! Carries out what is said on issues: one worker for the whole server, beside the one for providers.
+//!
+//! A step's effects are durable with the state that asked for them. The worker reads them back; for each
+//! it takes a turn of the write queue, records that it asks, and asks. What becomes of the answer is in
+//! [`answers`]; what each kind does is in [`attempt`].
+//!
+//! # Guarantees
+//! - **Once.** A comment whose creation has an unknown outcome, also after a crash, is looked for by its
+//!   marker *and* its author before it is written again. The look counts only [`LANDED_AFTER`] after
+//!   the call began, since GitHub may still work on it until then.
+//! - **The newest counts.** The status is composed from the stored state when its turn has come: ten
+//!   changes while GitHub is down are one edit.
+//! - **Order and fairness.** Effects of one home are carried out one after the other: reaction, reply,
+//!   status. One that waits delays no other.
+//!
+//! # Races it accepts
+//! People's words that are added to the status comment between our read and our edit, which follows at
+//! once, are lost.
+
+mod answers;
+mod attempt;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::{Notify, oneshot};
+use tokio_util::task::TaskTracker;
+
+use crate::github::api::GitHubApi;
+use crate::github::messages::MessageContext;
+use crate::store::StoreError;
+use crate::store::github::{GithubOutbox, GithubRow, GithubState};
+use crate::types::{HomeId, Timestamp};
+
+use super::environment::Environment;
+
+/// How many homes are worked on at once. The write queue lets one after the other write.
+const HOMES_AT_ONCE_MAX: usize = 64;
+/// How long after a call began its comment is there, if it will ever be.
+const LANDED_AFTER: Duration = Duration::from_secs(60);
+/// The pause after the store failed.
+const STORE_PAUSE: Duration = Duration::from_secs(1);
+/// The longest sleep, in case the clock is set forward.
+const SLEEP_MAX: Duration = Duration::from_secs(60);
+
+/// What the engine needs to say something on issues.
+#[derive(Clone)]
+pub struct GithubParts {
+    /// GitHub.
+    pub api: Arc<dyn GitHubApi>,
+    /// The outbox.
+    pub outbox: Arc<dyn GithubOutbox>,
+    /// What the sentences need to know.
+    pub context: MessageContext,
+}
+
+/// Carries out effects at GitHub.
+pub(super) struct GithubWorker {
+    env: Arc<Environment>,
+    parts: GithubParts,
+    /// Calls under way: the server's end waits for them, not for what waits for its turn.
+    calls: TaskTracker,
+    /// Notified when a step recorded effects.
+    recorded: Arc<Notify>,
+}
+
+/// Carries out what is in the outbox and what comes into it, for ever.
+pub(super) async fn run(worker: Arc<GithubWorker>) {
+    while let Err(error) = worker.parts.outbox.resume_github(worker.env.now()).await {
+        tracing::error!(%error, "failed to resume what was asked of GitHub; retrying");
+        worker.pause().await;
+    }
+    let mut running = FuturesUnordered::new();
+    let mut homes = HashSet::new();
+    loop {
+        let wake_at = worker.begin_due(&mut running, &mut homes).await;
+        tokio::select! {
+            biased;
+            Some(home) = running.next(), if !running.is_empty() => {
+                homes.remove(&home);
+            }
+            () = worker.recorded.notified() => {}
+            () = worker.env.clock.sleep_until(wake_at) => {}
+        }
+    }
+}
+
+impl GithubWorker {
+    /// Of an engine with these parts.
+    pub fn new(
+        env: Arc<Environment>,
+        parts: GithubParts,
+        calls: TaskTracker,
+        recorded: Arc<Notify>,
+    ) -> Self {
+        Self { env, parts, calls, recorded }
+    }
+
+    async fn pause(&self) {
+        self.env.clock.sleep_until(self.env.now().after(STORE_PAUSE)).await;
+    }
+
+    /// Begins what is due, as far as there are places. Returns when to look again.
+    async fn begin_due(
+        self: &Arc<Self>,
+        running: &mut FuturesUnordered<BoxFuture<'static, HomeId>>,
+        homes: &mut HashSet<HomeId>,
+    ) -> Timestamp {
+        let now = self.env.now();
+        let latest = now.after(SLEEP_MAX);
+        if self.env.is_stopping() || homes.len() >= HOMES_AT_ONCE_MAX {
+            return latest;
+        }
+        // Those under way may still be due.
+        let (due, next) = match self.read(now, HOMES_AT_ONCE_MAX + homes.len()).await {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::error!(%error, "failed to read what is to be said on issues; retrying");
+                return now.after(STORE_PAUSE);
+            }
+        };
+        for row in due {
+            if homes.len() >= HOMES_AT_ONCE_MAX || !homes.insert(row.home) {
+                continue;
+            }
+            let home = row.home;
+            let (done, ended) = oneshot::channel();
+            let worker = Arc::clone(self);
+            self.env.spawner.io(Box::pin(async move {
+                worker.carry_out(row).await;
+                // Without a receiver the worker has ended.
+                let _ = done.send(());
+            }));
+            running.push(Box::pin(async move {
+                // An error is a panic in there: what was asked is looked for after the next start.
+                let _ = ended.await;
+                home
+            }));
+        }
+        next.map_or(latest, |next| next.min(latest))
+    }
+
+    async fn read(
+        &self,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<(Vec<GithubRow>, Option<Timestamp>), StoreError> {
+        let outbox = &self.parts.outbox;
+        let due = outbox.github_effects(now, limit).await?;
+        Ok((due, outbox.next_github_effect(now).await?))
+    }
+
+    /// Carries out one effect and records how that ended, until that is stored.
+    async fn carry_out(&self, row: GithubRow) {
+        let (home, kind) = (row.home.0, row.effect.kind().as_str());
+        let end = match self.attempt(&row).await {
+            Ok(end) => end,
+            Err(error) => self.answered(&row, error).await,
+        };
+        let why = end.reason.as_deref().unwrap_or_default();
+        match end.state {
+            GithubState::Held | GithubState::GivenUp => {
+                tracing::warn!(
+                    home,
+                    kind,
+                    state = end.state.as_str(),
+                    why,
+                    "something is not said on an issue"
+                );
+            }
+            GithubState::Gone => tracing::info!(home, kind, why, "a comment is gone"),
+            GithubState::Due | GithubState::Look if !why.is_empty() => {
+                tracing::info!(
+                    home,
+                    kind,
+                    tries = end.tries,
+                    why,
+                    "what is said on an issue waits"
+                );
+            }
+            GithubState::Due | GithubState::Look | GithubState::Asked | GithubState::Done => {}
+        }
+        while let Err(error) = self.parts.outbox.end_github(row.id, end.clone()).await {
+            tracing::error!(home, kind, %error, "failed to record what became of a call to GitHub");
+            if self.env.is_stopping() {
+                return;
+            }
+            self.pause().await;
+        }
+    }
+}

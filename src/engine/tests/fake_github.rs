@@ -1,0 +1,379 @@
+//! A GitHub in memory with one repository: comments and reactions, and faults to order.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use async_trait::async_trait;
+
+use super::SetForward;
+use crate::clock::Clock;
+use crate::github::api::*;
+use crate::types::{IssueNumber, Timestamp};
+
+/// Our own account.
+pub const OWN: u64 = 77;
+/// Another account.
+pub const STRANGER: u64 = 78;
+
+/// What goes wrong with the next call that writes.
+pub enum WriteFault {
+    /// It fails and has no effect.
+    Before(GitHubError),
+    /// It has its effect, and fails.
+    After(GitHubError),
+    /// It has its effect, and is never answered.
+    Hangs,
+}
+
+#[derive(Default)]
+struct FakeState {
+    comments: Vec<GitHubComment>,
+    reactions: Vec<ReactionTarget>,
+    /// Comments given so far.
+    last_id: u64,
+    faults: VecDeque<WriteFault>,
+    reaction_faults: VecDeque<WriteFault>,
+    /// The error of every call.
+    down: Option<GitHubError>,
+    /// How many calls wrote.
+    writes: usize,
+}
+
+/// A GitHub in a test's hands.
+pub struct FakeGitHub {
+    clock: Arc<SetForward>,
+    state: Mutex<FakeState>,
+}
+
+impl FakeGitHub {
+    pub fn new(clock: Arc<SetForward>) -> Self {
+        Self { clock, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, FakeState> {
+        self.state.lock().expect("no panic holds it")
+    }
+
+    /// The next calls that write or edit a comment fail like this.
+    pub fn fail(&self, faults: impl IntoIterator<Item = WriteFault>) {
+        self.state().faults.extend(faults);
+    }
+
+    /// The next reaction fails like this.
+    pub fn fail_reaction(&self, fault: WriteFault) {
+        self.state().reaction_faults.push_back(fault);
+    }
+
+    /// Every call fails with this; `None` ends it.
+    pub fn down(&self, error: Option<GitHubError>) {
+        self.state().down = error;
+    }
+
+    pub fn faults_left(&self) -> usize {
+        self.state().faults.len()
+    }
+
+    pub fn writes(&self) -> usize {
+        self.state().writes
+    }
+
+    pub fn reactions(&self) -> Vec<ReactionTarget> {
+        self.state().reactions.clone()
+    }
+
+    pub fn bodies(&self) -> Vec<String> {
+        self.state().comments.iter().map(|comment| comment.body.clone()).collect()
+    }
+
+    /// How many comments are ours.
+    pub fn ours(&self) -> usize {
+        self.state().comments.iter().filter(|comment| comment.author.id == OWN).count()
+    }
+
+    /// A person changes the comments.
+    pub fn by_hand(&self, change: impl FnOnce(&mut Vec<GitHubComment>)) {
+        change(&mut self.state().comments);
+    }
+
+    /// A comment of this account.
+    pub fn comment_of(&self, author: u64, body: &str) -> GitHubComment {
+        let mut state = self.state();
+        state.last_id += 1;
+        let id = state.last_id;
+        let now = self.clock.now();
+        GitHubComment {
+            id,
+            author: GitHubAccount { id: author, login: format!("user{author}") },
+            via_app: None,
+            body: body.into(),
+            created_at: now,
+            updated_at: now,
+            html_url: format!("https://github.com/octo/hello/issues/1#issuecomment-{id}"),
+        }
+    }
+
+    fn up(&self) -> Result<(), GitHubError> {
+        self.state().down.clone().map_or(Ok(()), Err)
+    }
+
+    async fn write<T: Send>(
+        &self,
+        fault: Option<WriteFault>,
+        change: impl FnOnce(&mut FakeState) -> Result<T, GitHubError> + Send,
+    ) -> Result<T, GitHubError> {
+        if let Some(WriteFault::Before(error)) = fault {
+            return Err(error);
+        }
+        let changed = {
+            let mut state = self.state();
+            state.writes += 1;
+            change(&mut state)
+        };
+        match fault {
+            Some(WriteFault::After(error)) => Err(error),
+            Some(WriteFault::Hangs) => std::future::pending().await,
+            Some(WriteFault::Before(_)) | None => changed,
+        }
+    }
+}
+
+fn not_here<T>() -> Result<T, GitHubError> {
+    Err(GitHubError::Refused { status: 501, words: "not in this test".into() })
+}
+
+#[async_trait]
+impl GitHubApi for FakeGitHub {
+    async fn identity(&self) -> Result<GitHubIdentity, GitHubError> {
+        Ok(GitHubIdentity {
+            kind: IdentityKind::Token,
+            user_id: OWN,
+            login: "box".into(),
+            slug: "box".into(),
+            token_expires_at: None,
+        })
+    }
+
+    fn github_now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    async fn turn(&self, _: &RepositoryTarget, _: WriteUrgency) -> Result<WriteTurn, GitHubError> {
+        Ok(WriteTurn::unlimited())
+    }
+
+    async fn comments_since(
+        &self,
+        _: &RepositoryTarget,
+        _: IssueNumber,
+        since: Timestamp,
+        page: &PageCursor,
+    ) -> Result<(Vec<GitHubComment>, Option<PageCursor>), GitHubError> {
+        self.up()?;
+        let at: usize = page.0.as_deref().map_or(0, |at| at.parse().expect("ours"));
+        let state = self.state();
+        let mut newer = state.comments.iter().filter(|comment| comment.updated_at >= since);
+        // One on each page.
+        let one: Vec<GitHubComment> = newer.nth(at).cloned().into_iter().collect();
+        let next = (!one.is_empty()).then(|| PageCursor(Some((at + 1).to_string())));
+        Ok((one, next))
+    }
+
+    async fn comment(
+        &self,
+        _: &RepositoryTarget,
+        id: u64,
+        _: Option<&str>,
+    ) -> Result<Conditional<GitHubComment>, GitHubError> {
+        self.up()?;
+        let found = self.state().comments.iter().find(|comment| comment.id == id).cloned();
+        let value = found.ok_or_else(|| GitHubError::NotFound("comment".into()))?;
+        Ok(Conditional::Changed { value, etag: None })
+    }
+
+    async fn create_comment(
+        &self,
+        _: WriteTurn,
+        _: &RepositoryTarget,
+        _: IssueNumber,
+        body: &str,
+    ) -> Result<GitHubComment, GitHubError> {
+        self.up()?;
+        let comment = self.comment_of(OWN, body);
+        let fault = self.state().faults.pop_front();
+        self.write(fault, |state| {
+            state.comments.push(comment.clone());
+            Ok(comment)
+        })
+        .await
+    }
+
+    async fn edit_comment(
+        &self,
+        _: WriteTurn,
+        _: &RepositoryTarget,
+        id: u64,
+        body: &str,
+    ) -> Result<GitHubComment, GitHubError> {
+        self.up()?;
+        let fault = self.state().faults.pop_front();
+        self.write(fault, |state| {
+            let comment = state.comments.iter_mut().find(|comment| comment.id == id);
+            let comment = comment.ok_or_else(|| GitHubError::NotFound("comment".into()))?;
+            body.clone_into(&mut comment.body);
+            Ok(comment.clone())
+        })
+        .await
+    }
+
+    async fn react(
+        &self,
+        _: WriteTurn,
+        _: &RepositoryTarget,
+        to: ReactionTarget,
+        _: Reaction,
+    ) -> Result<(), GitHubError> {
+        self.up()?;
+        let fault = self.state().reaction_faults.pop_front();
+        self.write(fault, |state| {
+            state.reactions.push(to);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn issue(
+        &self,
+        _: &RepositoryTarget,
+        _: IssueNumber,
+        _: Option<&str>,
+    ) -> Result<Conditional<GitHubIssue>, GitHubError> {
+        not_here()
+    }
+
+    async fn permission(
+        &self,
+        _: &RepositoryTarget,
+        _: &str,
+    ) -> Result<LoginPermission, GitHubError> {
+        not_here()
+    }
+
+    async fn pulls_of(
+        &self,
+        _: &RepositoryTarget,
+        _: &str,
+    ) -> Result<Vec<GitHubPull>, GitHubError> {
+        not_here()
+    }
+
+    async fn branch_tip(
+        &self,
+        _: &RepositoryTarget,
+        _: &str,
+    ) -> Result<Option<String>, GitHubError> {
+        not_here()
+    }
+
+    async fn verify(
+        &self,
+        _: &RepositoryTarget,
+        _: IssueNumber,
+        _: &str,
+    ) -> Result<VerifiedIssue, GitHubError> {
+        not_here()
+    }
+
+    async fn repository(&self, _: &RepositoryTarget) -> Result<GitHubRepository, GitHubError> {
+        not_here()
+    }
+
+    async fn installation_of(&self, _: &RepositoryTarget) -> Result<Installation, GitHubError> {
+        not_here()
+    }
+
+    async fn installations(
+        &self,
+        _: &PageCursor,
+    ) -> Result<(Vec<Installation>, Option<PageCursor>), GitHubError> {
+        not_here()
+    }
+
+    async fn labelled_issues(
+        &self,
+        _: &RepositoryTarget,
+        _: &str,
+        _: &PageCursor,
+        _: Option<&str>,
+    ) -> Result<Conditional<(Vec<GitHubIssue>, Option<PageCursor>)>, GitHubError> {
+        not_here()
+    }
+
+    async fn delivery_log(
+        &self,
+        _: &DeliverySource,
+        _: &PageCursor,
+    ) -> Result<DeliveryLogPage, GitHubError> {
+        not_here()
+    }
+
+    async fn delivery(&self, _: &DeliverySource, _: u64) -> Result<StoredDelivery, GitHubError> {
+        not_here()
+    }
+
+    async fn redeliver(&self, _: &DeliverySource, _: u64) -> Result<(), GitHubError> {
+        not_here()
+    }
+
+    async fn hooks(&self, _: &RepositoryTarget) -> Result<Vec<GitHubHook>, GitHubError> {
+        not_here()
+    }
+
+    async fn add_label(
+        &self,
+        _: WriteTurn,
+        _: &RepositoryTarget,
+        _: IssueNumber,
+        _: &str,
+    ) -> Result<(), GitHubError> {
+        not_here()
+    }
+
+    async fn remove_label(
+        &self,
+        _: WriteTurn,
+        _: &RepositoryTarget,
+        _: IssueNumber,
+        _: &str,
+    ) -> Result<(), GitHubError> {
+        not_here()
+    }
+
+    async fn create_pull(
+        &self,
+        _: WriteTurn,
+        _: &RepositoryTarget,
+        _: &NewPull,
+    ) -> Result<GitHubPull, GitHubError> {
+        not_here()
+    }
+
+    async fn edit_pull(
+        &self,
+        _: WriteTurn,
+        _: &RepositoryTarget,
+        _: IssueNumber,
+        _: &PullEdit,
+    ) -> Result<GitHubPull, GitHubError> {
+        not_here()
+    }
+
+    async fn set_status(
+        &self,
+        _: WriteTurn,
+        _: &RepositoryTarget,
+        _: &str,
+        _: &StatusEntry,
+    ) -> Result<(), GitHubError> {
+        not_here()
+    }
+}

@@ -1,0 +1,152 @@
+//! What is sent to GitHub: whom a call is about, and what it writes.
+
+use crate::types::{IssueNumber, Repository};
+
+/// The repository that a call is about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RepositoryTarget {
+    /// Its name, maybe a former one.
+    pub name: Repository,
+    /// Its id, if known. A redirect that leads to another one is [`Moved`](super::GitHubError::Moved).
+    pub id: Option<u64>,
+    /// The App's installation there, if known; else it is asked.
+    pub installation: Option<u64>,
+}
+
+impl RepositoryTarget {
+    /// A repository of which only the name is known.
+    pub const fn named(name: Repository) -> Self {
+        Self { name, id: None, installation: None }
+    }
+
+    /// The owner's name.
+    pub fn owner(&self) -> &str {
+        self.name.as_str().split_once('/').map_or("", |(owner, _)| owner)
+    }
+}
+
+/// An answer to a question that named the ETag of the last answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Conditional<T> {
+    /// As it was; does not count against the hourly limit.
+    Unchanged,
+    /// This is how it is.
+    Changed {
+        /// The answer.
+        value: T,
+        /// Its ETag, for the next question.
+        etag: Option<String>,
+    },
+}
+
+impl<T> Conditional<T> {
+    /// The value, if it changed.
+    pub fn changed(self) -> Option<T> {
+        match self {
+            Self::Unchanged => None,
+            Self::Changed { value, .. } => Some(value),
+        }
+    }
+}
+
+/// What is reacted to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReactionTarget {
+    /// An issue, by its number.
+    Issue(IssueNumber),
+    /// A comment, by its id.
+    Comment(u64),
+}
+
+/// A reaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reaction {
+    /// 👀
+    Eyes,
+    /// 😕
+    Confused,
+}
+
+impl Reaction {
+    /// GitHub's word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Eyes => "eyes",
+            Self::Confused => "confused",
+        }
+    }
+}
+
+/// A pull request to open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewPull {
+    /// The branch with the work, in the same repository.
+    pub head: String,
+    /// The branch that it is to be merged into.
+    pub base: String,
+    /// The title.
+    pub title: String,
+    /// The text.
+    pub body: String,
+    /// Whether it is a draft. Where drafts are refused GitHub answers 422:
+    /// [`Refused`](super::GitHubError::Refused) with a text that says `draft`.
+    pub draft: bool,
+}
+
+/// What changes of a pull request; `None` stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PullEdit {
+    /// The title.
+    pub title: Option<String>,
+    /// The text.
+    pub body: Option<String>,
+}
+
+/// The state of a commit status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommitState {
+    /// Work goes on.
+    Pending,
+    /// It ended well.
+    Success,
+    /// It ended badly.
+    Failure,
+}
+
+impl CommitState {
+    /// GitHub's word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Success => "success",
+            Self::Failure => "failure",
+        }
+    }
+}
+
+/// A commit status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatusEntry {
+    /// Its state.
+    pub state: CommitState,
+    /// Which of the commit's statuses: each context has one.
+    pub context: String,
+    /// A short text, at most 140 characters.
+    pub description: String,
+    /// Where people read more.
+    pub target_url: Option<String>,
+}
+
+/// Whose delivery log is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeliverySource {
+    /// The App's: all repositories.
+    App,
+    /// That of a repository's webhook.
+    Hook {
+        /// The repository.
+        target: RepositoryTarget,
+        /// The webhook's id.
+        hook_id: u64,
+    },
+}

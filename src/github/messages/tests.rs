@@ -1,0 +1,163 @@
+//! Sentences on issues, by what is stored of them.
+
+use super::*;
+use crate::issue::{IssueState, PendingStart, Record};
+use crate::types::{
+    AccountName, Attempt, Cause, ExternalId, Generation, IssueId, Mode, Network, ObjectName,
+    OnLimit, ProviderName, Resources, SandboxId, Template, TemplateName, TimelineEntry,
+};
+
+const HOME: HomeId = HomeId(3);
+
+fn context() -> MessageContext {
+    MessageContext {
+        instance: InstanceId::trusted("inst"),
+        public_url: Some("https://box.example.org".into()),
+        command: "/issuebox".into(),
+    }
+}
+
+fn at(minute: i64) -> Timestamp {
+    Timestamp::parse("2026-01-31T12:00:00Z")
+        .expect("RFC 3339")
+        .after(std::time::Duration::from_secs(u64::try_from(minute * 60).expect("not negative")))
+}
+
+fn issue() -> Issue {
+    let id = IssueId::parse("1").expect("a valid id");
+    Issue { generation: Generation(1), ..Issue::new(HOME, AccountName::default_account(), id) }
+}
+
+fn record() -> Record {
+    let name = "claude-issue-1";
+    Record {
+        id: SandboxId::trusted("sandbox-1"),
+        object_name: ObjectName::for_home(&AccountName::default_account(), HOME, name),
+        name: name.into(),
+        generation: Generation(1),
+        template: Template {
+            name: TemplateName::trusted("default"),
+            provider: ProviderName::trusted("p"),
+            mode: Mode::Strong,
+            resources: Resources { cpu: 1.0, memory_mb: 1, processes: 1, disk_mb: 1 },
+            network: Network::None,
+            ports: Vec::new(),
+            on_limit: OnLimit::Kill,
+            workload: crate::types::Workload::default().into(),
+        },
+        mode: Mode::Strong,
+        created_at: at(0),
+        phase_since: at(1),
+        last_activity_at: at(1),
+        reason: String::new(),
+        attempt: Attempt::default(),
+        may_land_until: None,
+        stop_may_land_until: None,
+        deadline: None,
+        made_at_ns: None,
+        healing: None,
+        left_nothing: false,
+    }
+}
+
+fn running() -> Issue {
+    let external_id = ExternalId::trusted("x");
+    Issue { state: IssueState::Running { record: record(), external_id }, ..issue() }
+}
+
+fn entry(minute: i64, reason: &str) -> TimelineListRow {
+    let entry = TimelineEntry {
+        at: at(minute),
+        generation: Generation(1),
+        from: None,
+        to: Some(Phase::Running),
+        reason: reason.into(),
+        cause: Cause::Service("test").to_string(),
+    };
+    TimelineListRow { entry, instruction: None }
+}
+
+#[test]
+fn a_status_says_the_phase_the_reasons_and_how_to_stop() {
+    let latest: Vec<_> = [(4, "fixes #12, says @octocat"), (3, "two"), (2, "one"), (1, "zero")]
+        .map(|(m, r)| entry(m, r))
+        .into();
+    let text = status_text(&context(), &running(), &latest);
+    assert_eq!(
+        text.part,
+        "**Running**: the sandbox is up since 2026-01-31 12:01 UTC.\n\
+         - 2026-01-31 12:04 UTC `fixes` `#12,` says `@octocat`\n\
+         - 2026-01-31 12:03 UTC two\n\
+         - 2026-01-31 12:02 UTC one\n\
+         \n\
+         Comment `/issuebox stop`, `/issuebox delete` or `/issuebox status`.\n\
+         \n\
+         [More on the page](https://box.example.org/sandboxes/sandbox-1)"
+    );
+    assert_eq!((text.phase.as_str(), text.is_end), ("1 running", false));
+    let body = comment_body(&status_marker(&context(), HOME), &text.part);
+    assert!(body.starts_with("<!-- issuebox inst 3 -->\n<!-- begin -->\n**Running**"), "{body}");
+    assert_eq!(crate::github::comment::find("/issuebox", &body), None, "it commands nothing");
+    let bare = MessageContext { public_url: None, command: String::new(), ..context() };
+    assert_eq!(
+        status_text(&bare, &running(), &[]).part,
+        "**Running**: the sandbox is up since 2026-01-31 12:01 UTC."
+    );
+}
+
+#[test]
+fn at_the_end_it_says_closed_or_stopped() {
+    let closed = |value: bool| Some(crate::issue::Dated { value: !value, as_of: at(1) });
+    for (is_closed, words) in [(true, "**closed**"), (false, "**Stopped**")] {
+        let mut gone = issue();
+        gone.facts.open = closed(is_closed);
+        let text = status_text(&context(), &gone, &[]);
+        assert!(text.is_end && text.part.contains(words), "{text:?}");
+        assert!(!text.part.contains("Comment `"), "there is nothing to stop");
+    }
+    let merged = Issue { merged_into: Some(HomeId(4)), ..running() };
+    assert!(status_text(&context(), &merged, &[]).is_end);
+    let pending = PendingStart { since: at(2), why: "a label".into(), template: None };
+    let waiting = Issue { pending_start: Some(pending), ..issue() };
+    let text = status_text(&context(), &waiting, &[]);
+    assert!(
+        !text.is_end && text.part.starts_with("**Waiting** for a sandbox since 2026-01-31 12:02")
+    );
+}
+
+#[test]
+fn only_our_part_of_a_comment_is_replaced() {
+    let marker = status_marker(&context(), HOME);
+    let body = comment_body(&marker, "old");
+    assert!(has_marker(&body, &marker) && has_marker(&body.replace('\n', "\r\n"), &marker));
+    assert!(!has_marker(&format!("> {body}"), &marker));
+    assert!(!has_marker(&body, &reply_marker(&context(), HOME, 5)));
+    let theirs = format!("{}before\n{}after", &body[..marker.len() + 1], &body[marker.len() + 1..]);
+    let new = with_part(&theirs, "new").expect("it has its marks");
+    assert_eq!(new, format!("{marker}\nbefore\n<!-- begin -->\nnew\n<!-- end -->\nafter"));
+    assert_eq!(with_part(&new, "new"), Some(new.clone()), "the same again");
+    assert_eq!(with_part("<!-- begin --> no end", "new"), None);
+    assert_eq!(with_part("<!-- end --><!-- begin -->", "new"), None);
+}
+
+#[test]
+fn long_texts_are_cut_at_a_line() {
+    let long = "word ".repeat(400);
+    let text = status_text(&context(), &running(), &[entry(1, &long)]);
+    assert!(text.part.contains("word …\n"), "{}", text.part);
+    let part = bounded("a line\n".repeat(4_000));
+    assert!(part.len() <= PART_LEN_MAX && part.ends_with("a line\n… more on the page"));
+}
+
+#[test]
+fn a_reply_is_one_sentence_behind_its_marker() {
+    let marker = reply_marker(&context(), HOME, 5);
+    let bare = MessageContext { public_url: None, ..context() };
+    let answer = CommentAnswer::Refused("the issue has no sandbox".into());
+    assert_eq!(
+        reply_body(&marker, &answer, &bare),
+        "<!-- issuebox inst 3 reply 5 -->\nThis was not carried out: The issue has no sandbox.\n"
+    );
+    let answer = CommentAnswer::Status("it is up".into());
+    assert!(reply_body(&marker, &answer, &context()).contains("\nIt is up.\n\n[More on the page]"));
+}

@@ -1,0 +1,71 @@
+//! What is to be said on the issue: effects that are recorded with the step that leads to them. Without
+//! credentials for GitHub there are none.
+
+use crate::issue::commit::DeliveryResult;
+use crate::issue::event::{DeliveryEffect, GithubRules, IssueDelivery, TriggerKind};
+use crate::issue::state::Issue;
+use crate::issue::{CommentAnswer, Effect, GithubEffect, ReactTo};
+use crate::types::Phase;
+
+use super::transition::Transition;
+
+impl Transition<'_> {
+    /// What is said on this issue; `None` if nothing is, or it is not known where.
+    fn github(&self) -> Option<GithubRules> {
+        let facts = &self.issue.facts;
+        let is_placed = facts.repository_id.is_some() && facts.number.is_some();
+        self.context.rules.github.filter(|_| is_placed && !facts.deleted)
+    }
+
+    /// A delivery had this result, which is said where it asked for something: 👀 on a trigger that is
+    /// granted, a reply to a question and to a command that is refused.
+    pub fn say_result(&mut self, issue_delivery: &IssueDelivery, result: &DeliveryResult) {
+        self.is_unlocked = issue_delivery.action == "unlocked";
+        let Some(rules) = self.github() else { return };
+        let comment = issue_delivery.comment;
+        let reason = || result.reason.clone();
+        let (to, answer) = match issue_delivery.effect {
+            DeliveryEffect::Trigger(TriggerKind::OtherName) => (None, None),
+            DeliveryEffect::Trigger(_) if result.applied => {
+                (Some(comment.map_or(ReactTo::Issue, ReactTo::Comment)), None)
+            }
+            DeliveryEffect::Trigger(_) | DeliveryEffect::Command(_) if !result.applied => {
+                (None, Some(CommentAnswer::Refused(reason())))
+            }
+            DeliveryEffect::Status => (None, Some(CommentAnswer::Status(reason()))),
+            DeliveryEffect::Trigger(_)
+            | DeliveryEffect::Command(_)
+            | DeliveryEffect::Stop(_)
+            | DeliveryEffect::Delete
+            | DeliveryEffect::Update
+            | DeliveryEffect::Activity => (None, None),
+        };
+        self.is_asked = to.is_some();
+        let mut say = |effect| self.effects.push(Effect::Github(effect));
+        if let Some(to) = to.filter(|_| rules.reactions) {
+            let generation = self.issue.generation;
+            say(GithubEffect::React { to, generation });
+        }
+        if let (Some(comment), Some(answer), true) = (comment, answer, rules.comments) {
+            say(GithubEffect::Reply { comment, answer });
+        }
+    }
+
+    /// Asks for the status comment to be brought up to date, if the timeline has something new about a
+    /// sandbox, or a person asked for one.
+    pub fn show_status(&mut self) {
+        let Some(rules) = self.github() else { return };
+        let Issue { generation, pending_start, version, state, .. } = &self.issue;
+        let has_sandbox = generation.0 > 0 || pending_start.is_some();
+        if !rules.comments || !has_sandbox || !(self.has_news() || self.is_asked) {
+            return;
+        }
+        let can_wait = matches!(
+            state.phase(),
+            Some(Phase::Creating | Phase::Starting | Phase::Stopping | Phase::Deleting)
+        );
+        let (version, is_asked) = (*version, self.is_asked);
+        let effect = GithubEffect::ShowStatus { version, is_asked, can_wait };
+        self.effects.push(Effect::Github(effect));
+    }
+}

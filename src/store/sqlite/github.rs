@@ -1,0 +1,265 @@
+//! Effects at GitHub, as rows; and the pace of those who write there.
+
+use async_trait::async_trait;
+use rusqlite::{Connection, Row, params};
+
+use super::SqliteStore;
+use super::apply::{execute, failed};
+use super::read::{all, one, readable};
+use super::trouble::Troubles;
+use crate::github::api::{PaceError, PaceRecord, WritePace, WriterId};
+use crate::issue::{EffectKind, GithubEffect};
+use crate::store::github::{GithubEnd, GithubOutbox, GithubRow, GithubState, ShownComment};
+use crate::store::rows::{self, BadRow};
+use crate::store::{CommitError, EffectId, StoreError};
+use crate::types::{HomeId, Timestamp};
+
+/// What every read of rows selects.
+const COLUMNS: &str =
+    "id, revision, home, kind, body, state, due_at, tries, failing_since, begun_at,
+    first_begun_at, reason, comment, author, shown_hash, shown_phase, shown_at";
+
+/// In a restored backup: what was to be said once may be said by now; a status comment that is not known
+/// is looked for among all comments.
+pub(super) const AFTER_RESTORE: &str = "
+    UPDATE github_effect SET state = 'given_up', due_at = NULL, reason = 'a backup was restored'
+    WHERE kind <> 'show_status' AND state <> 'done';
+    UPDATE github_effect SET state = 'look', due_at = 0, begun_at = 0, first_begun_at = 0
+    WHERE kind = 'show_status' AND comment IS NULL;";
+
+/// Records what is to be said. A reaction and a reply are recorded once; a status is due again, unless a
+/// call is under way or it waits for something: then the newer one follows.
+pub(super) fn record(
+    conn: &Connection,
+    home: HomeId,
+    effect: &GithubEffect,
+    due_at: Timestamp,
+) -> Result<(), CommitError> {
+    let is_asked = matches!(effect, GithubEffect::ShowStatus { is_asked: true, .. });
+    let kind = effect.kind();
+    let conflict = match kind {
+        EffectKind::ShowStatus => {
+            // What is over begins again; what a person must look at does when a person asked.
+            let again = "(state IN ('done', 'given_up') OR (?6 AND (state = 'gone'
+                         OR (state = 'held' AND released_by = 'person'))))";
+            format!(
+                "UPDATE SET
+                    revision = revision + 1, body = excluded.body,
+                    state = CASE WHEN {again} THEN 'due' ELSE state END,
+                    due_at = CASE WHEN {again} THEN excluded.due_at
+                                  WHEN state = 'due' AND tries = 0
+                                  THEN min(due_at, excluded.due_at)
+                                  ELSE due_at END,
+                    tries = CASE WHEN {again} THEN 0 ELSE tries END,
+                    failing_since = CASE WHEN {again} THEN NULL ELSE failing_since END,
+                    comment = CASE WHEN state = 'gone' AND ?6 THEN NULL ELSE comment END"
+            )
+        }
+        EffectKind::CleanUp | EffectKind::React | EffectKind::Reply => "NOTHING".to_owned(),
+    };
+    execute(
+        conn,
+        &format!(
+            "INSERT INTO github_effect (home, kind, key, revision, body, state, due_at, tries)
+             SELECT ?1, ?2, ?3, 0, ?4, 'due', ?5, 0 WHERE ?6 OR NOT ?6
+             ON CONFLICT (home, kind, key) DO {conflict}"
+        ),
+        params![
+            home.0,
+            kind.as_str(),
+            effect.key(),
+            rows::github_body(effect).map_err(failed)?,
+            due_at.unix_ms(),
+            is_asked,
+        ],
+    )
+    .map(|_recorded| ())
+}
+
+/// The issue's conversation was unlocked: what was held because of that is due.
+pub(super) fn unlock(conn: &Connection, home: HomeId) -> Result<(), CommitError> {
+    let sql = "UPDATE github_effect SET state = 'due', due_at = 0, tries = 0
+               WHERE home = ?1 AND state = 'held' AND released_by = 'unlocked'";
+    execute(conn, sql, [home.0]).map(|_released| ())
+}
+
+fn list(
+    conn: &Connection,
+    troubles: &Troubles,
+    now: Timestamp,
+    limit: usize,
+) -> Result<Vec<GithubRow>, StoreError> {
+    let sql = format!(
+        "SELECT {COLUMNS} FROM github_effect AS e WHERE due_at <= ?1
+         AND NOT EXISTS (SELECT 1 FROM github_effect AS f WHERE f.home = e.home AND f.due_at <= ?1
+                         AND (f.kind, f.id) < (e.kind, e.id))
+         ORDER BY due_at, id"
+    );
+    readable(conn, troubles, &sql, [now.unix_ms()], limit, read_row)
+}
+
+fn read_row(row: &Row<'_>) -> rusqlite::Result<GithubRow> {
+    let integer = |at: usize| row.get::<_, Option<i64>>(at);
+    let time = |at| integer(at).map(|found| found.map(Timestamp::from_unix_ms));
+    let number = |at| integer(at).map(|found| found.map(i64::cast_unsigned));
+    let (kind, body) = (row.get_ref(3)?.as_str()?, row.get_ref(4)?.as_str()?);
+    Ok(GithubRow {
+        id: EffectId { number: row.get(0)?, revision: row.get(1)? },
+        home: HomeId(row.get(2)?),
+        effect: rows::github_effect(kind, body)?,
+        state: state(row.get_ref(5)?.as_str()?)?,
+        due_at: time(6)?,
+        tries: row.get(7)?,
+        failing_since: time(8)?,
+        begun_at: time(9)?,
+        first_begun_at: time(10)?,
+        reason: row.get(11)?,
+        shown: ShownComment {
+            comment: number(12)?,
+            author: number(13)?,
+            hash: row.get(14)?,
+            phase: row.get(15)?,
+            at: time(16)?,
+        },
+    })
+}
+
+fn state(word: &str) -> Result<GithubState, BadRow> {
+    GithubState::parse(word).ok_or_else(|| BadRow::UnknownWord(word.into()))
+}
+
+fn begin(conn: &Connection, id: EffectId, at: Timestamp) -> Result<usize, CommitError> {
+    let sql = "UPDATE github_effect SET state = 'asked', due_at = NULL, begun_at = ?2,
+                   first_begun_at = coalesce(first_begun_at, ?2)
+               WHERE id = ?1";
+    execute(conn, sql, params![id.number, at.unix_ms()])
+}
+
+fn end(conn: &Connection, id: EffectId, end: &GithubEnd) -> Result<usize, CommitError> {
+    let ms = |time: Option<Timestamp>| time.map(Timestamp::unix_ms);
+    let shown = &end.shown;
+    execute(
+        conn,
+        "UPDATE github_effect SET
+             state = CASE WHEN ?3 = 'done' AND revision <> ?2 THEN 'due' ELSE ?3 END,
+             due_at = CASE WHEN ?3 = 'done' AND revision <> ?2 THEN ?4 ELSE ?5 END,
+             tries = ?6, failing_since = ?7, first_begun_at = ?8, reason = ?9, released_by = ?10,
+             comment = ?11, author = ?12, shown_hash = ?13, shown_phase = ?14, shown_at = ?15
+         WHERE id = ?1",
+        params![
+            id.number,
+            id.revision,
+            end.state.as_str(),
+            end.at.unix_ms(),
+            ms(end.due_at),
+            end.tries,
+            ms(end.failing_since),
+            ms(end.first_begun_at),
+            end.reason,
+            end.released_by,
+            shown.comment.map(u64::cast_signed),
+            shown.author.map(u64::cast_signed),
+            shown.hash,
+            shown.phase,
+            ms(shown.at),
+        ],
+    )
+}
+
+#[async_trait]
+impl GithubOutbox for SqliteStore {
+    async fn github_effects(
+        &self,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<GithubRow>, StoreError> {
+        self.readers.read(|conn| list(conn, &self.troubles, now, limit))
+    }
+
+    async fn next_github_effect(&self, now: Timestamp) -> Result<Option<Timestamp>, StoreError> {
+        let sql = "SELECT due_at FROM github_effect WHERE due_at > ?1 ORDER BY due_at LIMIT 1";
+        self.readers.read(|conn| {
+            one(conn, sql, [now.unix_ms()], |row| row.get(0).map(Timestamp::from_unix_ms))
+        })
+    }
+
+    async fn github_counts(&self) -> Result<Vec<(GithubState, u64)>, StoreError> {
+        let sql = "SELECT state, count(*) FROM github_effect GROUP BY state ORDER BY state";
+        self.readers.read(|conn| {
+            all(conn, sql, [], |row| {
+                let count: i64 = row.get(1)?;
+                Ok((state(row.get_ref(0)?.as_str()?)?, count.cast_unsigned()))
+            })
+        })
+    }
+
+    async fn comments_edited_since(&self, since: Timestamp) -> Result<u64, StoreError> {
+        let sql = "SELECT count(*) FROM github_effect WHERE shown_at >= ?1";
+        let count = self.readers.read(|conn| {
+            one(conn, sql, [since.unix_ms()], |row| row.get::<_, i64>(0).map(i64::cast_unsigned))
+        })?;
+        Ok(count.unwrap_or_default())
+    }
+
+    async fn github_effects_of(&self, home: HomeId) -> Result<Vec<GithubRow>, StoreError> {
+        let sql = format!("SELECT {COLUMNS} FROM github_effect WHERE home = ?1 ORDER BY kind, id");
+        self.readers.read(|conn| all(conn, &sql, [home.0], read_row))
+    }
+
+    async fn begin_github(&self, id: EffectId, at: Timestamp) -> Result<(), CommitError> {
+        self.change(move |conn| begin(conn, id, at)).await
+    }
+
+    async fn end_github(&self, id: EffectId, ended: GithubEnd) -> Result<(), CommitError> {
+        self.change(move |conn| end(conn, id, &ended)).await
+    }
+
+    async fn give_up_github(&self, home: HomeId, reason: String) -> Result<(), CommitError> {
+        self.change(move |conn| {
+            let sql = "UPDATE github_effect SET state = 'given_up', due_at = NULL, reason = ?2
+                       WHERE home = ?1 AND state <> 'done'";
+            execute(conn, sql, params![home.0, reason])
+        })
+        .await
+    }
+
+    async fn resume_github(&self, now: Timestamp) -> Result<(), CommitError> {
+        self.change(move |conn| {
+            let sql = "UPDATE github_effect SET state = 'look', due_at = ?1 WHERE state = 'asked'";
+            execute(conn, sql, [now.unix_ms()])
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl WritePace for SqliteStore {
+    async fn load(&self) -> Result<Vec<PaceRecord>, PaceError> {
+        let sql = "SELECT writer, rests_until, strikes, writes FROM github_pace ORDER BY writer";
+        let read = |row: &Row<'_>| {
+            let (writer, writes) = (row.get_ref(0)?.as_str()?, row.get_ref(3)?.as_str()?);
+            let unknown = || BadRow::UnknownWord(writer.into());
+            Ok(PaceRecord {
+                writer: WriterId::parse(writer).ok_or_else(unknown)?,
+                rests_until: row.get::<_, Option<i64>>(1)?.map(Timestamp::from_unix_ms),
+                strikes: row.get(2)?,
+                writes: serde_json::from_str(writes).map_err(BadRow::from)?,
+            })
+        };
+        let records = self.readers.read(|conn| all(conn, sql, [], read));
+        records.map_err(|error| PaceError(error.to_string()))
+    }
+
+    async fn save(&self, record: PaceRecord) -> Result<(), PaceError> {
+        let PaceRecord { writer, rests_until, strikes, writes } = record;
+        let writes =
+            serde_json::to_string(&writes).map_err(|error| PaceError(error.to_string()))?;
+        let saved = self.change(move |conn| {
+            let sql = "INSERT OR REPLACE INTO github_pace (writer, rests_until, strikes, writes)
+                       VALUES (?1, ?2, ?3, ?4)";
+            let rests = rests_until.map(Timestamp::unix_ms);
+            execute(conn, sql, params![writer.to_string(), rests, strikes, writes])
+        });
+        saved.await.map_err(|error| PaceError(error.to_string()))
+    }
+}
