@@ -114,3 +114,5 @@ impl GitHubClient {
     }
 }
 
+#[cfg(test)]
+mod tests;
