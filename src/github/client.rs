@@ -113,3 +113,6 @@ impl GitHubClient {
         Arc::clone(&self.credentials.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -131,6 +131,10 @@ impl WriteQueues {
     /// The identity rests until then; without a time for a minute, doubled each time up to 15
     /// minutes. Returns until when.
     pub async fn rest(&self, writer: WriterId, until: Option<Timestamp>) -> Timestamp {
+        // What is written below replaces what was kept, so that must be known.
+        if let Err(error) = self.0.load().await {
+            tracing::error!(%writer, %error, "the pace of writing is not known");
+        }
         let now = self.0.clock.now();
         let (until, record) = {
             let mut state = self.0.locked();

@@ -162,6 +162,7 @@ fn git_reads_the_refusal_in_the_form_that_it_asked_for() {
 fn reference() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => Just(format!("refs/heads/{BRANCH}")),
+        1 => ".{1,3}".prop_map(|more| format!("refs/heads/{BRANCH}{more}")),
         1 => "refs/heads/[a-zA-Z0-9/._-]{1,20}",
         1 => Just("refs/heads/main".to_owned()),
         1 => ".{0,30}",
