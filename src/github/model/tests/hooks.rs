@@ -8,12 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 use super::{Garden, ORCHARD};
-use crate::config::RepositoryPattern;
 use crate::github::model::HookDoor;
-use crate::github::model::hooks::HookSource;
-use crate::github::policy::TriggerPolicy;
-use crate::github::webhook::{Interpreted, interpret};
-use crate::types::{DeliveryId, Timestamp};
 
 /// A receiver that answers each delivery with this status: header lines and body of each.
 async fn receive(listener: TcpListener, status: u16, count: usize) -> Vec<(String, String)> {
@@ -101,65 +96,4 @@ async fn deliveries_are_signed_sent_in_order_and_logged() {
     let empty = garden.call_as(&later, Method::GET, "/app/hook/deliveries", Value::Null).await;
     assert_eq!(empty.expect(200), json!([]), "three days are over");
     garden.assert_clean();
-}
-
-#[tokio::test]
-async fn what_people_do_is_a_delivery_that_the_server_understands() {
-    let garden = Garden::new().await;
-    let github = &garden.github;
-    let at = (ORCHARD, 1);
-    github.repository("pear-garden/press");
-    github.open_issue(ORCHARD, "mira-holt", "Leaves fall", "Early.");
-    github.label(at, "mira-holt", "agent");
-    github.label(at, "stranger", "agent 2");
-    github.assign(at, "mira-holt", "issuebox-model[bot]");
-    github.comment(at, "mira-holt", "/issuebox");
-    github.comment(at, "issuebox-model[bot]", "/issuebox");
-    github.unlabel(at, "mira-holt", "agent");
-    github.close(at, "mira-holt");
-    github.set_locked(at, "mira-holt", true);
-    github.transfer_issue(at, "mira-holt", "pear-garden/press");
-    github.delete_issue(("pear-garden/press", 1), "mira-holt");
-    github.rename_repository(ORCHARD, "pear-garden/meadow");
-    github.set_suspended(garden.installation, true);
-    let policy = TriggerPolicy {
-        label: "agent".into(),
-        command: "/issuebox".into(),
-        opened: false,
-        associations: vec!["MEMBER".into()],
-        bots: Vec::new(),
-        assignee: github.bot().0,
-        unlabel_stops: true,
-        bot_user_id: github.bot().0,
-        repositories: vec![RepositoryPattern::parse("*").expect("a pattern")],
-    };
-    let state = github.state();
-    let log = state.delivery_log(HookSource::App);
-    let meanings: Vec<String> = log
-        .into_iter()
-        .map(|delivery| {
-            let shown = delivery.show(true);
-            let event = shown["event"].as_str().unwrap_or_default();
-            let body = shown["request"]["payload"].to_string();
-            let guid = DeliveryId::trusted(delivery.guid.as_str());
-            let received = Timestamp::parse(shown["delivered_at"].as_str().unwrap_or_default());
-            let received = received.expect("a time");
-            match interpret(&policy, guid, received, event, body.as_bytes()).expect("well formed") {
-                Interpreted::Issue(issue) => format!("{:?}", issue.effect),
-                Interpreted::FanOut(fan_out) => fan_out.action,
-                Interpreted::Ignored { action, .. } => format!("ignored {action}"),
-            }
-        })
-        .collect();
-    let expected = [
-        "created",
-        "Activity",
-        "Trigger(Label)",
-        "ignored labeled",
-        "Trigger(Assigned)",
-        "Trigger(Command)",
-        "ignored created",
-        "Stop",
-    ];
-    assert_eq!(meanings, expected);
 }
