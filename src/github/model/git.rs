@@ -20,7 +20,7 @@ use super::auth::{ModelAccess, ModelCaller, enough};
 use super::faults::{self, FaultKind};
 use super::server::{ModelBody, plain};
 use super::state::ModelState;
-use super::{ModelCall, Shared, lfs};
+use super::{ModelCall, ModelShared, lfs};
 
 /// What the hooks read and write lies beside the repository's own files.
 const PROTECTED: &str = "model-protected";
@@ -265,7 +265,7 @@ impl ModelState {
 
 /// Serves git and LFS.
 pub(super) async fn serve(
-    shared: &Arc<Shared>,
+    shared: &Arc<ModelShared>,
     service: GitService,
     request: Request<Incoming>,
 ) -> Result<Response<ModelBody>, io::Error> {
@@ -312,7 +312,7 @@ pub(super) async fn serve(
 
 /// `git http-backend` for one request.
 fn backend(
-    shared: &Shared,
+    shared: &ModelShared,
     id: u64,
     access: &ModelAccess,
     rest: &str,
