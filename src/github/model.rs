@@ -76,13 +76,13 @@ pub struct ModelCall {
 }
 
 /// What the handle and the server share.
-struct Shared {
+struct ModelShared {
     state: Mutex<ModelState>,
     changes: watch::Sender<u64>,
     releases: watch::Sender<u64>,
 }
 
-impl Shared {
+impl ModelShared {
     fn state(&self) -> MutexGuard<'_, ModelState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -103,7 +103,7 @@ impl Shared {
 
 /// The handle of a running in-memory GitHub.
 pub struct GithubModel {
-    shared: Arc<Shared>,
+    shared: Arc<ModelShared>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -121,7 +121,7 @@ impl GithubModel {
         let name = format!("issuebox-github-{}", uuid::Uuid::now_v7().simple());
         let git_root = std::env::temp_dir().join(name);
         std::fs::create_dir(&git_root)?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ModelShared {
             state: Mutex::new(ModelState::new(base, git_root)),
             changes: watch::Sender::new(0),
             releases: watch::Sender::new(0),

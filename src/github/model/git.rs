@@ -20,7 +20,7 @@ use super::auth::{ModelAccess, ModelCaller, enough};
 use super::faults::{self, FaultKind};
 use super::server::{ModelBody, plain};
 use super::state::ModelState;
-use super::{ModelCall, Shared, lfs};
+use super::{ModelCall, ModelShared, lfs};
 
 /// What the hooks read and write lies beside the repository's own files.
 const PROTECTED: &str = "model-protected";
@@ -227,6 +227,7 @@ impl ModelState {
         &self,
         service: &GitService,
         header: Option<&str>,
+        query: &str,
         write: bool,
     ) -> Result<(u64, ModelAccess), Response<ModelBody>> {
         let name_needed = || {
@@ -245,7 +246,8 @@ impl ModelState {
         let id = current.or(former.copied()).ok_or_else(missing)?;
         match self.allow(&access, id, "contents", write) {
             Ok(()) if current.is_none() => {
-                let url = format!("{}/{}.git{}", self.base, self.full_name(id), service.rest);
+                let (base, name, rest) = (&self.base, self.full_name(id), &service.rest);
+                let url = format!("{base}/{name}.git{rest}?{query}");
                 let mut moved = plain(301, "");
                 let url = url.parse().expect("a valid address");
                 moved.headers_mut().insert("location", url);
@@ -263,7 +265,7 @@ impl ModelState {
 
 /// Serves git and LFS.
 pub(super) async fn serve(
-    shared: &Arc<Shared>,
+    shared: &Arc<ModelShared>,
     service: GitService,
     request: Request<Incoming>,
 ) -> Result<Response<ModelBody>, io::Error> {
@@ -277,7 +279,7 @@ pub(super) async fn serve(
     let is_lfs = service.rest.starts_with("/info/lfs/");
     let write = query.contains("git-receive-pack") || service.rest == "/git-receive-pack";
     let fault = faults::take(&mut shared.state().faults, &method, &path);
-    let admitted = shared.state().admit_git(&service, authorization.as_deref(), write);
+    let admitted = shared.state().admit_git(&service, authorization.as_deref(), &query, write);
     let caller = admitted.as_ref().map_or(ModelCaller::Anonymous, |(_, access)| access.caller);
     let answer = match (&fault, admitted) {
         (Some(FaultKind::LostBefore), _) => Err(io::Error::other("a fault was ordered")),
@@ -310,7 +312,7 @@ pub(super) async fn serve(
 
 /// `git http-backend` for one request.
 fn backend(
-    shared: &Shared,
+    shared: &ModelShared,
     id: u64,
     access: &ModelAccess,
     rest: &str,

@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use sha2::Sha256;
 
-use super::Shared;
+use super::ModelShared;
 use super::state::ModelState;
 
 /// How long GitHub keeps a delivery.
@@ -194,7 +194,7 @@ fn signature(secret: &str, body: &str) -> String {
 }
 
 /// Sends what is due, one after the other, until the model ends.
-pub(super) async fn send_deliveries(shared: Arc<Shared>) {
+pub(super) async fn send_deliveries(shared: Arc<ModelShared>) {
     let client = reqwest::Client::builder().timeout(PATIENCE).no_proxy().build();
     let client = client.expect("a plain client can be built");
     let wake = shared.state().wake.clone();

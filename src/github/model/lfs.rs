@@ -11,7 +11,7 @@ use hyper::{Request, Response};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::Shared;
+use super::ModelShared;
 use super::auth::ModelAccess;
 use super::server::{ModelBody, plain, whole};
 use super::state::ModelState;
@@ -56,7 +56,7 @@ impl ModelState {
 
 /// Answers `POST …/info/lfs/objects/batch`.
 pub(super) async fn batch(
-    shared: &Arc<Shared>,
+    shared: &Arc<ModelShared>,
     repository: u64,
     access: &ModelAccess,
     rest: &str,
@@ -83,7 +83,7 @@ pub(super) async fn batch(
 /// Serves a signed address, `TICKET/OID`. It carries its own right: `Authorization` must not come
 /// with it.
 pub(super) async fn object(
-    shared: &Arc<Shared>,
+    shared: &Arc<ModelShared>,
     path: &str,
     request: Request<Incoming>,
 ) -> Result<Response<ModelBody>, io::Error> {

@@ -25,7 +25,7 @@ use super::faults::{self, FaultKind};
 use super::limits::{is_write, secondary};
 use super::rest::{RestReply, RestRequest, failure};
 use super::state::ModelState;
-use super::{ModelCall, Shared, git, lfs};
+use super::{ModelCall, ModelShared, git, lfs};
 
 /// Largest body of a request to the API, in bytes.
 const BODY_MAX: usize = 8 << 20;
@@ -49,7 +49,7 @@ fn lost() -> io::Error {
 }
 
 /// Accepts connections until the model ends.
-pub(super) async fn run(shared: Arc<Shared>, listener: TcpListener) {
+pub(super) async fn run(shared: Arc<ModelShared>, listener: TcpListener) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             continue;
@@ -66,7 +66,7 @@ pub(super) async fn run(shared: Arc<Shared>, listener: TcpListener) {
 }
 
 async fn serve(
-    shared: Arc<Shared>,
+    shared: Arc<ModelShared>,
     request: Request<Incoming>,
 ) -> Result<Response<ModelBody>, io::Error> {
     let path = request.uri().path().to_owned();
@@ -97,7 +97,7 @@ struct Exchange {
 }
 
 /// Ends a writing call when the exchange ends, also when the client goes away.
-struct WriteGuard<'a>(&'a Shared, Option<String>);
+struct WriteGuard<'a>(&'a ModelShared, Option<String>);
 
 impl Drop for WriteGuard<'_> {
     fn drop(&mut self) {
@@ -132,7 +132,7 @@ impl Exchange {
         format!("{} {}", self.method, self.path)
     }
 
-    async fn answer(self, shared: &Shared) -> Result<Response<ModelBody>, io::Error> {
+    async fn answer(self, shared: &ModelShared) -> Result<Response<ModelBody>, io::Error> {
         let (fault, access, guard) = {
             let mut state = shared.state();
             let fault = faults::take(&mut state.faults, &self.method, &self.path);

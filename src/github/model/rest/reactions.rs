@@ -12,9 +12,9 @@ pub(in crate::github::model) const REACTIONS: [&str; 8] =
     ["+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes"];
 
 /// The issue that a request reacts to, and the comment's place for one on a comment.
-type Target = (u64, Option<usize>);
+type ReactionTarget = (u64, Option<usize>);
 
-fn text(state: &mut ModelState, repository: u64, (number, at): Target) -> &mut TextRecord {
+fn text(state: &mut ModelState, repository: u64, (number, at): ReactionTarget) -> &mut TextRecord {
     let issue = state.issue_mut((repository, number)).expect("it was just found");
     match at {
         Some(at) => &mut issue.comments[at].text,
@@ -22,7 +22,7 @@ fn text(state: &mut ModelState, repository: u64, (number, at): Target) -> &mut T
     }
 }
 
-fn list(state: &mut ModelState, request: &RestRequest, target: Target) -> RestReply {
+fn list(state: &mut ModelState, request: &RestRequest, target: ReactionTarget) -> RestReply {
     let reactions = text(state, request.repository, target).reactions.clone();
     let fits = |found: &&ReactionRecord| {
         request.query("content").is_none_or(|content| content == found.content)
@@ -33,7 +33,11 @@ fn list(state: &mut ModelState, request: &RestRequest, target: Target) -> RestRe
 }
 
 /// 201 for a new one, 200 where this caller already reacted so.
-fn create(state: &mut ModelState, request: &RestRequest, target: Target) -> ModelResult<RestReply> {
+fn create(
+    state: &mut ModelState,
+    request: &RestRequest,
+    target: ReactionTarget,
+) -> ModelResult<RestReply> {
     check_lock(state, request, target.0)?;
     let content = request.text("content").filter(|content| REACTIONS.contains(content));
     let content = content
@@ -53,7 +57,11 @@ fn create(state: &mut ModelState, request: &RestRequest, target: Target) -> Mode
     Ok(reply(status, state.show_reaction(&found)))
 }
 
-fn delete(state: &mut ModelState, request: &RestRequest, target: Target) -> ModelResult<RestReply> {
+fn delete(
+    state: &mut ModelState,
+    request: &RestRequest,
+    target: ReactionTarget,
+) -> ModelResult<RestReply> {
     let id = request.number(1)?;
     let reactions = &mut text(state, request.repository, target).reactions;
     let at = reactions.iter().position(|found| found.id == id);
@@ -61,11 +69,11 @@ fn delete(state: &mut ModelState, request: &RestRequest, target: Target) -> Mode
     Ok(reply(204, json!(null)))
 }
 
-fn issue(state: &ModelState, request: &RestRequest) -> ModelResult<Target> {
+fn issue(state: &ModelState, request: &RestRequest) -> ModelResult<ReactionTarget> {
     Ok((wanted(state, request)?.number, None))
 }
 
-fn comment(state: &ModelState, request: &RestRequest) -> ModelResult<Target> {
+fn comment(state: &ModelState, request: &RestRequest) -> ModelResult<ReactionTarget> {
     let (number, at) = place_of(state, request)?;
     Ok((number, Some(at)))
 }
