@@ -48,6 +48,8 @@ pub(crate) enum Bug {
     NoMassGuard,
     /// An observation counts although a call was made in between.
     ObservationBehindCall,
+    /// A stop that may have taken effect late is no longer considered after five minutes.
+    LateStopForgotten,
     /// A forced delete forgets a create that may still take effect.
     ForceForgetsCreate,
     /// A durable hold has no effect.

@@ -479,6 +479,8 @@ pub struct Observation {
     pub attempt: Attempt,
     /// Its phase then.
     pub phase: Option<Phase>,
+    /// When the look was asked for: what takes effect after that need not be in it.
+    pub asked_at: Timestamp,
     /// Every object of this home, as a look after the listing showed them.
     pub objects: Vec<ListedObject>,
 }

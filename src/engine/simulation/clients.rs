@@ -251,6 +251,7 @@ impl SimServer {
                     generation: issue.generation,
                     attempt,
                     phase: issue.state.phase(),
+                    asked_at: record.phase_since,
                     objects: Vec::new(),
                 };
                 Some((issue.home, observation))

@@ -209,6 +209,7 @@ impl ModelLife {
             generation: self.bench.issue.generation,
             attempt: record.map_or_else(Attempt::default, |record| record.attempt),
             phase: self.bench.issue.state.phase(),
+            asked_at: self.bench.now,
             objects: self.world.look().into_iter().map(swept).collect(),
         }
     }
