@@ -54,6 +54,8 @@ pub(crate) enum Bug {
     ForceForgetsCreate,
     /// A durable hold has no effect.
     HoldNotInForce,
+    /// A failed create that left nothing gets a place of a quota by its delete.
+    SlotByDelete,
     /// The last place of a quota is used twice.
     LastPlaceTwice,
     /// A pending start that is admitted is dropped.

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::acts::Acts;
+use crate::sabotage::{Bug, on};
 use crate::types::{
     AccountName, Attempt, ExternalId, Failure, Generation, HomeId, IssueId, IssueNumber, Mode,
     ObjectName, Phase, ProviderStep, Repository, Sandbox, SandboxId, Template, Timestamp, Wanted,
@@ -527,11 +528,15 @@ impl IssueState {
         }
     }
 
-    /// Whether it counts under the quotas: all do but a failed create of which nothing is left.
-    pub const fn takes_slot(&self) -> bool {
+    /// Whether it counts under the quotas: all do but a failed create of which nothing is left, also
+    /// while its record is being deleted. By that it would get a slot that no one had admitted.
+    pub fn takes_slot(&self) -> bool {
         match self {
             Self::Absent => false,
             Self::Failed { record, external_id: None, .. } => !record.left_nothing,
+            Self::Deleting { record, external_id: None, .. } => {
+                !record.left_nothing || on(Bug::SlotByDelete)
+            }
             Self::Creating { .. }
             | Self::Running { .. }
             | Self::Stopping { .. }
