@@ -56,6 +56,8 @@ pub(crate) enum Bug {
     HoldNotInForce,
     /// A failed create that left nothing gets a place of a quota by its delete.
     SlotByDelete,
+    /// A transferred issue leaves its repository's quota before that is durable.
+    SlotMovesEarly,
     /// The last place of a quota is used twice.
     LastPlaceTwice,
     /// A pending start that is admitted is dropped.
