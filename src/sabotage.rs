@@ -48,10 +48,16 @@ pub(crate) enum Bug {
     NoMassGuard,
     /// An observation counts although a call was made in between.
     ObservationBehindCall,
+    /// A stop that may have taken effect late is no longer considered after five minutes.
+    LateStopForgotten,
     /// A forced delete forgets a create that may still take effect.
     ForceForgetsCreate,
     /// A durable hold has no effect.
     HoldNotInForce,
+    /// A failed create that left nothing gets a place of a quota by its delete.
+    SlotByDelete,
+    /// A transferred issue leaves its repository's quota before that is durable.
+    SlotMovesEarly,
     /// The last place of a quota is used twice.
     LastPlaceTwice,
     /// A pending start that is admitted is dropped.

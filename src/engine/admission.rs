@@ -27,6 +27,7 @@ use tokio::sync::Notify;
 
 use crate::issue::event::EventMeta;
 use crate::issue::{Denial, DenialKind, Issue};
+use crate::sabotage::{Bug, on};
 use crate::store::PendingStartRow;
 use crate::types::{Hold, HoldScope, HomeId, IssueId, Repository};
 
@@ -91,12 +92,26 @@ impl Admission {
         }
     }
 
-    /// Counts the live sandbox that an issue has, in the repository where the issue is now. When
+    /// Counts the live sandbox that an issue durably has, in the repository where the issue is. When
     /// the sandbox has ended, [`Self::leave`] follows.
     pub fn count(&self, issue: &Issue) {
         if !self.quotas.is_unlimited() && issue.state.takes_slot() {
             let repository = issue.facts.repository.as_ref().map(Repository::folded);
-            self.lock().slots.count(issue.home, &issue.account, repository);
+            if self.lock().slots.count(issue.home, &issue.account, repository) {
+                self.wake.notify_one();
+            }
+        }
+    }
+
+    /// Counts the live sandbox that an issue has by a step that is not durable yet, also in the
+    /// repository where it durably is: if the step is refused, it is still there.
+    pub fn count_step(&self, issue: &Issue) {
+        if on(Bug::SlotMovesEarly) {
+            return self.count(issue);
+        }
+        if !self.quotas.is_unlimited() && issue.state.takes_slot() {
+            let repository = issue.facts.repository.as_ref().map(Repository::folded);
+            self.lock().slots.count_also(issue.home, &issue.account, repository);
         }
     }
 

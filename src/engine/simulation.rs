@@ -8,6 +8,7 @@
 //! (`scope_event`). All of that is the `world`, which outlives every server; a `ServerLife` is one server
 //! process. What happens is chosen by the `driver`, how bad it is by the `weather`, both from the
 //! seed (`chance`), so that a seed is one history and can be repeated. In the end it becomes calm, and all must come to `rest`.
+//! What happened in all of them is counted (`counts`), and a run of all seeds in which something never happened fails.
 //!
 //! # What a crash is
 //! The local set that a server runs on is dropped, at any step. Dropping runs `Drop` although SIGKILL
@@ -17,8 +18,8 @@
 //!
 //! # What is checked at every step (`checks`)
 //! Of homes and issues:
-//! - There are never two objects for one home, nor for one GitHub issue, whatever names it by
-//!   (`unique`); objects that outsiders made do not count, nor does what a record that was given up
+//! - There are never two objects for one home, nor for one GitHub issue in the account that GitHub
+//!   speaks to, whatever names it by (`unique`); objects that outsiders made do not count, nor does what a record that was given up
 //!   by force left at another provider.
 //! - Once the server said that it has a delivery of a transfer, all names of the issue are one home's,
 //!   for ever. A home that gave way has its sandbox deleted and makes no other, and no home begins
@@ -45,6 +46,8 @@
 //!   activations of a home write, except behind an actor that ended in the middle.
 //!
 //! # What is checked at rest
+//! That it comes at all: a history, and its calm, may last for a bounded virtual time.
+//!
 //! Everything that GitHub sent is acknowledged and stored. Each object belongs to the live record
 //! of its home: no orphan. If no outsider was, sweeps find no drift, and what is recorded as up or
 //! down is there; if only GitHub spoke, an issue that is closed has nothing running. Once all is
@@ -75,6 +78,7 @@
 mod chance;
 mod checks;
 mod clients;
+mod counts;
 mod driver;
 mod github;
 mod holds;
@@ -96,7 +100,8 @@ mod world;
 
 use std::sync::Arc;
 
-use world::{Violation, World};
+use counts::Counts;
+use world::{Violation, World, WorldState};
 
 /// How many lines of a broken history are printed.
 const TRACE_LINES_MAX: usize = 250;
@@ -134,12 +139,16 @@ fn run(seed: u64, traced: bool) -> Result<Arc<World>, (Violation, Arc<World>)> {
         if at_end {
             return Ok(world);
         }
+        let downtime = world.with(WorldState::downtime);
+        runtime.block_on(tokio::time::sleep(downtime));
     }
 }
 
 /// Lives through the history of a seed, and describes it if the promise is broken.
-fn check(seed: u64) -> Result<(), String> {
-    let Err(_) = run(seed, false) else { return Ok(()) };
+fn check(seed: u64) -> Result<Counts, String> {
+    if let Ok(world) = run(seed, false) {
+        return Ok(world.with(|inner| inner.counts.clone()));
+    }
     // Once more, with a trace: keeping one all the time costs more than living.
     let Err((violation, world)) = run(seed, true) else {
         return Err(format!("seed {seed} is broken, but not when it is repeated"));
@@ -172,6 +181,7 @@ fn check_seeds(count: u64) {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
     let next = std::sync::atomic::AtomicU64::new(first);
     let broken = std::sync::Mutex::new(Vec::new());
+    let counts = std::sync::Mutex::new(Counts::default());
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
@@ -180,9 +190,12 @@ fn check_seeds(count: u64) {
                     if seed >= first + count {
                         return;
                     }
-                    if let Err(why) = check(seed) {
-                        broken.lock().expect("not poisoned").push((seed, why));
-                        return;
+                    match check(seed) {
+                        Ok(of_seed) => counts.lock().expect("not poisoned").add(&of_seed),
+                        Err(why) => {
+                            broken.lock().expect("not poisoned").push((seed, why));
+                            return;
+                        }
                     }
                 }
             });
@@ -192,6 +205,11 @@ fn check_seeds(count: u64) {
     broken.sort();
     if let Some((_, why)) = broken.first() {
         panic!("{why}");
+    }
+    let counts = counts.into_inner().expect("not poisoned");
+    println!("{count} seeds from {first} on: {counts:?}");
+    if count >= SEEDS_OF_TESTS {
+        assert_eq!(counts.missing(), [], "some of what the seeds are about did not happen in them");
     }
 }
 

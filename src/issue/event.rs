@@ -492,6 +492,8 @@ pub struct Observation {
     pub phase: Option<Phase>,
     /// Whether a provider's event led to the look, not a sweep.
     pub by_event: bool,
+    /// When the look was asked for: what takes effect after that need not be in it.
+    pub asked_at: Timestamp,
     /// Every object of this home, as a look after the listing showed them.
     pub objects: Vec<ListedObject>,
 }

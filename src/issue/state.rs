@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::acts::Acts;
+use crate::sabotage::{Bug, on};
 use crate::types::{
     AccountName, Attempt, ExternalId, Failure, Generation, HomeId, IssueId, IssueNumber, Mode,
     ObjectName, Phase, ProviderStep, Repository, Sandbox, SandboxId, Template, Timestamp, Wanted,
@@ -217,7 +218,8 @@ pub struct Record {
     /// there was none. The one in flight is not counted, see [`Step::Asked`].
     pub may_land_until: Option<Timestamp>,
     /// Until when a stop whose outcome is unknown may still take effect: one that was asked
-    /// before the sandbox was started again. Kept until a later look finds the object up.
+    /// before the sandbox was started again. Kept until the object is found up, or started, by a call
+    /// made after that time.
     pub stop_may_land_until: Option<Timestamp>,
     /// By when a transitional phase must be left; `None` in the others, and while *deleting*,
     /// which goes on until it is done.
@@ -229,6 +231,14 @@ pub struct Record {
     pub healing: Option<Healing>,
     /// Whether it failed and the provider is known to have nothing of it.
     pub left_nothing: bool,
+}
+
+impl Record {
+    /// It was found up, or is started, by a call that was made then: what stops of unknown outcome did
+    /// before that is over.
+    pub fn settle_stop(&mut self, asked_at: Timestamp) {
+        self.stop_may_land_until = self.stop_may_land_until.filter(|until| asked_at < *until);
+    }
 }
 
 /// The automatic retries of a failure that an outage caused.
@@ -518,11 +528,15 @@ impl IssueState {
         }
     }
 
-    /// Whether it counts under the quotas: all do but a failed create of which nothing is left.
-    pub const fn takes_slot(&self) -> bool {
+    /// Whether it counts under the quotas: all do but a failed create of which nothing is left, also
+    /// while its record is being deleted. By that it would get a slot that no one had admitted.
+    pub fn takes_slot(&self) -> bool {
         match self {
             Self::Absent => false,
             Self::Failed { record, external_id: None, .. } => !record.left_nothing,
+            Self::Deleting { record, external_id: None, .. } => {
+                !record.left_nothing || on(Bug::SlotByDelete)
+            }
             Self::Creating { .. }
             | Self::Running { .. }
             | Self::Stopping { .. }

@@ -47,9 +47,12 @@ impl IssueActor {
         while let Some(output) = self.outbox.pop_front_if(|output| output.durable) {
             self.leave(*output);
         }
-        let has_none = self.issue.as_ref().is_some_and(|issue| !issue.state.takes_slot());
-        if has_none && self.outbox.is_empty() {
-            self.parts.admission.leave(self.home);
+        if let Some(issue) = self.issue.as_ref().filter(|_| self.outbox.is_empty()) {
+            if issue.state.takes_slot() {
+                self.parts.admission.count(issue);
+            } else {
+                self.parts.admission.leave(self.home);
+            }
         }
     }
 

@@ -90,7 +90,7 @@ impl IssueActor {
         if let Some((from, to)) = renamed(issue, &commit.issue) {
             self.parts.holds.follow_behind(from, to);
         }
-        self.parts.admission.count(&commit.issue);
+        self.parts.admission.count_step(&commit.issue);
         // Dropped if no sandbox came of the step: the slot is free again.
         let reservation = reservation.filter(|_| commit.issue.state.takes_slot());
         self.take(commit, Incoming { claims, delivery, reservation, reply }, ctx);

@@ -26,9 +26,17 @@ impl Quotas {
 /// The homes that have a slot, and how many slots of each kind are taken.
 #[derive(Clone, Default)]
 pub(super) struct QuotaSlots {
-    of_home: HashMap<HomeId, (AccountName, Option<String>)>,
+    of_home: HashMap<HomeId, QuotaSlot>,
     by_account: HashMap<AccountName, u64>,
     by_repository: HashMap<String, u64>,
+}
+
+/// A home's slot: the account, and the repositories in which it counts. It counts in two while it is
+/// not durable that its issue has moved.
+#[derive(Clone)]
+struct QuotaSlot {
+    account: AccountName,
+    repositories: Vec<String>,
 }
 
 impl QuotaSlots {
@@ -37,12 +45,34 @@ impl QuotaSlots {
         self.of_home.contains_key(&home)
     }
 
-    /// Counts a home's live sandbox, in the repository where its issue is now.
-    pub fn count(&mut self, home: HomeId, account: &AccountName, repository: Option<String>) {
-        let slot = self.of_home.get(&home);
-        if slot.is_none_or(|(_, counted)| *counted != repository) {
+    /// Counts a home's live sandbox in the repository where its issue durably is, and in no other.
+    /// Returns whether that freed a slot of another one.
+    pub fn count(
+        &mut self,
+        home: HomeId,
+        account: &AccountName,
+        repository: Option<String>,
+    ) -> bool {
+        let counted = self.of_home.get(&home).map(|slot| slot.repositories.as_slice());
+        let has_changed = counted != Some(repository.as_slice());
+        let frees = counted.is_some() && has_changed;
+        if has_changed {
             self.leave(home);
             self.take(home, account, repository);
+        }
+        frees
+    }
+
+    /// Counts it also in a repository where its issue is once a step is durable.
+    pub fn count_also(&mut self, home: HomeId, account: &AccountName, repository: Option<String>) {
+        let Some(slot) = self.of_home.get_mut(&home) else {
+            return self.take(home, account, repository);
+        };
+        if let Some(repository) = repository
+            && !slot.repositories.contains(&repository)
+        {
+            *self.by_repository.entry(repository.clone()).or_default() += 1;
+            slot.repositories.push(repository);
         }
     }
 
@@ -91,14 +121,17 @@ impl QuotaSlots {
         if let Some(repository) = &repository {
             *self.by_repository.entry(repository.clone()).or_default() += 1;
         }
-        self.of_home.insert(home, (account.clone(), repository));
+        let repositories = repository.into_iter().collect();
+        self.of_home.insert(home, QuotaSlot { account: account.clone(), repositories });
     }
 
     /// Gives a home's slot back; whether it had one.
     pub fn leave(&mut self, home: HomeId) -> bool {
-        let Some((account, repository)) = self.of_home.remove(&home) else { return false };
+        let Some(QuotaSlot { account, repositories }) = self.of_home.remove(&home) else {
+            return false;
+        };
         count_down(&mut self.by_account, &account);
-        if let Some(repository) = repository {
+        for repository in repositories {
             count_down(&mut self.by_repository, &repository);
         }
         true

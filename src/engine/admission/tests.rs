@@ -103,6 +103,13 @@ fn the_last_slot_is_given_once_and_comes_back() {
     admission.leave(HomeId(3));
     admission.count(&running(issue(1, "o/r")));
     assert_eq!(kind(denial(&admission, &issue(2, "o/s"))), None, "another repository");
+    // Until it is durable that it moved, it counts in both.
+    admission.count_step(&running(issue(1, "o/t")));
+    assert_eq!(kind(denial(&admission, &issue(5, "o/r"))), Some(DenialKind::Quota));
+    assert_eq!(kind(denial(&admission, &issue(5, "o/t"))), Some(DenialKind::Quota));
+    admission.count(&running(issue(1, "o/r")));
+    assert_eq!(kind(denial(&admission, &issue(5, "o/t"))), None, "the step was refused");
+    admission.leave(HomeId(5));
     // What comes late may name the repository where the issue was before.
     let before = (Repository::trusted("o/before"), IssueNumber(4));
     let late = IssueEvent::Ensure(crate::issue::event::EnsureAsk {

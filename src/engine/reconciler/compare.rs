@@ -42,6 +42,8 @@ pub(in crate::engine) struct Recorded {
     pub attempt: Attempt,
     /// Since when it has been in its phase.
     pub since: Timestamp,
+    /// Whether a stop of unknown outcome may have taken it down since it was started, or may still.
+    pub stop_may_land: bool,
 }
 
 impl KnownHome {
@@ -57,6 +59,7 @@ impl KnownHome {
                 phase,
                 attempt: record.attempt,
                 since: record.phase_since,
+                stop_may_land: record.stop_may_land_until.is_some(),
             })
         };
         Self {
@@ -84,8 +87,19 @@ impl KnownHome {
         self.sandbox.as_ref().filter(|recorded| recorded.provider == *provider)
     }
 
+    /// Whether it runs, and only a look can say that no stop of unknown outcome took it down since.
+    pub fn has_open_stop(&self, provider: &ProviderName) -> bool {
+        self.at(provider)
+            .is_some_and(|recorded| recorded.phase == Phase::Running && recorded.stop_may_land)
+    }
+
     /// What the home's actor gets of a look that followed this reading.
-    pub fn observation(&self, provider: &ProviderName, objects: Vec<ListedObject>) -> Observation {
+    pub fn observation(
+        &self,
+        provider: &ProviderName,
+        asked_at: Timestamp,
+        objects: Vec<ListedObject>,
+    ) -> Observation {
         let sandbox = self.sandbox.as_ref();
         Observation {
             provider: provider.clone(),
@@ -93,6 +107,7 @@ impl KnownHome {
             attempt: sandbox.map_or_else(Attempt::default, |recorded| recorded.attempt),
             phase: sandbox.map(|recorded| recorded.phase),
             by_event: false,
+            asked_at,
             objects,
         }
     }

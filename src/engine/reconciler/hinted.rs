@@ -68,6 +68,7 @@ async fn look(parts: &SweepParts, name: &ProviderName, home: HomeId) -> Result<b
     if known.at(name).is_some_and(|recorded| recorded.phase.is_transitional()) {
         return Ok(false);
     }
+    let asked_at = parts.env.now();
     let objects = find(parts, provider.as_ref(), name, &known, &[]).await?;
     // What the actor decides may need the slot.
     drop(slot);
@@ -77,7 +78,8 @@ async fn look(parts: &SweepParts, name: &ProviderName, home: HomeId) -> Result<b
             let first_seen_at = parts.env.now();
             let swept =
                 |own: &Ours| ListedObject { seen: own.seen(), known_deleted: false, first_seen_at };
-            let seen = known.observation(name, objects.iter().map(swept).collect());
+            let objects = objects.iter().map(swept).collect();
+            let seen = known.observation(name, asked_at, objects);
             let observation = Observation { by_event: true, ..seen };
             let applied =
                 parts.actors.apply(home, None, || IssueEvent::Observed(observation.clone())).await;

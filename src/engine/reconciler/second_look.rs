@@ -102,6 +102,7 @@ async fn look_and_send(
     let stored = parts.env.store.load(home).await.map_err(|error| error.to_string())?;
     let seed = stored.is_none().then(|| (first.known.account.clone(), first.known.issue.clone()));
     let known = stored.as_ref().map_or_else(|| first.known.clone(), KnownHome::of);
+    let asked_at = parts.env.now();
     let objects = if on(Bug::StaleList) {
         first.objects.clone()
     } else {
@@ -114,7 +115,7 @@ async fn look_and_send(
     deleted.extend(ids.into_iter().filter(|id| sides.deleted.contains(id)));
     let is_deleted = |id: &SandboxId| deleted.contains(id);
     let findings = compare(name, &known, &objects, is_deleted);
-    if findings.is_empty() {
+    if findings.is_empty() && !known.has_open_stop(name) {
         return Ok(Home { known, objects, findings });
     }
     if findings.contains(&Finding::Lost) && !first.findings.contains(&Finding::Lost) {
@@ -126,7 +127,7 @@ async fn look_and_send(
         known_deleted: deleted.contains(&object.labels.sandbox),
         first_seen_at: sides.first_seen(object),
     };
-    let observation = known.observation(name, objects.iter().map(swept).collect());
+    let observation = known.observation(name, asked_at, objects.iter().map(swept).collect());
     let applied =
         parts.actors.apply(home, seed, || IssueEvent::Observed(observation.clone())).await;
     applied.map_err(|error| error.to_string())?;

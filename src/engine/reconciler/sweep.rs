@@ -6,6 +6,7 @@
 //! only if that state is still its own ([`Observation`](crate::issue::event::Observation)). A list that
 //! is stale, partial or wrong can nominate too many homes, never decide.
 
+use super::compare::KnownHome;
 use super::drift::{Drift, SweepResult, Swept};
 use super::items::{self, Outlook};
 use super::read::look;
@@ -38,8 +39,10 @@ pub(super) async fn sweep(parts: &SweepParts, drift: &Drift, name: &ProviderName
 async fn act(parts: &SweepParts, drift: &Drift, name: &ProviderName, sides: Sides) -> Outcome {
     let doubted = drift.doubted(name, sides.tally.too_much());
     let compared = Some((sides.tally.records, sides.tally.objects));
-    let nominated: Vec<&Home> =
-        sides.homes.values().filter(|home| !home.findings.is_empty()).collect();
+    let has_open_stop =
+        |known: &KnownHome| known.has_open_stop(name) && !parts.restarting.contains(&known.home);
+    let is_nominated = |home: &&Home| !home.findings.is_empty() || has_open_stop(&home.known);
+    let nominated: Vec<&Home> = sides.homes.values().filter(is_nominated).collect();
     let (result, found) = if doubted.is_empty() {
         (SweepResult::Done, confirm_all(parts, name, &sides, &nominated).await)
     } else {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::counts::Happening;
 use super::provider::{Op, is_ours};
 use super::world::{SimEffect, WorldState};
 use crate::engine::{Change, EngineError};
@@ -16,6 +17,10 @@ use crate::types::{
 
 /// How often phases are looked at, in milliseconds.
 const PHASES_EVERY_MS: u64 = 20_000;
+/// How long a history may last at most, and how long its calm, in milliseconds: what comes to no
+/// rest ends here, whatever it waits for.
+const HISTORY_TIME_MAX_MS: u64 = 5 * 86_400_000;
+const CALM_TIME_MAX_MS: u64 = 86_400_000;
 /// How long an actor may not know yet that its commit was refused, in milliseconds.
 const TELLING_TIME_MAX_MS: u64 = 1_000;
 /// How long after an actor ended badly what it had handed in may still be refused, in milliseconds.
@@ -187,6 +192,7 @@ impl WorldState {
                 record.and_then(|record| record.may_land_until).map(|at| at.to_string()),
             )
         });
+        self.count_step(before, write);
         self.check_growth(before, after);
         self.check_blame(before, after);
         self.check_admission(before, after, write.delivery.is_some());
@@ -276,6 +282,7 @@ impl WorldState {
     /// A delete confirmed means absent. By force, the record alone is given up.
     fn check_ended(&mut self, ended: &Sandbox) {
         if self.ledger.forced.contains(&ended.id) {
+            self.count(Happening::ForcedDelete);
             return;
         }
         let carries = |object: &Object| {
@@ -421,6 +428,10 @@ impl WorldState {
     /// Every phase in which something is under way is left in bounded time; *deleting* alone
     /// lasts until the provider lets go.
     pub fn check_phases(&mut self) {
+        let end = self.calm_since_ms.map_or(HISTORY_TIME_MAX_MS, |since| since + CALM_TIME_MAX_MS);
+        if self.elapsed_ms() > end {
+            return self.violate(None, "it goes on without end");
+        }
         let bound = u64::try_from(self.weather.phase_time_max().as_millis()).unwrap_or(u64::MAX);
         let disturbed = self.ledger.disturbed_ms.unwrap_or(0);
         let now = self.elapsed_ms();
@@ -428,7 +439,7 @@ impl WorldState {
             let bounded = phase.is_some_and(|p| p.is_transitional() && p != Phase::Deleting);
             bounded && now - disturbed.max(*since) > bound
         });
-        if let Some((home, (phase, _))) = stuck {
+        if let Some((home, (phase, _))) = stuck.filter(|_| self.alive.is_some()) {
             let (home, phase) = (*home, *phase);
             self.violate(Some(home), format!("{phase:?} lasts too long"));
         }

@@ -13,7 +13,7 @@ use crate::engine::mailbox::{ActorMessage, ActorSender};
 use crate::engine::{EngineError, EnsureIssue, SandboxRef, WaitFor};
 use crate::issue::event::{CallAnswer, CallError, Done, Observation};
 use crate::issue::{Command, IssueEvent};
-use crate::types::{Attempt, HomeId, Mode, Outcome, Phase, Sandbox, TemplateName};
+use crate::types::{AccountName, Attempt, HomeId, Mode, Outcome, Phase, Sandbox, TemplateName};
 
 /// The one that waits for a change.
 struct ChangeWait(Rc<Cell<bool>>);
@@ -55,6 +55,9 @@ impl SimServer {
                 {
                     inner.violate(None, format!("a caller was refused for nothing: {error}"));
                 }
+                if let Err(EngineError::Denied(denial)) = &answer {
+                    inner.count_denial(&denial.reason);
+                }
                 judge(inner, &answer);
             });
         });
@@ -85,6 +88,11 @@ impl SimServer {
     }
 
     pub fn ensure(&self, number: Option<u64>) {
+        let account = self.with(WorldState::any_account);
+        self.ensure_in(account, number);
+    }
+
+    fn ensure_in(&self, account: AccountName, number: Option<u64>) {
         let engine = self.engine.clone();
         let ask = self.with(|inner| {
             let any = inner.chance.between(1, inner.weather.issues);
@@ -97,7 +105,7 @@ impl SimServer {
             let retry = inner.chance.permille(300);
             EnsureIssue { issue, template, mode, title: None, retry, cause: cause() }
         });
-        let ask = async move { engine.ensure(&account(), ask).await };
+        let ask = async move { engine.ensure(&account, ask).await };
         self.client(ask, |inner, answer| {
             inner.note(None, || match answer {
                 Ok(ensured) => format!("ensured: {} {}", ensured.outcome, ensured.sandbox.id),
@@ -156,6 +164,25 @@ impl SimServer {
         (0..3).for_each(|_| self.ensure(number));
     }
 
+    /// A sandbox is stopped and asked for again. Soon after that its server dies, or a provider is away.
+    pub fn absence(&self) {
+        let running = self.with(|inner| {
+            let live = inner.rows.issues.values().filter_map(crate::issue::Issue::sandbox);
+            let all: Vec<_> = live.filter(|it| it.phase == Some(Phase::Running)).collect();
+            (!all.is_empty() && inner.weather.callers).then(|| inner.chance.pick(&all).clone())
+        });
+        if let Some(sandbox) = running {
+            let number = self.with(|inner| inner.github.issue_of(&sandbox.issue_id));
+            let account = sandbox.account.clone();
+            self.give_command(sandbox, Command::Stop);
+            self.ensure_in(account, number);
+        }
+        self.with(|inner| match inner.chance.permille(500) {
+            true => inner.crash_in = Some(inner.chance.below(150)),
+            false => inner.absence(),
+        });
+    }
+
     fn give_command(&self, sandbox: Sandbox, command: Command) {
         let engine = self.engine.clone();
         self.with(|inner| {
@@ -166,7 +193,8 @@ impl SimServer {
             }
         });
         let meant = SandboxRef::Id(sandbox.id.clone());
-        let ask = async move { engine.command(&account(), &meant, command, cause()).await };
+        let of = sandbox.account.clone();
+        let ask = async move { engine.command(&of, &meant, command, cause()).await };
         self.client(ask, move |inner, answer| {
             inner.note(Some(sandbox.home), || match answer {
                 Ok(commanded) => format!("commanded: {:?}", commanded.sandbox.phase),
@@ -187,7 +215,7 @@ impl SimServer {
         let meant = SandboxRef::Id(sandbox.id.clone());
         let ask = async move {
             let _waiting = waiting;
-            engine.work(&account(), &meant, true, cause(), Duration::from_secs(20)).await
+            engine.work(&sandbox.account, &meant, true, cause(), Duration::from_secs(20)).await
         };
         self.client(ask, |inner, answer| {
             if let Ok(work) = answer {
@@ -206,7 +234,7 @@ impl SimServer {
         let meant = SandboxRef::Name(sandbox.name.clone());
         let ask = async move {
             let _waiting = waiting;
-            engine.wait(&account(), &meant, until, Duration::from_secs(60)).await
+            engine.wait(&sandbox.account, &meant, until, Duration::from_secs(60)).await
         };
         self.client(ask, |_, _| {});
     }
@@ -252,6 +280,7 @@ impl SimServer {
                     attempt,
                     phase: issue.state.phase(),
                     by_event: false,
+                    asked_at: record.phase_since,
                     objects: Vec::new(),
                 };
                 Some((issue.home, observation))

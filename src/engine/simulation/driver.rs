@@ -30,6 +30,11 @@ pub fn account() -> AccountName {
     AccountName::default_account()
 }
 
+/// Another tenant, to which GitHub does not speak.
+pub fn second_account() -> AccountName {
+    AccountName::trusted("second")
+}
+
 pub fn cause() -> Cause {
     Cause::Service("simulation")
 }
@@ -101,6 +106,7 @@ enum Act {
     Panic,
     Jump,
     Outage,
+    Absence,
     Forget,
     Impersonate,
     Outsider,
@@ -113,6 +119,15 @@ enum Act {
 }
 
 impl WorldState {
+    /// The account of a caller.
+    pub fn any_account(&mut self) -> AccountName {
+        if self.weather.accounts && self.chance.permille(400) {
+            second_account()
+        } else {
+            account()
+        }
+    }
+
     /// Chooses what happens next; `None` once it is to become calm.
     fn next_act(&mut self) -> Option<Next> {
         self.actions_left = self.actions_left.checked_sub(1)?;
@@ -122,6 +137,7 @@ impl WorldState {
             7..9 => Some(self.chance.between(100, 8_000)),
             _ => Some(self.chance.between(8_000, 120_000)),
         };
+        let pause = self.waits_ms.take().or(pause);
         let weather = &self.weather;
         let only = |on: bool, weight: u64| if on { weight } else { 0 };
         let weights = [
@@ -146,6 +162,7 @@ impl WorldState {
             (Act::Restart, only(weather.crashes, 1)),
             (Act::Impersonate, only(weather.impostors, 4)),
             (Act::Force, only(weather.force, 8)),
+            (Act::Absence, only(weather.absences, 4)),
         ];
         let all = weights.iter().map(|(_, weight)| weight).sum();
         let mut left = self.chance.below(all);
@@ -224,6 +241,7 @@ impl SimServer {
                 inner.jump(by);
             }),
             Act::Outage => self.with(WorldState::outage),
+            Act::Absence => self.absence(),
             Act::Forget => self.with(WorldState::forget),
             Act::Impersonate => self.with(WorldState::impersonate),
             Act::Outsider => self.with(WorldState::outsider),

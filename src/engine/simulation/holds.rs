@@ -6,7 +6,7 @@ use super::driver::{SimServer, account};
 use super::world::WorldState;
 use crate::issue::Issue;
 use crate::issue::state::IssueState;
-use crate::types::{HoldScope, HomeId, Phase, Repository, Timestamp, Wanted};
+use crate::types::{AccountName, HoldScope, HomeId, Phase, Repository, Timestamp, Wanted};
 
 impl SimServer {
     /// A person puts a hold on. From when that is answered nothing that it covers may begin.
@@ -63,7 +63,7 @@ impl WorldState {
     fn any_scope(&mut self) -> HoldScope {
         match self.chance.below(5) {
             0 | 1 => HoldScope::Server,
-            2 => HoldScope::Account(account()),
+            2 => HoldScope::Account(self.any_account()),
             3 => {
                 let at = usize::from(self.weather.transfers && self.chance.permille(500));
                 HoldScope::Repository(self.github.repositories[at].name())
@@ -85,6 +85,9 @@ impl WorldState {
         let is_new = was != Some(&record.id);
         let resumes = before.and_then(|issue| issue.state.phase()) == Some(Phase::Stopped)
             && matches!(after.state, IssueState::Starting { .. });
+        if is_new {
+            self.check_quotas();
+        }
         if (is_new || resumes) && self.is_held(after, record.phase_since) {
             self.violate(Some(after.home), "it begins although it is held");
         }
@@ -94,7 +97,8 @@ impl WorldState {
     fn is_held(&self, issue: &Issue, began: Timestamp) -> bool {
         self.ledger.held.values().any(|(scope, since)| {
             let covers = match scope {
-                HoldScope::Server | HoldScope::Account(_) => true,
+                HoldScope::Server => true,
+                HoldScope::Account(held) => *held == issue.account,
                 HoldScope::Repository(held) => place(issue) == Some(held.folded()),
                 HoldScope::Issue(held) => *held == issue.facts.issue_id,
             };
@@ -143,7 +147,7 @@ impl WorldState {
             })
     }
 
-    /// At rest no more live than the quotas allow.
+    /// No more live than the quotas allow, whenever one begins and at rest.
     pub fn check_quotas(&mut self) {
         let quotas = self.weather.quotas;
         let live: Vec<&Issue> =
@@ -155,11 +159,16 @@ impl WorldState {
         let in_one_place = places.iter().map(in_place).max().unwrap_or(0);
         let exceeds = |count: usize, allowed: u64| allowed > 0 && count as u64 > allowed;
         let count = live.len();
+        let of = |account: &AccountName| live.iter().filter(|l| l.account == *account).count();
+        let of_one_account = live.iter().map(|issue| of(&issue.account)).max().unwrap_or(0);
         if exceeds(count, quotas.server)
-            || exceeds(count, quotas.account)
+            || exceeds(of_one_account, quotas.account)
             || exceeds(in_one_place, quotas.repository)
         {
-            let what = format!("{count} are live, {in_one_place} in one place, of {quotas:?}");
+            let what = format!(
+                "{count} are live, {of_one_account} of one account, {in_one_place} in one place, \
+                 of {quotas:?}"
+            );
             self.violate(None, what);
         }
     }

@@ -4,6 +4,7 @@
 //!
 //! What no contract excludes is left out: that it answers a call before anybody asked who it is.
 
+use super::counts::Happening;
 use super::world::WorldState;
 
 impl WorldState {
@@ -17,7 +18,10 @@ impl WorldState {
         let until_ms = self.elapsed_ms() + self.chance.between(10_000, 240_000);
         self.clouds[0].impostor_until_ms = until_ms;
         self.clouds[0].unmasked_by = None;
+        // A fast create is not undone while the wrong one answers: its tries go by without a call.
+        self.leave_in_haste();
         self.note(None, || format!("another one is the first provider until {until_ms} ms"));
+        self.count(Happening::Impostor);
         self.disturb("connections break");
     }
 

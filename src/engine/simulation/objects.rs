@@ -259,6 +259,9 @@ impl WorldState {
             (_, Op::Create(_)) if self.weather.losing && self.chance.permille(800) => {
                 CallFate::Lost
             }
+            (_, Op::Stop(_)) if self.weather.absences && self.chance.permille(800) => {
+                CallFate::Lost
+            }
             // A look is never refused.
             (CallFate::Refused, Op::Find(_)) => CallFate::Unreached,
             (fate, _) => fate,
@@ -327,6 +330,9 @@ impl WorldState {
             && fate != CallFate::Answered
         {
             self.ledger.hasty.insert(spec.labels.sandbox.clone());
+        }
+        if let (false, Some(late)) = (fate == CallFate::Answered, op.happens_late()) {
+            self.count(late);
         }
         self.remember(cloud);
         let result = self.perform(cloud, home, &op, fate, checked);

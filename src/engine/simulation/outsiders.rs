@@ -1,18 +1,20 @@
 //! People who lay hands on objects behind our back, and make some under our names.
 
-use super::driver::account;
+use super::counts::Happening;
 use super::objects::SimObject;
 use super::provider::is_ours;
 use super::store::instance;
 use super::world::WorldState;
 use crate::sandbox::{Labels, Object};
 use crate::types::{
-    ExternalId, Generation, HomeId, InstanceId, IssueId, Mode, ObjectName, ObjectState, SandboxId,
+    AccountName, ExternalId, Generation, HomeId, InstanceId, IssueId, Mode, ObjectName,
+    ObjectState, SandboxId,
 };
 
 impl WorldState {
     /// An outsider changes objects, or makes some.
     pub fn outsider(&mut self) {
+        self.count(Happening::Outsider);
         let cloud = usize::try_from(self.chance.below(self.clouds.len() as u64)).expect("an index");
         let count = self.clouds[cloud].objects.len() as u64;
         let any = usize::try_from(self.chance.below(count)).expect("an index");
@@ -39,20 +41,23 @@ impl WorldState {
     /// An outsider makes an object under a name of ours: without labels, with another installation's,
     /// or with labels of ours that a copy brought back.
     fn outsider_makes(&mut self, cloud: usize) {
-        let homes: Vec<(HomeId, IssueId, u32)> = self
+        let homes: Vec<(HomeId, AccountName, IssueId, u32)> = self
             .rows
             .issues
             .values()
-            .map(|issue| (issue.home, issue.facts.issue_id.clone(), issue.generation.0))
+            .map(|issue| {
+                let id = issue.facts.issue_id.clone();
+                (issue.home, issue.account.clone(), id, issue.generation.0)
+            })
             .collect();
         if homes.is_empty() {
             return;
         }
-        let (home, issue, generation) = self.chance.pick(&homes).clone();
+        let (home, account, issue, generation) = self.chance.pick(&homes).clone();
         let number = self.fresh();
         let labels = |inner: &mut Self, instance: InstanceId| Labels {
             instance,
-            account: account(),
+            account: account.clone(),
             home,
             issue: issue.clone(),
             sandbox: SandboxId::trusted(format!("theirs-{number}")),
@@ -66,7 +71,7 @@ impl WorldState {
             1 => Some(labels(self, InstanceId::trusted("another"))),
             _ => Some(labels(self, instance())),
         };
-        let name = ObjectName::for_home(&account(), home, &issue.sandbox_name());
+        let name = ObjectName::for_home(&account, home, &issue.sandbox_name());
         let objects = &self.clouds[cloud].objects;
         if self.clouds[cloud].rules.names_enforced && objects.iter().any(|o| o.object.name == name)
         {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use super::counts::Happening;
 use super::objects::{Began, SimObject, SimReply};
 use super::store::instance;
 use super::weather::ProviderWeather;
@@ -73,6 +74,16 @@ impl Op {
             Self::Start(target) | Self::Stop(target) | Self::Delete(target) => {
                 Some(&target.expected)
             }
+        }
+    }
+
+    /// What it counts as if its outcome is unknown and it takes effect.
+    pub const fn happens_late(&self) -> Option<Happening> {
+        match self {
+            Self::Create(_) => Some(Happening::LateCreate),
+            Self::Stop(_) => Some(Happening::LateStop),
+            Self::Delete(_) => Some(Happening::LateDelete),
+            Self::Find(_) | Self::Start(_) => None,
         }
     }
 

@@ -22,6 +22,7 @@ impl SimServer {
     pub async fn come_to_rest(&self) {
         self.with(|inner| {
             inner.weather.calm = true;
+            inner.calm_since_ms = Some(inner.elapsed_ms());
             (inner.crash_in, inner.panic_in) = (None, None);
             inner.disturb("calm");
         });
@@ -42,11 +43,11 @@ impl SimServer {
                 return Vec::new();
             }
             let live = inner.rows.issues.values().filter_map(crate::issue::Issue::sandbox);
-            live.map(|sandbox| sandbox.id).collect::<Vec<_>>()
+            live.map(|sandbox| (sandbox.account, sandbox.id)).collect::<Vec<_>>()
         });
-        for id in &live {
-            let (account, meant) = (account(), SandboxRef::Id(id.clone()));
-            let delete = self.engine.command(&account, &meant, Command::Delete, cause());
+        for (account, id) in &live {
+            let meant = SandboxRef::Id(id.clone());
+            let delete = self.engine.command(account, &meant, Command::Delete, cause());
             if let Err(error) = delete.await {
                 self.with(|inner| inner.violate(None, format!("{id} cannot be deleted: {error}")));
             }
@@ -197,6 +198,9 @@ impl WorldState {
     /// If only GitHub spoke: what it says last is what came of it.
     fn check_truth(&mut self) {
         let wrong = self.rows.issues.values().find_map(|issue| {
+            if issue.account != account() {
+                return None;
+            }
             let number = self.github.issue_of(&issue.facts.issue_id)?;
             let truth = self.github.issue(number).filter(|_| issue.merged_into.is_none())?;
             let phase = issue.state.phase();

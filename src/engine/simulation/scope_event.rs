@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use super::counts::Happening;
 use super::github::{DeliveryContent, INSTALLATION};
 use super::world::WorldState;
 use crate::issue::{FanOut, Issue, Scope, ScopeEvent};
@@ -120,6 +121,7 @@ impl WorldState {
             return;
         };
         self.note(None, || format!("durable: {guid} is done"));
+        self.count(Happening::FanOut);
         let was_applied = |home: &HomeId| {
             let Some(issue) = self.rows.issues.get(home) else { return true };
             let unasked_ms = self.ledger.unasked_ms.get(home);

@@ -14,6 +14,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
+use super::counts::Happening;
 use super::world::{ServerLife, SimEffect, WorldState};
 use crate::issue::{EffectKind, FanOut, Issue, Scope};
 use crate::store::{
@@ -274,10 +275,11 @@ impl Store for SimStore {
 
     async fn sandbox(
         &self,
-        _: &AccountName,
+        account: &AccountName,
         id: &SandboxId,
     ) -> Result<Option<Sandbox>, StoreError> {
-        self.read(|inner| inner.rows.sandbox(id)).await
+        let its = |sandbox: &Sandbox| sandbox.account == *account;
+        self.read(|inner| inner.rows.sandbox(id).filter(its)).await
     }
 
     async fn newest_sandbox(&self, home: HomeId) -> Result<Option<Sandbox>, StoreError> {
@@ -331,7 +333,11 @@ impl Store for SimStore {
     }
 
     async fn finish_effect(&self, id: EffectId) -> Result<(), CommitError> {
-        self.write(|inner| inner.rows.finish_effect(id)).await
+        let finish = |inner: &mut WorldState| {
+            inner.count(Happening::CleanUp);
+            inner.rows.finish_effect(id);
+        };
+        self.write(finish).await
     }
 
     async fn delay_effect(&self, id: EffectId, delay: EffectDelay) -> Result<(), CommitError> {

@@ -1,6 +1,7 @@
 //! Issues that are transferred: another id, another number, reported by either repository, both
 //! or one, in any order. Once it is delivered, all of the names are one home's.
 
+use super::counts::Happening;
 use super::github::DeliveryContent;
 use super::github::{MOVED, SimName};
 use super::world::WorldState;
@@ -34,6 +35,7 @@ impl WorldState {
             repository_id: repository.id,
             number: IssueNumber(before.number),
         };
+        self.count(Happening::Transfer);
         let news = self.news(at);
         let sides: &[&str] = match self.chance.below(4) {
             0 => &["transferred"],
@@ -114,6 +116,7 @@ impl WorldState {
             let now = self.elapsed_ms();
             if before.is_some_and(|issue| issue.merged_into.is_none()) {
                 self.ledger.merged_ms.push(now);
+                self.count(Happening::Merge);
             }
             match after.state {
                 IssueState::Absent | IssueState::Deleting { next: None, .. } => {}
@@ -129,9 +132,11 @@ impl WorldState {
             }
         }
         let Some(number) = self.github.issue_of(&after.facts.issue_id) else { return };
-        if before.is_none() && self.github.is_reported(number) {
+        // GitHub speaks to one account.
+        if before.is_none() && after.account == account() && self.github.is_reported(number) {
             let is_other = |issue: &&Issue| {
-                issue.home != after.home
+                issue.account == after.account
+                    && issue.home != after.home
                     && issue.merged_into.is_none()
                     && self.github.issue_of(&issue.facts.issue_id) == Some(number)
             };

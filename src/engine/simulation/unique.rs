@@ -1,5 +1,6 @@
 //! Never two objects: which of them count, and which two may be there at once.
 
+use super::driver::account;
 use super::objects::{SimCall, SimObject};
 use super::world::WorldState;
 use crate::sandbox::{Labels, Object};
@@ -38,7 +39,9 @@ impl WorldState {
         let ((one_at, one), (other_at, other)) = (one, other);
         let issue = self.github.issue_of(&one.issue);
         let is_same_issue = issue.is_some() && issue == self.github.issue_of(&other.issue);
-        if one.home != other.home && !is_same_issue {
+        if one.home != other.home
+            && (!is_same_issue || one.account != other.account || one.account != account())
+        {
             return true;
         }
         // Two homes may each have one until a delivery says that they are one issue, and from then on

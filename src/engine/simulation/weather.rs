@@ -79,6 +79,10 @@ pub struct Weather {
     pub creates_in_flight: u64,
     /// Things happen to repositories and to the installation.
     pub scope_events: bool,
+    /// A provider or the server is away for a long time.
+    pub absences: bool,
+    /// Programs of another account ask for sandboxes of the same issues.
+    pub accounts: bool,
 }
 
 /// What one provider is like.
@@ -89,7 +93,7 @@ pub struct ProviderWeather {
 }
 
 impl Weather {
-    pub fn new(chance: &mut Chance) -> Self {
+    pub fn new(seed: u64, chance: &mut Chance) -> Self {
         let providers = ["first", "second"].map(|name| ProviderWeather {
             name: ProviderName::trusted(name),
             rules: ProviderRules {
@@ -143,8 +147,14 @@ impl Weather {
             hasty: false,
             impostors: false,
             creates_in_flight: 0,
+            absences: false,
+            accounts: false,
         };
         weather.add_extremes(chance);
+        // Every other seed keeps the history that it had before there were these.
+        if !seed.is_multiple_of(2) {
+            weather.add_later_extremes(&mut Chance::new(!seed));
+        }
         weather
     }
 
@@ -170,13 +180,42 @@ impl Weather {
         }
         self.hasty = callers && !forgetful && chance.permille(120);
         if self.hasty {
-            (self.fast, self.jitter) = (1000, 300);
-            (self.store_faults, self.overload, self.slow_store) = (150, 50, true);
-            self.providers[0].rules.names_enforced = true;
+            self.make_hasty();
         }
         self.impostors = !forgetful && chance.permille(200);
         self.creates_in_flight = *chance.pick(&[0, 0, 0, 1, 2]);
         self.scope_events = !forgetful && chance.permille(200);
+    }
+
+    fn make_hasty(&mut self) {
+        (self.hasty, self.fast, self.jitter) = (true, 1000, 300);
+        (self.store_faults, self.overload, self.slow_store) = (150, 50, true);
+        self.providers[0].rules.names_enforced = true;
+    }
+
+    /// The same with chance of its own, so that the histories of other seeds stay what they were.
+    fn add_later_extremes(&mut self, chance: &mut Chance) {
+        self.absences = chance.permille(250);
+        self.accounts = self.callers && chance.permille(250);
+        if self.absences && chance.permille(500) {
+            // What is asked takes effect when the answer is not waited for any more.
+            (self.losing, self.provider_faults) = (true, 500);
+        }
+        if self.callers && !self.forgetful && chance.permille(80) {
+            self.make_hasty();
+        }
+        if chance.permille(150) {
+            // All at once.
+            self.scope_events |= !self.forgetful;
+            self.transfers |= !self.forgetful;
+            self.force |= self.callers;
+            let quotas = &mut self.quotas;
+            for quota in [&mut quotas.account, &mut quotas.repository] {
+                if !self.forgetful {
+                    *quota = *chance.pick(&[0, 1, 2]);
+                }
+            }
+        }
     }
 
     /// A fault of this rate strikes now.

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::chance::Chance;
 use super::checks::Ledger;
+use super::counts::{Counts, Happening};
 use super::github::SimGitHub;
 use super::objects::SimCall;
 use super::provider::Cloud;
@@ -76,6 +77,7 @@ pub struct WorldState {
     pub github: SimGitHub,
     pub fan_outs: SimFanOuts,
     pub ledger: Ledger,
+    pub counts: Counts,
     /// How many things happen yet before it becomes calm.
     pub actions_left: u64,
     /// The life that the world listens to, if there is one.
@@ -84,6 +86,10 @@ pub struct WorldState {
     /// When the last of them began, in milliseconds of the history.
     life_began_ms: u64,
     steps: u64,
+    /// Since when no fault strikes any more, in milliseconds of the history.
+    pub calm_since_ms: Option<u64>,
+    /// How long the next pause is, if something goes on for so long.
+    pub waits_ms: Option<u64>,
     /// After so many more steps the server is killed.
     pub crash_in: Option<u64>,
     /// Until when the store fails every write, in milliseconds of the history.
@@ -117,7 +123,7 @@ impl World {
     /// Begins a history. Needs a runtime whose time is paused.
     pub fn new(seed: u64, traced: bool) -> Arc<Self> {
         let mut chance = Chance::new(seed);
-        let weather = Weather::new(&mut chance);
+        let weather = Weather::new(seed, &mut chance);
         let [changed, over, stirred, jumped] = std::array::from_fn(|_| Arc::new(Notify::new()));
         let inner = WorldState {
             rows: TestRows::default(),
@@ -127,6 +133,9 @@ impl World {
             github: SimGitHub::new(weather.issues),
             fan_outs: SimFanOuts::new(),
             ledger: Ledger::default(),
+            counts: Counts::default(),
+            calm_since_ms: None,
+            waits_ms: None,
             actions_left: weather.actions,
             alive: None,
             lives: 0,
@@ -319,6 +328,7 @@ impl WorldState {
         if let Some(left) = self.crash_in {
             self.crash_in = left.checked_sub(1);
             if left == 0 {
+                self.count(Happening::Crash);
                 self.kill("killed");
             }
         }
@@ -375,6 +385,7 @@ impl WorldState {
     /// The wall clock steps. What may only come until some time on it comes before it is past.
     pub fn jump(&mut self, by_ms: i64) {
         self.note(None, || format!("the clock steps by {by_ms} ms"));
+        self.count(Happening::ClockStep);
         self.latest = self.latest();
         self.offset_ms += by_ms;
         self.compare_clocks();
@@ -396,6 +407,7 @@ impl WorldState {
         let until_ms = self.elapsed_ms() + self.chance.between(60_000, 180_000);
         // The one that most sandboxes are at.
         self.clouds[0].forgets_until_ms = until_ms;
+        self.count(Happening::Forgetting);
         self.note(None, || format!("the first provider forgets all until {until_ms} ms"));
     }
 
@@ -408,6 +420,30 @@ impl WorldState {
             None => self.store_down_until_ms = until_ms,
         }
         self.note(None, || format!("an outage until {until_ms} ms"));
+        self.count(Happening::Outage);
+    }
+
+    /// A provider cannot be reached for so long that nothing asked before can still take effect when
+    /// it is back.
+    pub fn absence(&mut self) {
+        let at = usize::try_from(self.chance.below(self.clouds.len() as u64)).expect("an index");
+        let lasts_ms = self.chance.between(300_000, 2_400_000);
+        let until_ms = self.elapsed_ms() + lasts_ms;
+        self.clouds[at].down_until_ms = until_ms;
+        if self.chance.permille(600) {
+            self.waits_ms = Some(lasts_ms);
+        }
+        self.note(None, || format!("provider {at} is away until {until_ms} ms"));
+        self.count(Happening::Absence);
+    }
+
+    /// How long it takes until the next server begins.
+    pub fn downtime(&mut self) -> Duration {
+        if !self.weather.absences || self.violation.is_some() || !self.chance.permille(500) {
+            return Duration::ZERO;
+        }
+        self.count(Happening::Downtime);
+        Duration::from_millis(self.chance.between(300_000, 2_400_000))
     }
 
     /// The promise is broken: the history ends here.
@@ -502,6 +538,7 @@ impl ServerLife {
             let panics = inner.alive == Some(self.number) && inner.panic_in == Some(0);
             inner.panic_in = inner.panic_in.and_then(|left| left.checked_sub(1));
             if panics {
+                inner.count(Happening::Panic);
                 inner.actor_ends("an actor panics");
             }
             panics

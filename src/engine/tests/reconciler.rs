@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::provider::{HeldProvider, TestListing, TestOutage};
 use super::store::HeldStore;
-use super::{BenchSetup, EngineBench, account, ensure, eventually, named, template};
+use super::{BenchSetup, EngineBench, SetForward, account, ensure, eventually, named, template};
 use crate::clock::{Clock, SystemClock};
 use crate::engine::{BreakerState, DriftKind, EngineError, EnsureIssue, Remedy, WaitFor};
 use crate::issue::Command;
@@ -122,6 +122,32 @@ async fn what_is_killed_or_removed_from_outside_fails_and_what_we_stopped_does_n
     assert_eq!(now(&bench, "3").await.phase, Some(Phase::Stopped));
     assert_eq!(now(&bench, "4").await.phase, Some(Phase::Running));
     assert_eq!(bench.provider.count("find") - looks, 2, "only what disagreed is looked at again");
+}
+
+#[actix::test]
+async fn a_sweep_looks_until_no_stop_of_unknown_outcome_can_be_why_an_object_is_down() {
+    let clock = Arc::<SetForward>::default();
+    let setup = BenchSetup { clock: Some(Arc::clone(&clock)), ..BenchSetup::default() };
+    let bench = EngineBench::new_with(setup).await;
+    running(&bench, "1").await;
+    bench.provider.panic_next();
+    let stop = bench.engine.command(&account(), &named("1"), Command::Stop, PERSON).await;
+    stop.expect("it is accepted");
+    reaches(&bench, "1", Phase::Stopped).await;
+    let object = running(&bench, "1").await.external_id.expect("it is up");
+    let looks = bench.provider.count("find");
+    assert_eq!(swept(&bench).await, Vec::<String>::new(), "nothing disagrees");
+    assert_eq!(bench.provider.count("find") - looks, 1, "the first stop may still come");
+    clock.set_forward(Duration::from_secs(60));
+    assert_eq!(swept(&bench).await, Vec::<String>::new());
+    assert_eq!(swept(&bench).await, Vec::<String>::new());
+    assert_eq!(bench.provider.count("find") - looks, 2, "a look has shown that it did not");
+    bench.provider.outside(|objects| {
+        let own = objects.iter_mut().find(|o| o.external_id == object);
+        own.expect("it is there").state = ObjectState::Stopped;
+    });
+    assert_eq!(swept(&bench).await, Vec::<String>::new());
+    assert_eq!(failure(&now(&bench, "1").await), Some(FailureCode::KilledOutside));
 }
 
 #[actix::test]

@@ -15,13 +15,13 @@ use crate::issue::{Cleanup, CleanupAction, Effect};
 use crate::sabotage::{Bug, on};
 use crate::types::{
     Attempt, Cause, ExternalId, Failure, FailureCode, Mode, ObjectState, Phase, ProviderName,
-    ProviderStep, SandboxId,
+    ProviderStep, SandboxId, Timestamp,
 };
 
 use super::transition::Transition;
 
-/// How long after a late stop took effect it may be seen: longer than sweeps are apart by default.
-const SEEN_WITHIN: Duration = Duration::from_secs(300);
+/// How long the bug that trusts the clock doubts a late stop.
+const DOUBTED_FOR: Duration = Duration::from_secs(300);
 
 impl Transition<'_> {
     /// Takes an observation of this home's objects.
@@ -77,7 +77,7 @@ impl Transition<'_> {
             return self.fail_without_call(duplicate(&recorded.seen.external_id, &other), false);
         }
         match (&recorded.seen.state, is_running) {
-            (ObjectState::Running, true) => self.stop_has_settled(),
+            (ObjectState::Running, true) => self.stop_has_settled(observation.asked_at),
             (ObjectState::Stopped, false) => {}
             // A stop of ours from before it was started again, that took effect only now.
             (ObjectState::Stopped, true) if self.a_stop_may_land() => {
@@ -103,20 +103,20 @@ impl Transition<'_> {
         }
     }
 
-    /// Whether a stop of unknown outcome may be why it is down. Sweeps see it some time after it
-    /// came into effect.
+    /// Whether a stop of unknown outcome may be why it is down. It may have taken effect long ago: no
+    /// sweep looks while the provider is away. Only a look or a start from after it says that it did not.
     fn a_stop_may_land(&self) -> bool {
         let until = self.issue.state.record().and_then(|record| record.stop_may_land_until);
-        until.is_some_and(|until| self.now() <= until.after(SEEN_WITHIN))
+        until.is_some_and(|until| {
+            !on(Bug::LateStopForgotten) || self.now() <= until.after(DOUBTED_FOR)
+        })
     }
 
-    /// It is seen up after every stop of unknown outcome must have taken effect.
-    fn stop_has_settled(&mut self) {
-        let now = self.now();
-        if let Some(record) = self.issue.state.record_mut()
-            && record.stop_may_land_until.is_some_and(|until| until <= now)
-        {
-            record.stop_may_land_until = None;
+    /// It is up by a look that was asked for then: if every stop of unknown outcome must have taken
+    /// effect before, none is why it is found down later.
+    fn stop_has_settled(&mut self, asked_at: Timestamp) {
+        if let Some(record) = self.issue.state.record_mut() {
+            record.settle_stop(asked_at);
         }
     }
 

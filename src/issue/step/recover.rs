@@ -80,6 +80,9 @@ impl Transition<'_> {
             let create =
                 self.context.rules.create.timeout + self.provider_rules(record).late_effect_window;
             record.may_land_until = record.may_land_until.map(|u| u.min(now.after(create)));
+            let stop =
+                self.context.rules.stop.timeout + self.provider_rules(record).late_effect_window;
+            record.stop_may_land_until = record.stop_may_land_until.map(|u| u.min(now.after(stop)));
         }
         self.keep(state);
     }

@@ -194,6 +194,9 @@ impl<'a> Transition<'a> {
             Verb::Delete { .. } => rules.delete.timeout,
         };
         let until = self.context.now.after(timeout);
+        if verb == Verb::Start {
+            record.settle_stop(self.context.now);
+        }
         let force = match &verb {
             Verb::Stop => tries_left <= 1 || self.is_overdue(record),
             Verb::Delete { .. } => self.is_overdue(record),

@@ -18,6 +18,7 @@ fn home(phase: Option<Phase>, external_id: Option<&str>) -> KnownHome {
         phase,
         attempt: Attempt(5),
         since: Timestamp::from_unix_ms(0),
+        stop_may_land: false,
     });
     KnownHome {
         home: HomeId(1),
@@ -208,10 +209,15 @@ fn more_than_three_and_more_than_a_tenth_is_too_much() {
 
 #[test]
 fn a_sight_carries_what_was_read_before_the_look() {
-    let observation = home(Some(Phase::Running), Some("o3")).observation(&provider(), Vec::new());
+    let observation = home(Some(Phase::Running), Some("o3")).observation(
+        &provider(),
+        Timestamp::from_unix_ms(0),
+        Vec::new(),
+    );
     assert_eq!((observation.generation, observation.attempt), (Generation(3), Attempt(5)));
     assert_eq!(observation.phase, Some(Phase::Running));
-    let observation = home(None, None).observation(&provider(), Vec::new());
+    let observation =
+        home(None, None).observation(&provider(), Timestamp::from_unix_ms(0), Vec::new());
     assert_eq!(
         (observation.generation, observation.attempt, observation.phase),
         (Generation(3), Attempt(0), None)

@@ -186,6 +186,14 @@ fn a_failed_create_of_which_nothing_is_left_takes_no_slot_until_it_is_retried() 
     assert!(!bench.issue.state.takes_slot());
     bench.command(Command::Retry);
     assert!(bench.issue.state.takes_slot());
+    // A delete takes none either, so that the next generation is admitted like any other.
+    let mut bench = bench_in(Some(Phase::Failed));
+    bench.command(Command::Delete);
+    assert!(!bench.issue.state.takes_slot());
+    bench.ensure();
+    bench.denial = Some(Denial { kind: DenialKind::Quota, reason: "it is full".into() });
+    bench.answer(Ok(Done::Found(Vec::new())));
+    assert_eq!((phase(&bench), bench.issue.pending_start.is_some()), (None, true));
     // What may be left counts.
     let mut bench = bench_in(Some(Phase::Creating));
     fail_with(&mut bench, &unavailable());

@@ -24,6 +24,7 @@ fn observation(bench: &StepBench, objects: Vec<ListedObject>) -> Observation {
         attempt: bench.issue.state.record().map_or_else(Attempt::default, |r| r.attempt),
         phase: bench.issue.state.phase(),
         by_event: false,
+        asked_at: bench.now,
         objects,
     }
 }
@@ -58,6 +59,10 @@ fn cleanup_of(commit: Commit) -> Option<Cleanup> {
         Effect::CleanUp(cleanup) => Some(cleanup),
         Effect::Github(_) => None,
     }
+}
+
+fn code(bench: &StepBench) -> Option<FailureCode> {
+    bench.issue.state.failure().map(|failure| failure.code)
 }
 
 pub(super) fn observe(bench: &mut StepBench, objects: Vec<ListedObject>) -> Commit {
@@ -186,20 +191,32 @@ fn a_stop_that_takes_effect_after_the_sandbox_was_started_again_killed_nothing()
         bench.answer(Ok(Done::Down));
         bench.up();
         let until = bench.issue.state.record().and_then(|r| r.stop_may_land_until).expect("may");
-        bench.now = until.after(Duration::from_secs(30));
-        let down = own(&bench, ObjectState::Stopped);
-        let commit = observe(&mut bench, vec![down.clone()]);
-        assert_eq!(commit.call.map(|call| call.verb), Some(Verb::Start), "crashed: {crashed}");
-        bench.up();
-        // Observed up after that, or long after that: another process stopped it.
-        let mut later = StepBench { issue: bench.issue.clone(), ..bench_in(None) };
-        later.now = until.after(Duration::from_secs(3600));
-        observe(&mut later, vec![down.clone()]);
-        assert_eq!(later.issue.state.failure().map(|f| f.code), Some(FailureCode::KilledOutside));
-        let up = own(&bench, ObjectState::Running);
-        observe(&mut bench, vec![up]);
+        let (up, down) = (own(&bench, ObjectState::Running), own(&bench, ObjectState::Stopped));
+        // However late: no sweep looked, since the provider was away or the server was down.
+        for seen_after in [30, 3600, 24 * 3600].map(Duration::from_secs) {
+            let mut bench = StepBench { issue: bench.issue.clone(), ..bench_in(None) };
+            bench.now = until.after(seen_after);
+            let commit = observe(&mut bench, vec![down.clone()]);
+            let verb = commit.call.map(|call| call.verb);
+            assert_eq!(verb, Some(Verb::Start), "crashed: {crashed}, {seen_after:?}");
+            // It was started again after the stop must have taken effect.
+            bench.up();
+            observe(&mut bench, vec![down.clone()]);
+            assert_eq!(code(&bench), Some(FailureCode::KilledOutside));
+        }
+        // A look shows what was there when it was asked for.
+        let mut settled = observation(&bench, vec![up]);
+        bench.now = until.after(Duration::from_secs(5));
+        settled.asked_at = until.before(Duration::from_millis(1));
+        bench.apply(IssueEvent::Observed(settled.clone()));
+        let mut early = StepBench { issue: bench.issue.clone(), ..bench_in(None) };
+        early.now = bench.now;
+        observe(&mut early, vec![down.clone()]);
+        assert_eq!(code(&early), None, "it may have been stopped after that look");
+        settled.asked_at = until;
+        bench.apply(IssueEvent::Observed(settled));
         observe(&mut bench, vec![down]);
-        assert_eq!(bench.issue.state.failure().map(|f| f.code), Some(FailureCode::KilledOutside));
+        assert_eq!(code(&bench), Some(FailureCode::KilledOutside));
     }
 }
 

@@ -211,6 +211,7 @@ impl ModelLife {
             attempt: record.map_or_else(Attempt::default, |record| record.attempt),
             phase: self.bench.issue.state.phase(),
             by_event: false,
+            asked_at: self.bench.now,
             objects: self.world.look().into_iter().map(swept).collect(),
         }
     }
