@@ -66,8 +66,9 @@ async fn records(parts: &SweepParts, name: &ProviderName) -> Result<Vec<KnownHom
     }
 }
 
-/// Goes through both sides home by home, and keeps only the homes about which they disagree or of which
-/// an object is listed that no record names: of a hundred thousand it is a few. Also says which objects
+/// Goes through both sides home by home, and keeps only the homes about which they disagree, of which an
+/// object is listed that no record names, or which a late stop may have taken down: of a hundred thousand
+/// it is a few. Also says which objects
 /// belong to a home that cannot be read. Both sides are in the order of the homes.
 async fn disagreeing(
     parts: &SweepParts,
@@ -108,7 +109,7 @@ async fn disagreeing(
         };
         let recorded = known.at(name).and_then(|recorded| recorded.external_id.as_ref());
         let are_named = objects.iter().all(|object| Some(&object.external_id) == recorded);
-        if !findings.is_empty() || !are_named {
+        if !findings.is_empty() || !are_named || known.has_open_stop(name) {
             homes.insert(home, Home { known, objects, findings });
         }
     }
