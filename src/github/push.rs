@@ -168,6 +168,9 @@ impl PushHead {
             return Err(PushRefusal::Malformed("its commits' names have different lengths"));
         }
         if let Some(capabilities) = capabilities {
+            if capabilities.contains(&0) {
+                return Err(PushRefusal::Malformed("its capabilities contain a NUL byte"));
+            }
             let text = String::from_utf8_lossy(capabilities);
             self.capabilities = text.split_ascii_whitespace().map(str::to_owned).collect();
         }

@@ -105,6 +105,7 @@ fn what_git_does_not_send_is_refused() {
     for (why, wrong) in [
         ("no capabilities", whole(&[pkt(format!("{old} {new} {branch}"))])),
         ("capabilities twice", whole(&[first.clone(), first.clone()])),
+        ("two NUL bytes", whole(&[pkt(format!("{old} {new} {branch}\0\0 report-status"))])),
         ("a short name", whole(&[pkt(format!("{} {new} {branch}\0", &old[1..]))])),
         ("two lengths", whole(&[pkt(format!("{old} {} {branch}\0", "d".repeat(64)))])),
         ("a certificate", whole(&[pkt("push-cert\0 report-status")])),
