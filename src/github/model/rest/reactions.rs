@@ -12,9 +12,9 @@ pub(in crate::github::model) const REACTIONS: [&str; 8] =
     ["+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes"];
 
 /// The issue that a request reacts to, and the comment's place for one on a comment.
-type ReactionTarget = (u64, Option<usize>);
+type ReactedText = (u64, Option<usize>);
 
-fn text(state: &mut ModelState, repository: u64, (number, at): ReactionTarget) -> &mut TextRecord {
+fn text(state: &mut ModelState, repository: u64, (number, at): ReactedText) -> &mut TextRecord {
     let issue = state.issue_mut((repository, number)).expect("it was just found");
     match at {
         Some(at) => &mut issue.comments[at].text,
@@ -22,7 +22,7 @@ fn text(state: &mut ModelState, repository: u64, (number, at): ReactionTarget) -
     }
 }
 
-fn list(state: &mut ModelState, request: &RestRequest, target: ReactionTarget) -> RestReply {
+fn list(state: &mut ModelState, request: &RestRequest, target: ReactedText) -> RestReply {
     let reactions = text(state, request.repository, target).reactions.clone();
     let fits = |found: &&ReactionRecord| {
         request.query("content").is_none_or(|content| content == found.content)
@@ -36,7 +36,7 @@ fn list(state: &mut ModelState, request: &RestRequest, target: ReactionTarget) -
 fn create(
     state: &mut ModelState,
     request: &RestRequest,
-    target: ReactionTarget,
+    target: ReactedText,
 ) -> ModelResult<RestReply> {
     check_lock(state, request, target.0)?;
     let content = request.text("content").filter(|content| REACTIONS.contains(content));
@@ -60,7 +60,7 @@ fn create(
 fn delete(
     state: &mut ModelState,
     request: &RestRequest,
-    target: ReactionTarget,
+    target: ReactedText,
 ) -> ModelResult<RestReply> {
     let id = request.number(1)?;
     let reactions = &mut text(state, request.repository, target).reactions;
@@ -69,11 +69,11 @@ fn delete(
     Ok(reply(204, json!(null)))
 }
 
-fn issue(state: &ModelState, request: &RestRequest) -> ModelResult<ReactionTarget> {
+fn issue(state: &ModelState, request: &RestRequest) -> ModelResult<ReactedText> {
     Ok((wanted(state, request)?.number, None))
 }
 
-fn comment(state: &ModelState, request: &RestRequest) -> ModelResult<ReactionTarget> {
+fn comment(state: &ModelState, request: &RestRequest) -> ModelResult<ReactedText> {
     let (number, at) = place_of(state, request)?;
     Ok((number, Some(at)))
 }

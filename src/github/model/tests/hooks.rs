@@ -153,13 +153,20 @@ async fn what_people_do_is_a_delivery_that_the_server_understands() {
         .collect();
     let expected = [
         "created",
-        "Activity",
+        "Update",
         "Trigger(Label)",
         "ignored labeled",
         "Trigger(Assigned)",
         "Trigger(Command)",
         "ignored created",
-        "Stop",
+        "Stop(\"the trigger label was taken off\")",
+        "Stop(\"the issue was closed\")",
+        "ignored locked",
+        "Update",
+        "Update",
+        "Delete",
+        "renamed",
+        "suspend",
     ];
     assert_eq!(meanings, expected);
 }

@@ -13,7 +13,6 @@ use crate::github::model::rest::operation_names;
 async fn each_operation_answers_as_it_is_described() {
     let garden = Garden::new().await;
     let github = &garden.github;
-    let repo = format!("/repos/{ORCHARD}");
     github.open_issue(ORCHARD, "mira-holt", "Leaves fall", "Early.");
     github.label((ORCHARD, 1), "mira-holt", "agent");
     github.assign((ORCHARD, 1), "mira-holt", "mira-holt");
@@ -26,7 +25,25 @@ async fn each_operation_answers_as_it_is_described() {
     let hook = github.add_hook(ORCHARD, "http://127.0.0.1:9/", &["*"]);
     github.comment((ORCHARD, 1), "mira-holt", "/issuebox start");
     let tip = github.commit(ORCHARD, "issuebox/issue-1", &[("a.txt", "A")], "Add a");
+    apps_and_deliveries(&garden, hook).await;
+    reads(&garden).await;
+    comments_reactions_and_labels(&garden).await;
+    pulls_and_statuses(&garden, &tip).await;
+    manifests(&garden).await;
 
+    garden.assert_clean();
+    let called: BTreeSet<String> =
+        github.calls().into_iter().filter_map(|call| call.operation).collect();
+    let known: BTreeSet<String> = operation_names().collect();
+    let left: Vec<_> = known.difference(&called).collect();
+    assert_eq!(left, ["DELETE /installation/token"], "another test calls it");
+    let described: BTreeSet<String> =
+        description::operations().into_iter().map(str::to_owned).collect();
+    assert_eq!(known, described);
+}
+
+async fn apps_and_deliveries(garden: &Garden, hook: u64) {
+    let (github, repo) = (&garden.github, format!("/repos/{ORCHARD}"));
     let jwt = garden.jwt();
     let app = async |method, path: &str| garden.call_as(&jwt, method, path, Value::Null).await;
     app(Method::GET, "/app").await.expect(200);
@@ -48,7 +65,10 @@ async fn each_operation_answers_as_it_is_described() {
             call(Method::GET, format!("{repo}/hooks")).await.expect(200);
         }
     }
+}
 
+async fn reads(garden: &Garden) {
+    let (github, repo) = (&garden.github, format!("/repos/{ORCHARD}"));
     for path in ["/installation/repositories", "/meta", "/rate_limit", "/users/issuebox-model[bot]"]
     {
         garden.get(path).await.expect(200);
@@ -69,7 +89,10 @@ async fn each_operation_answers_as_it_is_described() {
     ] {
         garden.get(&format!("{repo}{path}")).await.expect(200);
     }
+}
 
+async fn comments_reactions_and_labels(garden: &Garden) {
+    let repo = format!("/repos/{ORCHARD}");
     let comment = garden.post(&format!("{repo}/issues/1/comments"), json!({"body": "Hello"})).await;
     let comment = format!("{repo}/issues/comments/{}", comment.expect(201)["id"]);
     garden.get(&comment).await.expect(200);
@@ -96,7 +119,10 @@ async fn each_operation_answers_as_it_is_described() {
         Some(1)
     );
     call(Method::DELETE, &label, Value::Null).await.expect(404);
+}
 
+async fn pulls_and_statuses(garden: &Garden, tip: &str) {
+    let repo = format!("/repos/{ORCHARD}");
     let pull = json!({
         "title": "Add a", "head": "issuebox/issue-1", "base": "main", "body": "Fixes #1",
         "draft": true, "maintainer_can_modify": true,
@@ -105,31 +131,25 @@ async fn each_operation_answers_as_it_is_described() {
     let pull = format!("{repo}/pulls/{}", made["number"]);
     assert_eq!((&made["head"]["sha"], &made["draft"]), (&json!(tip), &json!(true)));
     garden.get(&pull).await.expect(200);
-    call(Method::PATCH, &pull, json!({"body": "Fixes #1."})).await.expect(200);
+    let edit = json!({"body": "Fixes #1."});
+    garden.call_as(&garden.token, Method::PATCH, &pull, edit).await.expect(200);
 
     let status = json!({"state": "success", "context": "issuebox", "description": "done"});
     garden.post(&format!("{repo}/statuses/{tip}"), status).await.expect(201);
     garden.get(&format!("{repo}/commits/{tip}/statuses")).await.expect(200);
+}
 
-    let code = github.approve_manifest(json!({
+async fn manifests(garden: &Garden) {
+    let code = garden.github.approve_manifest(json!({
         "name": "My Issuebox", "default_permissions": {"issues": "write"}, "default_events": ["issues"],
     }));
     let path = format!("/app-manifests/{code}/conversions");
     let made = garden.call_as("", Method::POST, &path, Value::Null).await.expect(201);
     assert_eq!(made["slug"], "my-issuebox");
     garden.call_as("", Method::POST, &path, Value::Null).await.expect(404);
-    let narrowed = call(Method::DELETE, "/installation/token", Value::Null).await;
+    let path = "/installation/token";
+    let narrowed = garden.call_as(&garden.token, Method::DELETE, path, Value::Null).await;
     assert_eq!(narrowed.status, 401, "the old App's installations are gone");
-
-    garden.assert_clean();
-    let called: BTreeSet<String> =
-        github.calls().into_iter().filter_map(|call| call.operation).collect();
-    let known: BTreeSet<String> = operation_names().collect();
-    let left: Vec<_> = known.difference(&called).collect();
-    assert_eq!(left, ["DELETE /installation/token"], "another test calls it");
-    let described: BTreeSet<String> =
-        description::operations().into_iter().map(str::to_owned).collect();
-    assert_eq!(known, described);
 }
 
 #[test]
