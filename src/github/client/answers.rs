@@ -82,7 +82,7 @@ fn forbidden(answer: &HttpAnswer, words: String, clock: &GitHubClock) -> AnswerV
         HeldReason::Locked
     } else if says("not accessible by") || says("must have") || says("permission") {
         let needed = answer.header("x-accepted-github-permissions");
-        HeldReason::Permission(needed.map(|needed| shortened(needed)))
+        HeldReason::Permission(needed.map(shortened))
     } else {
         HeldReason::Other
     };

@@ -25,7 +25,7 @@ const JWT_KEPT: Duration = Duration::from_secs(8 * 60);
 #[derive(Debug)]
 pub enum GitHubCredentials {
     /// As a GitHub App.
-    App(AppCredentials),
+    App(Box<AppCredentials>),
     /// As the user of a token.
     Token(Secret),
 }
@@ -51,7 +51,7 @@ impl GitHubCredentials {
     /// [`ClientError::Key`] if the key cannot be read.
     pub fn app(id: u64, pem: &Secret) -> Result<Self, ClientError> {
         let key = AppKey::from_pem(pem).map_err(ClientError::Key)?;
-        Ok(Self::App(AppCredentials { id, key, jwt: Mutex::default() }))
+        Ok(Self::App(Box::new(AppCredentials { id, key, jwt: Mutex::default() })))
     }
 }
 

@@ -174,7 +174,7 @@ impl SharedQueues {
             self.locked().restore(records, self.clock.now());
             Ok(())
         };
-        self.is_loaded.get_or_try_init(load).await.map(|()| ())
+        self.is_loaded.get_or_try_init(load).await.copied()
     }
 
     async fn keep(&self, record: PaceRecord) -> Result<(), GitHubError> {

@@ -229,19 +229,19 @@ impl ModelState {
         header: Option<&str>,
         query: &str,
         write: bool,
-    ) -> Result<(u64, ModelAccess), Response<ModelBody>> {
+    ) -> Result<(u64, ModelAccess), Box<Response<ModelBody>>> {
         let name_needed = || {
             let mut answer = plain(401, "");
             let realm = "Basic realm=\"GitHub\"".parse().expect("a valid header");
             answer.headers_mut().insert("www-authenticate", realm);
-            answer
+            Box::new(answer)
         };
         let access = self.access(header).map_err(|_| name_needed())?;
         let former = self.former_names.get(&service.name.to_ascii_lowercase());
         let current = self.repository_named(&service.name);
         let missing = || match access.caller {
             ModelCaller::Anonymous => name_needed(),
-            _ => plain(404, "Repository not found."),
+            _ => Box::new(plain(404, "Repository not found.")),
         };
         let id = current.or(former.copied()).ok_or_else(missing)?;
         match self.allow(&access, id, "contents", write) {
@@ -251,14 +251,14 @@ impl ModelState {
                 let mut moved = plain(301, "");
                 let url = url.parse().expect("a valid address");
                 moved.headers_mut().insert("location", url);
-                Err(moved)
+                Err(Box::new(moved))
             }
             Ok(()) => Ok((id, access)),
             Err(refused) if refused.status == 401 || access.caller == ModelCaller::Anonymous => {
                 Err(name_needed())
             }
             Err(refused) if refused.status == 404 => Err(missing()),
-            Err(_) => Err(plain(403, "Write access to repository not granted.")),
+            Err(_) => Err(Box::new(plain(403, "Write access to repository not granted."))),
         }
     }
 }
@@ -285,7 +285,7 @@ pub(super) async fn serve(
         (Some(FaultKind::LostBefore), _) => Err(io::Error::other("a fault was ordered")),
         (Some(FaultKind::Status(status)), _) => Ok(plain(*status, "")),
         (Some(FaultKind::Refused(words)), _) => Ok(plain(403, words.clone())),
-        (_, Err(refused)) => Ok(refused),
+        (_, Err(refused)) => Ok(*refused),
         (_, Ok((id, access))) if is_lfs => {
             lfs::batch(shared, id, &access, &service.rest, request).await
         }
