@@ -165,7 +165,7 @@ fn policy() -> TriggerPolicy {
         bots: vec![],
         assignee: 0,
         unlabel_stops: true,
-        bot_user_id: 0,
+        bot_user_id: 0.into(),
         repositories: vec![RepositoryPattern::parse("*").expect("a pattern")],
     }
 }

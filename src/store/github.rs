@@ -112,7 +112,7 @@ pub struct GithubRow {
     pub home: HomeId,
     /// What is wanted.
     pub effect: GithubEffect,
-    /// Where it is.
+    /// How far it is.
     pub state: GithubState,
     /// When there is something to do; `None` if it waits for something else.
     pub due_at: Option<Timestamp>,
@@ -148,7 +148,7 @@ pub struct ShownComment {
 /// How a try ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GithubEnd {
-    /// Where it is from now on. Of [`GithubState::Done`] see [`GithubOutbox::end_github`].
+    /// Its state from now on. Of [`GithubState::Done`] see [`GithubOutbox::end_github`].
     pub state: GithubState,
     /// When there is something to do; `None` for nothing.
     pub due_at: Option<Timestamp>,

@@ -203,7 +203,7 @@ async fn store_each_kind(store: &dyn Store) -> (Vec<Listed>, HomeId) {
 }
 
 /// Each filter, and the positions of what it picks out of [`store_each_kind`].
-fn filters(gone: HomeId) -> [(DeliveryFilter, &'static [usize]); 12] {
+fn filters(gone: HomeId) -> [(DeliveryFilter, &'static [usize]); 13] {
     let all = DeliveryFilter::default;
     [
         (all(), &[0, 1, 2, 3, 4, 5]),

@@ -209,7 +209,10 @@ async fn output_before_the_end_is_shown_and_later_output_is_not_waited_for() {
     let mut screen = open(&sandbox, request(&["sh", "-c", script])).await.expect("it starts");
     assert_eq!(screen.exited().await, Some(0), "a background process does not delay the end");
     let error = open(&sandbox, request(&["no-such-command"])).await.err();
-    assert_eq!(error, Some(WorkError::CannotStart("no-such-command: command not found".into())));
+    assert_eq!(
+        error,
+        Some(WorkError::CommandNotFound("no-such-command: command not found".into()))
+    );
     let mut screen = open(&sandbox, request(&["sleep", "1000"])).await.expect("it starts");
     sandbox.provider.stop(call(&sandbox.target)).await.expect("stopped");
     // Whether the command or the sandbox ends first is a race; that it ends is not.

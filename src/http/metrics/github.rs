@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn calls_are_shown_by_kind_and_result() {
         let metrics = Metrics::new();
-        let text = || metrics.encode(&LiveMap::default(), 0, &Figures::default());
+        let text = || metrics.encode(&LiveMap::default(), [0; 2], &Figures::default());
         assert!(text().contains("issuebox_github_remaining -1"), "{}", text());
         let count = RequestCount { kind: "react", result: "done", count: 7 };
         let figures = GitHubFigures { requests: vec![count], remaining: Some(4_990), queue: 3 };
