@@ -107,7 +107,7 @@ async fn the_schema_refuses_what_it_does_not_know() {
     };
     assert_eq!(ask(&repository("name")).await, "");
     let cases = [
-        ("nam", "doesn't exist"),
+        ("headline", "doesn't exist"),
         ("issue { number }", "missing required"),
         ("issue(number: 1, id: 2) { number }", "doesn't accept"),
         ("issue(number: 1) { comments { totalCount } }", "first"),
@@ -117,7 +117,7 @@ async fn the_schema_refuses_what_it_does_not_know() {
             "issue(number: 1) { timelineItems(last: 1, itemTypes: [LABELED]) { totalCount } }",
             "invalid",
         ),
-        ("issue(number: 1) { ... on Isue { id } }", "no type"),
+        ("issue(number: 1) { ... on Thing { id } }", "no type"),
         ("issue(number: 1) {", "expected"),
     ];
     for (inner, words) in cases {
