@@ -85,7 +85,7 @@ async fn commands_have_streams_codes_and_bounds(world: &World) {
     assert_eq!(cut["data"]["stdout"], "begun\n");
     assert_eq!(world.running_with(&mark), 0, "nothing is left when the end is reported");
     let unknown = world.exec(json!({"command": ["no-such-command"]})).await;
-    assert_eq!(unknown.refusal(), (422, "cannot_start".into()));
+    assert_eq!(unknown.refusal(), (422, "command_not_found".into()));
 }
 
 async fn output_streams_while_the_command_runs(world: &World) {

@@ -176,16 +176,18 @@ fn sweeps(view: &DriftView, now: Timestamp) -> Markup {
             table .table {
                 caption .hidden { "Sweeps of each provider" }
                 thead { tr {
-                    th { "Provider" } th { "Last sweep" } th .num { "Records" } th .num { "Objects" }
-                    th .num { "Sweeps" } th .num { "Held back" } th .num { "Failed" }
+                    th { "Provider" } th { "Last sweep" } th { "Compared" } th { "Sweeps" }
                 } }
                 tbody {
                     @for one in &view.sweeps {
                         tr {
                             td { (shown(one.provider.as_str())) }
                             td { @match one.last_at { Some(at) => (since(at, now)), None => "not yet" } }
-                            td .num { (one.records) } td .num { (one.objects) }
-                            td .num { (one.done) } td .num { (one.held_back) } td .num { (one.not_made) }
+                            td { (one.records) " records, " (one.objects) " objects" }
+                            td {
+                                (one.done) " done, " (one.held_back) " held back, "
+                                (one.not_made) " failed"
+                            }
                         }
                     }
                 }
