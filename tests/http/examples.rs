@@ -64,6 +64,7 @@ fn every_published_example_means_what_the_table_of_effects_says() {
     issues opened: 6 of 6
     issues reopened: 1 of 1
     issues transferred: 1 of 1
+    issues unlocked: 2 of 2
     repository deleted: 2 of 2
     repository edited: 2 of 2
     repository privatized: 4 of 4

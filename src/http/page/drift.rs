@@ -176,7 +176,7 @@ fn sweeps(view: &DriftView, now: Timestamp) -> Markup {
             table .table {
                 caption .hidden { "Sweeps of each provider" }
                 thead { tr {
-                    th { "Provider" } th { "Last sweep" } th { "Compared" } th { "Sweeps" }
+                    th { "Provider" } th { "Last" } th { "Compared" } th { "Sweeps" }
                 } }
                 tbody {
                     @for one in &view.sweeps {
