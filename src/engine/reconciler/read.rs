@@ -68,8 +68,8 @@ async fn records(parts: &SweepParts, name: &ProviderName) -> Result<Vec<KnownHom
 
 /// Goes through both sides home by home, and keeps only the homes about which they disagree, of which an
 /// object is listed that no record names, or which a late stop may have taken down: of a hundred thousand
-/// it is a few. Also says which objects
-/// belong to a home that cannot be read. Both sides are in the order of the homes.
+/// it is a few. Also says which objects belong to a home that cannot be read. Both sides are in the order
+/// of the homes.
 async fn disagreeing(
     parts: &SweepParts,
     name: &ProviderName,

@@ -28,7 +28,8 @@ pub(in crate::engine) struct SweepParts {
 
 /// What both sides say, read once for a sweep.
 pub(super) struct Sides {
-    /// Each home about which the sides disagree, or that has an object which no record names.
+    /// Each home about which the sides disagree, that has an object which no record names, or whose
+    /// object a late stop may have taken down.
     pub homes: BTreeMap<HomeId, Home>,
     /// Which of the objects' sandboxes are deleted, as far as the store knows.
     pub deleted: HashSet<SandboxId>,
