@@ -5,14 +5,13 @@
 //! it may do; [`comment`] reads commands out of comments; [`policy`] says who and what may
 //! trigger; [`fixtures`] holds deliveries in the shape of real ones. [`api`] is the port to GitHub's
 //! API. [`text`] makes texts safe in both directions, [`task`] puts together what an agent is given,
-//! [`branch`] names its branch, and [`messages`] has every sentence that is said on an issue.
+//! [`BranchPattern`](crate::types::BranchPattern) names its branch, and [`messages`] has every sentence that is said on an issue.
 //!
 //! # Guarantees
 //! What reads deliveries is pure: the same bytes under the same policy always mean the same. Nothing
 //! panics on any input, and nothing of a payload is believed before its signature was checked.
 
 pub mod api;
-pub mod branch;
 pub mod client;
 pub mod comment;
 pub mod fixtures;

@@ -4,6 +4,7 @@
 //! [`store`](crate::store), wire types in `http`; both convert from and to these types.
 
 pub mod address;
+mod branch;
 mod check;
 mod header;
 mod hold;
@@ -18,6 +19,7 @@ mod text;
 mod time;
 mod workload;
 
+pub use branch::BranchPattern;
 pub use check::{Check, CheckState};
 pub use header::is_of_one_connection;
 pub use hold::{Hold, HoldScope};

@@ -5,7 +5,7 @@
 //! A name that comes out of here is a valid branch of git, holds no word of an issue's title, and
 //! begins with no dash.
 
-use crate::types::IssueNumber;
+use super::IssueNumber;
 
 /// The pattern when the configuration has none.
 pub const BRANCH_PATTERN_DEFAULT: &str = "issuebox/issue-{number}";
