@@ -15,6 +15,7 @@ pub mod api;
 pub mod client;
 pub mod comment;
 pub mod fixtures;
+pub mod gateway;
 pub mod messages;
 pub mod model;
 pub mod policy;

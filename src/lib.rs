@@ -16,6 +16,7 @@ pub mod types;
 pub mod issue;
 
 // L2 ports: the interfaces that the engine uses. L3 adapters implement them.
+pub mod git;
 pub mod github;
 pub mod logs;
 pub mod sandbox;
