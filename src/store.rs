@@ -17,6 +17,7 @@
 //! One server process writes at a time (several replicas, each fenced by leases, come with
 //! PostgreSQL); home numbers come from [`Store::next_home`].
 
+pub mod checkout;
 mod delivery;
 mod effect;
 pub mod github;

@@ -6,6 +6,7 @@
 pub mod address;
 mod branch;
 mod check;
+mod git;
 mod header;
 mod hold;
 mod ids;
@@ -21,6 +22,7 @@ mod workload;
 
 pub use branch::BranchPattern;
 pub use check::{Check, CheckState};
+pub use git::{CheckoutState, CloneMode, GitWorkload};
 pub use header::is_of_one_connection;
 pub use hold::{Hold, HoldScope};
 pub use ids::{

@@ -18,6 +18,7 @@
 
 mod apply;
 mod backup;
+mod checkouts;
 mod checkpoints;
 mod columns;
 mod github;

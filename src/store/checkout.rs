@@ -1,0 +1,82 @@
+//! The port to checkouts: which repository and branch a sandbox works on.
+
+use async_trait::async_trait;
+
+use super::{CommitError, StoreError};
+use crate::types::{CheckoutState, HomeId, Repository, SandboxId, Timestamp};
+
+/// What is known of one sandbox's checkout.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckoutRow {
+    /// The sandbox.
+    pub sandbox: SandboxId,
+    /// Its home.
+    pub home: HomeId,
+    /// How far the checkout is.
+    pub state: CheckoutState,
+    /// Why it failed, or what is to be known of it; for people.
+    pub reason: String,
+    /// When the state last changed.
+    pub changed_at: Timestamp,
+    /// The repository as it was called when it was checked out.
+    pub remote: Repository,
+    /// The branch that the work begins at.
+    pub base: Option<String>,
+    /// The sandbox's own branch.
+    pub branch: Option<String>,
+    /// The last commit that was pushed from there.
+    pub tip: Option<String>,
+    /// A commit that is being pushed.
+    pub pushing: Option<String>,
+    /// A commit of others on the branch that a refusal named.
+    pub foreign_tip: Option<String>,
+    /// Whether it was fetched since.
+    pub foreign_is_fetched: bool,
+}
+
+impl CheckoutRow {
+    /// A checkout that begins.
+    pub const fn begun(
+        sandbox: SandboxId,
+        home: HomeId,
+        remote: Repository,
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            sandbox,
+            home,
+            state: CheckoutState::Fetching,
+            reason: String::new(),
+            changed_at: now,
+            remote,
+            base: None,
+            branch: None,
+            tip: None,
+            pushing: None,
+            foreign_tip: None,
+            foreign_is_fetched: false,
+        }
+    }
+}
+
+/// The checkouts of sandboxes. Durable as everything else in the store.
+#[async_trait]
+pub trait CheckoutStore: Send + Sync + 'static {
+    /// A sandbox's checkout.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn checkout(&self, sandbox: &SandboxId) -> Result<Option<CheckoutRow>, StoreError>;
+
+    /// The checkouts of a home, newest last: also those of its former sandboxes.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn checkouts_of(&self, home: HomeId) -> Result<Vec<CheckoutRow>, StoreError>;
+
+    /// Keeps a checkout, in place of the one of the same sandbox.
+    ///
+    /// # Errors
+    /// [`CommitError`], never about a delivery or an alias.
+    async fn put_checkout(&self, row: CheckoutRow) -> Result<(), CommitError>;
+}

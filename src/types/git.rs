@@ -1,0 +1,80 @@
+//! What a template says of git, and how far a sandbox's checkout is.
+
+use super::Repository;
+
+/// `[templates.X.git]`: the repository in the sandbox.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GitWorkload {
+    /// How much of the history is fetched.
+    pub clone: CloneMode,
+    /// Further repositories that the sandbox may read.
+    pub read: Vec<Repository>,
+    /// The most bytes of one push, in MiB.
+    pub push_max_mb: u64,
+    /// Whether it may change the files of workflows.
+    pub workflows: bool,
+}
+
+/// How much of a repository's history a checkout fetches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CloneMode {
+    /// The whole history of a repository below 100 MB, else without the contents of old files.
+    #[default]
+    Auto,
+    /// The whole history of the branch that the work begins at.
+    Full,
+    /// All commits; contents of old files are fetched when they are needed.
+    Blobless,
+    /// The last commit alone.
+    Shallow,
+}
+
+impl CloneMode {
+    /// Every one.
+    pub const ALL: [Self; 4] = [Self::Auto, Self::Full, Self::Blobless, Self::Shallow];
+
+    /// The stable word for this.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Full => "full",
+            Self::Blobless => "blobless",
+            Self::Shallow => "shallow",
+        }
+    }
+
+    /// Reads the word back; `None` for any other text.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|mode| mode.as_str() == word)
+    }
+}
+
+/// How far a checkout is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckoutState {
+    /// It is under way.
+    Fetching,
+    /// The repository is there, on the sandbox's branch.
+    Ready,
+    /// It failed; the sandbox runs all the same.
+    Failed,
+}
+
+impl CheckoutState {
+    /// Every one.
+    pub const ALL: [Self; 3] = [Self::Fetching, Self::Ready, Self::Failed];
+
+    /// The stable word for this.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Fetching => "fetching",
+            Self::Ready => "ready",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// Reads the word back; `None` for any other text.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == word)
+    }
+}
