@@ -17,6 +17,7 @@
 
 mod address;
 mod error;
+mod git;
 mod github;
 mod network;
 mod pattern;
@@ -41,7 +42,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::types::{ProviderName, Secret, SecretName, Template, TemplateName};
+use crate::types::{BranchPattern, ProviderName, Secret, SecretName, Template, TemplateName};
 
 /// The default address to listen on.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:8787";
@@ -112,6 +113,8 @@ pub struct GitHub {
     pub web_url: String,
     /// `repositories`
     pub repositories: Vec<RepositoryPattern>,
+    /// `branch`: how branches of sandboxes are called.
+    pub branch: BranchPattern,
     /// `comments`: whether the status and replies are written on issues.
     pub comments: bool,
     /// `reactions`: whether 👀 is put on what triggered.

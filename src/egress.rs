@@ -3,7 +3,8 @@
 //! A sandbox has its own network namespace with only loopback. If its template allows a network, PID 1
 //! listens on 127.0.0.1:3128 in it and passes the listening socket to the server. This is the sandbox's
 //! only connection to the outside. The proxy supports `CONNECT` (for TLS: git, npm, pip, cargo) and plain
-//! `http://` requests.
+//! `http://` requests. A request for [`GATEWAY_HOST`](crate::git::GATEWAY_HOST) leaves it to the git
+//! gateway; that name is never resolved.
 //!
 //! # Guarantees
 //! - **Only checked addresses.** A name is resolved once, here, and the connection goes to an address of
@@ -20,6 +21,7 @@
 //! share (a CDN) is allowed as a whole.
 
 mod connect;
+mod gateway;
 mod idle;
 mod lookups;
 mod machine;
@@ -41,9 +43,11 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
 
+use crate::git::LateGateway;
 use crate::sandbox::{Egress, EventSender};
 use crate::types::{Network, SandboxId};
 use connect::Connector;
+use gateway::SandboxGateway;
 use lookups::Resolver;
 use meter::Meter;
 use notices::Notices;
@@ -98,16 +102,22 @@ impl Proxies {
         }
     }
 
-    /// Starts a sandbox's proxy on the socket that the sandbox passed, if its network has one. Requires a
-    /// tokio runtime.
+    /// Starts a sandbox's proxy on the socket that the sandbox passed, if its network has one or git
+    /// goes through a gateway. Requires a tokio runtime.
     pub fn start(
         &self,
         listener: Option<TcpListener>,
         network: &Network,
         sandbox: &SandboxId,
+        gateway: Option<LateGateway>,
     ) -> Option<Proxy> {
         let connector = Connector {
-            policy: Policy::of(network, self.server)?,
+            policy: match Policy::of(network, self.server) {
+                Some(policy) => policy,
+                None if gateway.is_some() => Policy::nothing(),
+                None => return None,
+            },
+            gateway: gateway.map(|gateway| SandboxGateway { sandbox: sandbox.clone(), gateway }),
             lookups: self.resolver.of_one(),
             notices: Notices::new(sandbox.clone(), self.events.clone()),
             meter: Arc::clone(&self.meter),

@@ -26,6 +26,8 @@ pub mod egress;
 
 // L4 engine: one actor per issue, which records each action before it is carried out.
 pub mod engine;
+// The repository in each sandbox, on a branch of its own.
+pub mod checkout;
 
 // L5 edge: the HTTP API, the dashboard and the webhook endpoint.
 pub mod http;

@@ -7,18 +7,21 @@ use actix::Arbiter;
 use anyhow::Context;
 use tokio::sync::{mpsc as mpsc_async, watch};
 
+use crate::checkout::{CheckoutParts, CheckoutWorker, SandboxWorkplaces};
 use crate::clock::{Clock, IdSource, SystemClock, SystemIds};
 use crate::config::{Config, Secrets, StepBounds};
 use crate::engine::{Engine, EngineError, EngineParts, GithubParts, Quotas, Retention, Threads};
+use crate::git::LateGateway;
 use crate::github::api::GitHubApi;
 use crate::github::client::GitHubClient;
+use crate::github::gateway::GitHubGateway;
 use crate::github::messages::MessageContext;
 use crate::github::policy::TriggerPolicy;
 use crate::http::{Edge, Feed, Limits, LiveToken, LoginLinks, TokenHash};
 use crate::issue::event::ProviderRules;
 use crate::issue::{GithubRules, Rules, StepRules};
 use crate::logs::{LogBounds, Logs};
-use crate::sandbox::{Provider, Uniqueness};
+use crate::sandbox::{Capability, Provider, Uniqueness};
 use crate::store::Store;
 use crate::store::sqlite::SqliteStore;
 use crate::types::{LiveSecrets, NamedSecrets, TemplateName};
@@ -78,14 +81,25 @@ pub(super) async fn serve(
     if let (0, Some(client)) = (config.github.bot_user_id, &adapters.github) {
         io.spawn(github::learn_own_account(Arc::clone(client), triggers.bot_user_id.clone()));
     }
+    let checkouts = checkouts(&config, &adapters, &engine, &logs)?;
+    if let Some(worker) = checkouts.clone() {
+        io.spawn(async move {
+            if let Err(error) = worker.resume().await {
+                tracing::error!(%error, "cannot resume checkouts; the next start tries again");
+            }
+        });
+    }
     let entry_parts = EntryParts {
+        checkouts,
         engine: engine.clone(),
         providers: Arc::new(adapters.providers.clone()),
         logs: logs.clone(),
     };
     io.spawn(entry::run(entries, entry_parts, ended.clone()));
     notices::record(adapters.providers.values(), &logs, &io);
-    let ending = EndingParts { engine: engine.clone(), logs: logs.clone(), arbiter, store };
+    let gateway = adapters.gateway.clone();
+    let ending =
+        EndingParts { engine: engine.clone(), logs: logs.clone(), gateway, arbiter, store };
     let address = listener.local_addr()?;
     let closing = ended.clone();
     let shared = EdgeParts { engine, logs, feed, login_links, live, triggers, closing };
@@ -113,6 +127,7 @@ struct Adapters {
     named_secrets: NamedSecrets,
     providers: ProviderMap,
     github: Option<Arc<GitHubClient>>,
+    gateway: Option<LateGateway>,
 }
 
 impl Adapters {
@@ -128,10 +143,15 @@ impl Adapters {
         let sqlite = Arc::new(open(&config.server.data)?);
         let named_secrets = NamedSecrets::new(config.secrets.clone());
         let _on_io = io.enter();
-        let (providers, provider_reloads) =
-            providers::open(config, listener.local_addr()?, &named_secrets, &clock, &ids)?;
         let github = github::open(&config.github, &clock, Arc::clone(&sqlite) as _)?;
-        Ok((Self { clock, ids, sqlite, named_secrets, providers, github }, provider_reloads))
+        let gateway = github.as_ref().map(|_| LateGateway::new(&config.github.web_url));
+        let gateway = gateway.transpose().map_err(anyhow::Error::msg).context("github.web_url")?;
+        let server = listener.local_addr()?;
+        let opened =
+            providers::open(config, server, &named_secrets, gateway.as_ref(), &clock, &ids)?;
+        let (providers, provider_reloads) = opened;
+        let adapters = Self { clock, ids, sqlite, named_secrets, providers, github, gateway };
+        Ok((adapters, provider_reloads))
     }
 }
 
@@ -207,6 +227,38 @@ fn said_by(config: &Config, store: &Arc<SqliteStore>, client: &Arc<GitHubClient>
     }
 }
 
+/// Sets the git gateway, and returns what makes checkouts, if there are credentials.
+fn checkouts(
+    config: &Config,
+    adapters: &Adapters,
+    engine: &Engine,
+    logs: &Logs,
+) -> anyhow::Result<Option<CheckoutWorker>> {
+    let (Some(client), Some(gateway)) = (&adapters.github, &adapters.gateway) else {
+        return Ok(None);
+    };
+    let web_url = config.github.web_url.clone();
+    let processes = (adapters.providers.iter())
+        .filter(|(_, provider)| provider.descriptor.offers(Capability::Git))
+        .map(|(name, provider)| (name.clone(), Arc::clone(&provider.processes)));
+    let parts = Arc::new(CheckoutParts {
+        engine: engine.clone(),
+        processes: processes.collect(),
+        logs: logs.clone(),
+        store: Arc::clone(&adapters.sqlite) as _,
+        rows: Arc::clone(&adapters.sqlite) as _,
+        api: Arc::clone(client) as _,
+        pattern: config.github.branch.clone(),
+        web_url: web_url.clone(),
+        clock: Arc::clone(&adapters.clock),
+    });
+    let workplaces = Arc::new(SandboxWorkplaces::new(Arc::clone(&parts)));
+    let (api, tokens) = (Arc::clone(client) as _, Arc::clone(client) as _);
+    let opened = GitHubGateway::new(&web_url, api, tokens, workplaces);
+    gateway.set(Some(Arc::new(opened.context("cannot start the git gateway")?)));
+    Ok(Some(CheckoutWorker::new(parts)))
+}
+
 fn open_logs(config: &Config, clock: &Arc<dyn Clock>) -> anyhow::Result<Logs> {
     let bounds = LogBounds {
         sandbox_len_max: config.logs.sandbox_len_max,
@@ -260,14 +312,18 @@ impl EdgeParts {
 struct EndingParts {
     engine: Engine,
     logs: Logs,
+    gateway: Option<LateGateway>,
     arbiter: Arbiter,
     store: Arc<SqliteStore>,
 }
 
 impl EndingParts {
     async fn end(self) {
-        let Self { engine, logs, arbiter, store } = self;
+        let Self { engine, logs, gateway, arbiter, store } = self;
         let left = engine.stop(CALLS_TIME_MAX).await;
+        if let Some(gateway) = gateway {
+            gateway.set(None);
+        }
         if left > 0 {
             tracing::warn!(
                 left,

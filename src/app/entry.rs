@@ -1,7 +1,7 @@
-//! Starts the command of a template when its sandbox comes up, and keeps its output in the sandbox's
-//! log.
+//! What happens when a sandbox comes up: its checkout is made, then the command of its template is
+//! started, with its output in the sandbox's log.
 //!
-//! The command is started once each time the sandbox comes up. It is not started again when it ends;
+//! The command is started once each time the sandbox comes up, whatever became of the checkout. It is not started again when it ends;
 //! the log has its exit code. It does not keep the sandbox from being idle, and it ends with it.
 
 use std::sync::Arc;
@@ -11,22 +11,24 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 
 use super::providers::ProviderMap;
+use crate::checkout::CheckoutWorker;
 use crate::engine::{Change, Engine, Publisher, SandboxRef};
 use crate::logs::Logs;
 use crate::sandbox::{ExecRequest, Execution};
-use crate::types::{AccountName, Cause, SandboxId};
+use crate::types::{AccountName, Cause, HomeId, SandboxId, Workload};
 
 /// What the log calls an entry command, in place of a request's id.
 const ENTRY: &str = "entry";
 
-/// A sandbox that came up and has a command.
+/// A sandbox that came up and has something to be done in it.
 pub(super) struct Entry {
+    home: HomeId,
     account: AccountName,
     sandbox: SandboxId,
-    command: Vec<String>,
+    workload: Arc<Workload>,
 }
 
-/// Passes the engine's changes on, and the entry commands among them to [`run`].
+/// Passes the engine's changes on, and the sandboxes that came up to [`run`].
 pub(super) struct EntryPublisher {
     /// The next publisher.
     pub next: Arc<dyn Publisher>,
@@ -36,11 +38,14 @@ pub(super) struct EntryPublisher {
 
 impl Publisher for EntryPublisher {
     fn publish(&self, change: Arc<Change>) {
-        if let (Some(sandbox), false) = (&change.sandbox, change.entry_command.is_empty()) {
+        if let (Some(sandbox), Some(workload)) = (&change.sandbox, &change.came_up)
+            && (workload.git.is_some() || !workload.command.is_empty())
+        {
             let entry = Entry {
+                home: change.home,
                 account: change.account.clone(),
                 sandbox: sandbox.id.clone(),
-                command: change.entry_command.clone(),
+                workload: Arc::clone(workload),
             };
             // An error means that the server ends, and the sandbox's processes with it.
             drop(self.entries.send(entry));
@@ -58,9 +63,11 @@ pub(super) struct EntryParts {
     pub providers: Arc<ProviderMap>,
     /// Keep the output.
     pub logs: Logs,
+    /// Makes checkouts, if there are credentials for GitHub.
+    pub checkouts: Option<CheckoutWorker>,
 }
 
-/// Starts entry commands until the server ends.
+/// Makes checkouts and starts entry commands until the server ends.
 pub(super) async fn run(
     mut entries: mpsc::UnboundedReceiver<Entry>,
     parts: EntryParts,
@@ -79,8 +86,15 @@ pub(super) async fn run(
 }
 
 async fn run_one(entry: Entry, parts: EntryParts) {
-    let EntryParts { engine, providers, logs } = parts;
-    let Entry { account, sandbox, command } = entry;
+    let EntryParts { engine, providers, logs, checkouts } = parts;
+    let Entry { home, account, sandbox, workload } = entry;
+    if let (Some(checkouts), Some(git)) = (checkouts, &workload.git) {
+        checkouts.ensure(home, &sandbox, git).await;
+    }
+    let command = workload.command.clone();
+    if command.is_empty() {
+        return;
+    }
     let id = SandboxRef::Id(sandbox.clone());
     let started = async {
         let work = engine.work(&account, &id, false, Cause::Service("entry"), Duration::ZERO).await;

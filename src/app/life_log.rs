@@ -201,7 +201,7 @@ mod tests {
                 placed_as_of: None,
                 sandbox,
                 ended,
-                entry_command: Vec::new(),
+                came_up: None,
                 timeline: vec![row],
                 instruction: None,
             }));

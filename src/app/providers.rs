@@ -13,6 +13,7 @@ use anyhow::Context;
 
 use crate::clock::{Clock, IdSource};
 use crate::config::{Config, ConfigError, Loaded, Overrides, ProviderSchema};
+use crate::git::LateGateway;
 use crate::sandbox::local::LocalKind;
 use crate::sandbox::simulated::SimulatedKind;
 use crate::sandbox::{
@@ -53,6 +54,7 @@ pub(super) fn open(
     config: &Config,
     server: SocketAddr,
     secrets: &NamedSecrets,
+    gateway: Option<&LateGateway>,
     clock: &Arc<dyn Clock>,
     ids: &Arc<dyn IdSource>,
 ) -> anyhow::Result<(ProviderMap, Reloads)> {
@@ -69,6 +71,7 @@ pub(super) fn open(
             data: &config.server.data,
             server,
             secrets,
+            gateway: gateway.cloned(),
             clock: Arc::clone(clock),
             ids: Arc::clone(ids),
         };

@@ -107,10 +107,10 @@ impl ConfigReader {
         self.problems.push(Problem { origin: None, message });
     }
 
-    /// Records that a key was set but has no effect yet.
-    pub fn not_in_force(&mut self, key: &str) {
+    /// Records that a key was set which has no effect, and why.
+    pub fn without_effect(&mut self, key: &str, why: &str) {
         if let Some(origin) = self.origin(key) {
-            self.warnings.push(format!("{origin}: {key} is accepted but has no effect yet"));
+            self.warnings.push(format!("{origin}: {key} has no effect {why}"));
         }
     }
 

@@ -5,7 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::types::{Mode, OnLimit, ProviderName, Resources, Secret, Template, TemplateName};
+use crate::types::{
+    BranchPattern, Mode, OnLimit, ProviderName, Resources, Secret, Template, TemplateName,
+};
 
 use super::error::ConfigError;
 use super::github;
@@ -29,11 +31,14 @@ pub(super) fn read(
     let r = &mut reader;
     let secrets = workload::secrets(r);
     let mounts = workload::allowed_mounts(r, schemas);
-    let context = TemplateContext { schemas, secrets, mounts };
+    let (server, auth) = (server(r, data_default), auth(r));
+    let github = github_section(r);
+    let has_credentials = github.login.is_some();
+    let context = TemplateContext { schemas, secrets, mounts, has_credentials };
     let config = Config {
-        server: server(r, data_default),
-        auth: auth(r),
-        github: github_section(r),
+        server,
+        auth,
+        github,
         triggers: triggers(r),
         lifecycle: lifecycle(r),
         quota: quota(r),
@@ -116,7 +121,6 @@ fn github_section(r: &mut ConfigReader) -> GitHub {
     let login = github::login(r);
     let api_url = github::address(r, "github.api_url", "https://api.github.com");
     let web_url = github::address(r, "github.web_url", "https://github.com");
-    r.not_in_force("github.web_url");
     let patterns = r.texts("github.repositories", &["*"]);
     let mut repositories = Vec::with_capacity(patterns.len());
     for pattern in patterns {
@@ -126,6 +130,7 @@ fn github_section(r: &mut ConfigReader) -> GitHub {
         }
     }
     let webhook_secrets = webhook_secrets.unwrap_or_default();
+    let branch = r.parsed("github.branch", BranchPattern::default(), BranchPattern::parse);
     let comments = r.flag("github.comments", true);
     let reactions = r.flag("github.reactions", true);
     GitHub {
@@ -135,6 +140,7 @@ fn github_section(r: &mut ConfigReader) -> GitHub {
         api_url,
         web_url,
         repositories,
+        branch,
         comments,
         reactions,
     }

@@ -428,7 +428,7 @@ fn deliveries_are_kept_for_as_long_as_github_may_redeliver_them() {
 }
 
 #[test]
-fn keys_without_an_effect_yet_are_warned_of() {
+fn keys_without_an_effect_are_warned_of() {
     let loaded = load(
         r#"
 public_url = "https://box.example.org/"
@@ -436,6 +436,8 @@ trusted_proxies = ["127.0.0.1"]
 [github]
 api_url = "https://git.example.org/api/v3"
 web_url = "https://git.example.org"
+[templates.default.git]
+clone = "full"
 [lifecycle]
 idle_stop_seconds = 60
 delete_after_close_seconds = 60
@@ -461,7 +463,7 @@ on_limit = "stop"
     assert_eq!(loaded.config.templates.values().next().expect("one").ports, [8080]);
     let dir = loaded.warnings[0].split("issuebox.toml").next().unwrap_or_default().to_owned();
     insta::assert_snapshot!(loaded.warnings.join("\n").replace(&dir, ""), @"
-    issuebox.toml:6: github.web_url is accepted but has no effect yet
+    issuebox.toml:8: templates.default.git.clone has no effect without credentials in [github]: nothing is checked out
     ");
 }
 

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use super::git;
 use super::provider::{ProviderSchema, ProviderSection};
 use super::reader::{ConfigReader, text_of};
 use crate::types::{HostMount, Secret, SecretName, Workload, WorkloadKey, WorkloadSource};
@@ -66,6 +67,8 @@ pub(super) struct TemplateContext<'a> {
     pub schemas: &'a [&'a dyn ProviderSchema],
     /// `[secrets]`
     pub secrets: BTreeMap<SecretName, Secret>,
+    /// Whether there are credentials for GitHub; without them nothing is checked out.
+    pub has_credentials: bool,
     /// What [`allowed_mounts`] returned.
     pub mounts: BTreeMap<&'static str, Vec<String>>,
 }
@@ -113,6 +116,7 @@ pub(super) fn workload(
         working_dir,
         command,
         mounts: mounts(r, &key("mounts"), context.mounts.get(provider).map(Vec::as_slice)),
+        git: git::git(r, &key, context.has_credentials),
         options: options(r, schemas, template, provider),
     };
     for name in workload.secrets.keys().filter(|name| workload.env.contains_key(*name)) {

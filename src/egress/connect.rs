@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::net::TcpStream;
 
+use super::gateway::{SandboxGateway, is_gateway};
 use super::idle::Idle;
 use super::lookups::{LookupFailure, Lookups};
 use super::machine::ThisMachine;
@@ -29,6 +30,8 @@ pub type OutgoingStream = Idle<MeteredStream<TcpStream>>;
 pub struct Connector {
     /// What the sandbox may connect to.
     pub policy: Policy,
+    /// Answers git's requests, if they go through a gateway.
+    pub gateway: Option<SandboxGateway>,
     /// Resolves names.
     pub lookups: Lookups,
     /// Reports failed connections to people.
@@ -126,6 +129,10 @@ impl Connector {
 
     /// Checks a destination, resolves it once and connects to a checked address.
     async fn reach(&self, destination: &Destination) -> Result<OutgoingStream, NotConnected> {
+        if is_gateway(destination) {
+            let needed = "must be http://git.issuebox/OWNER/REPO: that is all the gateway serves";
+            return Err(Refusal::Malformed(needed).into());
+        }
         self.policy.check_destination(destination)?;
         let addresses = match &destination.host {
             HostName::Address(address) => vec![*address],

@@ -13,8 +13,8 @@ use crate::sandbox::{Egress, EgressResult};
 pub struct Meter {
     open: AtomicU64,
     results: [AtomicU64; EgressResult::ALL.len()],
-    sent: AtomicU64,
-    received: AtomicU64,
+    pub(super) sent: AtomicU64,
+    pub(super) received: AtomicU64,
 }
 
 impl Meter {

@@ -169,6 +169,11 @@ impl Policy {
         Some(Self { hosts, private: private.collect(), server })
     }
 
+    /// The policy of a sandbox that reaches nothing but its gateway.
+    pub const fn nothing() -> Self {
+        Self { hosts: Some(Vec::new()), private: Vec::new(), server: None }
+    }
+
     /// Checks a destination by its name; an address is also checked as an address.
     ///
     /// # Errors

@@ -19,9 +19,11 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use super::connect::{Connector, IDLE_WAIT, NotConnected, OutgoingStream};
+use super::gateway;
 use super::idle::Idle;
 use super::lookups::LookupFailure;
 use super::policy::{Destination, Refusal};
+use crate::git::GitBody;
 use crate::sandbox::EgressResult;
 use crate::types::is_of_one_connection;
 
@@ -36,7 +38,7 @@ const HEAD_WAIT: Duration = Duration::from_secs(30);
 /// than its limits allow.
 const REFUSAL_PAUSE: Duration = Duration::from_millis(20);
 
-type ProxyBody = Either<Full<Bytes>, Incoming>;
+type ProxyBody = Either<Either<Full<Bytes>, Incoming>, GitBody>;
 
 /// Why a request fails.
 #[derive(Debug, thiserror::Error)]
@@ -151,7 +153,7 @@ impl ProxyConnection {
         let (_, far) = self.connector.connect(authority.as_str(), None).await?;
         let near = hyper::upgrade::on(request);
         *self.tunnel.lock().unwrap_or_else(PoisonError::into_inner) = Some((near, far));
-        Ok(Response::new(Either::Left(Full::default())))
+        Ok(Response::new(Either::Left(Either::Left(Full::default()))))
     }
 
     /// Forwards a request, and returns its answer.
@@ -165,6 +167,12 @@ impl ProxyConnection {
             Some("http") => {}
             Some("https") => return Err(RequestError::NeedsConnect),
             Some(_) | None => return Err(RequestError::NoTarget),
+        }
+        if let Some(of) = &self.connector.gateway
+            && Destination::parse(authority.as_str(), Some(80))
+                .is_ok_and(|destination| gateway::is_gateway(&destination))
+        {
+            return Ok(gateway::answer(&self.connector, of, request).await.map(Either::Right));
         }
         // The checked host is also the `Host` header, whatever the request says.
         let host = HeaderValue::from_str(authority.as_str()).map_err(|_| RequestError::NoTarget)?;
@@ -197,7 +205,7 @@ impl ProxyConnection {
         }
         strip(&mut head.headers);
         head.version = hyper::Version::HTTP_11;
-        Ok(Response::from_parts(head, Either::Right(body)))
+        Ok(Response::from_parts(head, Either::Left(Either::Right(body))))
     }
 }
 
@@ -221,7 +229,7 @@ fn strip(headers: &mut HeaderMap) {
 /// The answer for a failed request.
 fn explain(trouble: &RequestError) -> Response<ProxyBody> {
     let text = format!("issuebox: {trouble}.\n");
-    let mut response = Response::new(Either::Left(Full::from(text)));
+    let mut response = Response::new(Either::Left(Either::Left(Full::from(text))));
     *response.status_mut() = trouble.status();
     let plain = HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, plain);

@@ -90,7 +90,7 @@ impl ProxyBench {
         let at = listener.local_addr().expect("bound");
         let mut proxies = Proxies::new(Arc::clone(&names) as _, None, EventSender::default());
         change(&mut proxies);
-        let proxy = proxies.start(Some(listener), &network, &sandbox());
+        let proxy = proxies.start(Some(listener), &network, &sandbox(), None);
         let bench = Self { proxy, at, names, server: server_at, proxies };
         bench.name("site.test", &["127.0.0.1"]);
         bench
@@ -450,7 +450,9 @@ async fn a_sandbox_without_a_network_has_no_proxy() {
     let listener =
         || async { Some(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("bound")) };
     for network in [Network::None, Network::Host] {
-        assert!(proxies.start(listener().await, &network, &sandbox()).is_none());
+        assert!(proxies.start(listener().await, &network, &sandbox(), None).is_none());
     }
-    assert!(proxies.start(None, &Network::Full { private: Vec::new() }, &sandbox()).is_none());
+    assert!(
+        proxies.start(None, &Network::Full { private: Vec::new() }, &sandbox(), None).is_none()
+    );
 }

@@ -9,7 +9,7 @@ use crate::sandbox::Target;
 use crate::store::{CommitError, DeliveryRow, StoreError};
 use crate::types::{
     AccountName, Cause, HomeId, IssueId, IssueNumber, Mode, Outcome, Phase, ProviderName,
-    Repository, Sandbox, SandboxId, TemplateName, TimelineEntry, Timestamp,
+    Repository, Sandbox, SandboxId, TemplateName, TimelineEntry, Timestamp, Workload,
 };
 
 /// Which issue a caller means: by id, by repository and number, or by both, which then must not
@@ -240,8 +240,8 @@ pub struct Change {
     pub sandbox: Option<Arc<Sandbox>>,
     /// The sandbox that was confirmed absent in this step.
     pub ended: Option<Arc<Sandbox>>,
-    /// The command of its template, if the sandbox came up in this step and has one.
-    pub entry_command: Vec<String>,
+    /// What its template says runs in the sandbox, if it came up in this step.
+    pub came_up: Option<Arc<Workload>>,
     /// What happened.
     pub timeline: Vec<TimelineEntry>,
     /// The words for the agent that the delivery brought which led here.
@@ -267,7 +267,7 @@ impl Change {
             placed_as_of: issue.facts.placed_as_of,
             sandbox: issue.sandbox().map(Arc::new),
             ended: None,
-            entry_command: Vec::new(),
+            came_up: None,
             timeline: Vec::new(),
             instruction: None,
         }

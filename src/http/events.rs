@@ -217,7 +217,7 @@ mod tests {
             placed_as_of: None,
             sandbox: Some(Arc::new(sandbox)),
             ended: ended.map(Arc::new),
-            entry_command: Vec::new(),
+            came_up: None,
             instruction: None,
             timeline,
         };
@@ -275,7 +275,7 @@ mod tests {
             placed_as_of: None,
             sandbox: Some(Arc::new(sandbox)),
             ended: None,
-            entry_command: Vec::new(),
+            came_up: None,
             instruction: None,
             timeline: Vec::new(),
         };

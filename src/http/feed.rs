@@ -85,7 +85,7 @@ mod tests {
             placed_as_of: None,
             sandbox: Some(Arc::new(Sandbox { phase: Some(phase), phase_since: since, ..sandbox })),
             ended: None,
-            entry_command: Vec::new(),
+            came_up: None,
             instruction: None,
             timeline: Vec::new(),
         }));

@@ -334,7 +334,7 @@ mod tests {
             placed_as_of: None,
             sandbox: sandbox.map(Arc::new),
             ended: None,
-            entry_command: Vec::new(),
+            came_up: None,
             instruction: None,
             timeline: Vec::new(),
         }

@@ -101,17 +101,20 @@ pub enum Capability {
     DetachedProcesses,
     /// Objects are made from a stored state of another one.
     Snapshots,
+    /// git in an object reaches the [gateway](crate::git) that the provider was opened with.
+    Git,
 }
 
 impl Capability {
     /// Every one.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Terminal,
         Self::Ports,
         Self::Tunnels,
         Self::Archives,
         Self::DetachedProcesses,
         Self::Snapshots,
+        Self::Git,
     ];
 
     /// The stable word for this.
@@ -123,6 +126,7 @@ impl Capability {
             Self::Archives => "archives",
             Self::DetachedProcesses => "detached_processes",
             Self::Snapshots => "snapshots",
+            Self::Git => "git",
         }
     }
 }
@@ -136,6 +140,7 @@ impl fmt::Display for Capability {
             Self::Archives => "archives",
             Self::DetachedProcesses => "detached processes",
             Self::Snapshots => "snapshots",
+            Self::Git => "git through the gateway",
         })
     }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::Provider;
 use crate::clock::{Clock, IdSource};
 use crate::config::{ProviderSchema, ProviderSettings};
+use crate::git::LateGateway;
 use crate::types::{Check, NamedSecrets, Template};
 
 /// One kind of provider, before any is open.
@@ -58,6 +59,8 @@ pub struct OpenContext<'a> {
     pub default_template: Option<&'a Template>,
     /// The secrets that templates name.
     pub secrets: &'a NamedSecrets,
+    /// Answers git's requests; `None` without credentials for GitHub.
+    pub gateway: Option<LateGateway>,
     /// The server's data directory.
     pub data: &'a Path,
     /// Where the server listens.

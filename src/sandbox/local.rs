@@ -77,6 +77,7 @@ use super::{
 };
 use crate::clock::{Clock, IdSource};
 use crate::egress::{Resolve, SystemResolver};
+use crate::git::LateGateway;
 use crate::types::{InstanceId, NamedSecrets, NetworkKind, Reserve, Template};
 use link::Link;
 use objects::{LocalObjects, Make};
@@ -125,6 +126,8 @@ pub struct LocalConfig {
     pub server: Option<SocketAddr>,
     /// The secrets that templates name.
     pub secrets: NamedSecrets,
+    /// Answers git's requests; `None` without credentials for GitHub.
+    pub gateway: Option<LateGateway>,
 }
 
 impl LocalConfig {
@@ -143,6 +146,7 @@ impl LocalConfig {
             resolver: Arc::new(SystemResolver::default()),
             server: None,
             secrets: NamedSecrets::default(),
+            gateway: None,
         }
     }
 
@@ -223,6 +227,7 @@ impl Lifecycle for LocalProvider {
             Capability::Tunnels,
             Capability::Archives,
             Capability::DetachedProcesses,
+            Capability::Git,
         ];
         Descriptor {
             uniqueness: Uniqueness::EnforcedNames,

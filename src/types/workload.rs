@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::SecretName;
+use super::{GitWorkload, SecretName};
 
 /// What a sandbox is made from and what runs in it. The default leaves everything to the provider.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub struct Workload {
     pub command: Vec<String>,
     /// Directories of the host that it sees.
     pub mounts: Vec<HostMount>,
+    /// The repository in it; `None` for none.
+    pub git: Option<GitWorkload>,
     /// What only its provider understands: keys of `[templates.X.PROVIDER]`, as text.
     pub options: BTreeMap<String, String>,
 }

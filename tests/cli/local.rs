@@ -57,8 +57,9 @@ fn config_check_lists_errors_and_keys_without_an_effect() {
     let right = "the configuration is valid\n  file       issuebox.toml\n  listen     127.0.0.1:8787\n  data       \
         /somewhere\n  template   default on local\n";
     assert_eq!(check("[triggers]\nopened = true\n"), ran(0, right, ""));
-    let warning = "warning: issuebox.toml:2: github.web_url is accepted but has no effect yet\n";
-    assert_eq!(check("[github]\nweb_url = \"https://git.example.org\"\n"), ran(0, right, warning));
+    let warning = "warning: issuebox.toml:2: templates.default.git.workflows has no effect without \
+         credentials in [github]: nothing is checked out\n";
+    assert_eq!(check("[templates.default.git]\nworkflows = true\n"), ran(0, right, warning));
     assert_eq!(
         check("lisen = 1\n[triggers]\nopened = 2\n"),
         ran(

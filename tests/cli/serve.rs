@@ -26,7 +26,7 @@ impl Served {
             .env("ISSUEBOX__TEMPLATES__DEFAULT__PROVIDER", "simulated")
             .env("ISSUEBOX__PROVIDERS__SIMULATED__DIR", data.path().join("simulated"))
             .env("ISSUEBOX__QUOTA__LIVE", "0")
-            .env("ISSUEBOX__GITHUB__WEB_URL", "https://git.example.org");
+            .env("ISSUEBOX__TEMPLATES__DEFAULT__GIT__CLONE", "full");
         let mut child = command.stderr(Stdio::piped()).spawn().expect("it starts");
         let mut log = BufReader::new(child.stderr.take().expect("piped")).lines();
         let mut seen = Vec::new();
@@ -36,10 +36,9 @@ impl Served {
             url
         });
         let Some(url) = url else { panic!("it is not ready: {seen:#?}") };
-        assert!(
-            seen.iter()
-                .any(|line| line.contains("github.web_url is accepted but has no effect yet"))
-        );
+        assert!(seen.iter().any(|line| {
+            line.contains("templates.default.git.clone has no effect without credentials")
+        }));
         assert!(seen.iter().any(|line| line.contains("generated a new admin token")), "{seen:#?}");
         // Its later lines are read away, so that it never waits for a reader.
         std::thread::spawn(move || log.for_each(drop));

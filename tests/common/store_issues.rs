@@ -290,7 +290,17 @@ fn any_workload() -> BoxedStrategy<Workload> {
         .prop_map(|(source, user, working_dir, (command, mounts, env, secrets, options))| {
             let secret = |(name, secret): (String, String)| (name, SecretName::trusted(secret));
             let secrets = secrets.into_iter().map(secret).collect();
-            Workload { source, env, secrets, user, working_dir, command, mounts, options }
+            Workload {
+                source,
+                env,
+                secrets,
+                user,
+                working_dir,
+                command,
+                mounts,
+                git: None,
+                options,
+            }
         })
         .boxed()
 }

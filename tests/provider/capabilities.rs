@@ -62,7 +62,7 @@ async fn what_is_not_declared_is_refused(subject: &Subject) {
                 processes.wait(target(), id.clone()).await.err(),
             ],
             // No call of their own.
-            Capability::Tunnels | Capability::Snapshots => vec![],
+            Capability::Tunnels | Capability::Snapshots | Capability::Git => vec![],
         };
         for answer in answers {
             assert_eq!(answer, Some(WorkError::Unsupported(capability)));

@@ -39,6 +39,7 @@ value = "hush"
         working_dir: Some("src".into()),
         command: ["sh", "-c", "echo up"].map(str::to_owned).to_vec(),
         mounts: HostMount::parse("/srv/cache/cargo:/cache:ro").into_iter().collect(),
+        git: None,
         options: one("size", "3"),
     };
     assert_eq!(workload(text), expected);

@@ -210,7 +210,8 @@ async fn a_sandbox_that_looks_up_silent_names_delays_no_other() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
     let at = listener.local_addr().expect("bound");
     let network = Network::Full { private: vec![bench.server] };
-    let _other = bench.proxies.start(Some(listener), &network, &sandbox()).expect("it has a proxy");
+    let _other =
+        bench.proxies.start(Some(listener), &network, &sandbox(), None).expect("it has a proxy");
     for _ in 0..20 {
         let mut stream = TcpStream::connect(at).await.expect("connected");
         let request = format!(

@@ -10,6 +10,7 @@ use crate::issue::{Commit, InstructionExcerpt, Issue, ProviderCall, Reply};
 use crate::store::{CommitError, DeliveryRow, DeliveryState};
 use crate::types::{
     AccountName, Alias, DeliveryId, HomeId, Phase, Repository, Sandbox, TimelineEntry, Timestamp,
+    Workload,
 };
 
 use crate::engine::admission::QuotaReservation;
@@ -125,7 +126,7 @@ pub(super) fn change(commit: &Commit, sandbox: Option<Arc<Sandbox>>) -> Change {
         placed_as_of: issue.facts.placed_as_of,
         sandbox,
         ended: ended.clone().map(Arc::new),
-        entry_command: entry_command(issue, timeline),
+        came_up: came_up(issue, timeline),
         timeline: timeline.clone(),
         instruction: instruction.as_ref().map(InstructionExcerpt::of),
     }
@@ -164,14 +165,12 @@ pub(super) fn renamed<'a>(
     (is_the_same && differ).then_some((from, to))
 }
 
-/// The command of an issue's template, if its sandbox came up in this step.
-fn entry_command(issue: &Issue, timeline: &[TimelineEntry]) -> Vec<String> {
+/// What an issue's template says runs in its sandbox, if that came up in this step.
+fn came_up(issue: &Issue, timeline: &[TimelineEntry]) -> Option<Arc<Workload>> {
     let came_up = |entry: &TimelineEntry| {
         matches!(entry.from, Some(Phase::Creating | Phase::Starting))
             && entry.to == Some(Phase::Running)
     };
-    match issue.state.record() {
-        Some(record) if timeline.iter().any(came_up) => record.template.workload.command.clone(),
-        Some(_) | None => Vec::new(),
-    }
+    let record = issue.state.record().filter(|_| timeline.iter().any(came_up))?;
+    Some(Arc::clone(&record.template.workload))
 }

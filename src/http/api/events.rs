@@ -170,7 +170,7 @@ mod tests {
             placed_as_of: None,
             sandbox: Some(Arc::new(sample("5"))),
             ended: None,
-            entry_command: Vec::new(),
+            came_up: None,
             instruction: None,
             timeline: vec![TimelineEntry {
                 at: Timestamp::from_unix_ms(0),

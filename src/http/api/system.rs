@@ -55,7 +55,7 @@ pub struct ProviderBody {
     #[schema(value_type = UniquenessWord)]
     pub uniqueness: &'static str,
     /// What it can do beside what every provider can: `terminal`, `ports`, `tunnels`, `archives`,
-    /// `detached_processes`, `snapshots`.
+    /// `detached_processes`, `snapshots`, `git`.
     pub capabilities: Vec<&'static str>,
     /// How sandboxes are isolated from the host.
     pub isolation: IsolationBody,

@@ -60,6 +60,7 @@ impl ProviderKind for LocalKind {
         let config = LocalConfig {
             server: Some(context.server),
             secrets: context.secrets.clone(),
+            gateway: context.gateway.clone(),
             ..LocalConfig::with(dir, settings)
         };
         let provider =

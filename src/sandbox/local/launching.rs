@@ -207,10 +207,10 @@ fn listener(reach: Reach, beside: &mut Vec<OwnedFd>) -> Result<Option<TcpListene
     match (reach, beside.pop()) {
         _ if !beside.is_empty() => Err(LaunchError { step: step.into(), errno: 0 }),
         (Reach::Loopback | Reach::Host, None) => Ok(None),
-        (Reach::Proxy, Some(socket)) => {
+        (Reach::Git | Reach::Proxy, Some(socket)) => {
             proxy_socket::take(socket).map(Some).map_err(|error| LaunchError::new(step, &error))
         }
-        (Reach::Loopback | Reach::Host, Some(_)) | (Reach::Proxy, None) => {
+        (Reach::Loopback | Reach::Host, Some(_)) | (Reach::Git | Reach::Proxy, None) => {
             Err(LaunchError { step: step.into(), errno: 0 })
         }
     }

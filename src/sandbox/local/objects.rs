@@ -31,12 +31,11 @@ use self::warm::Warm;
 use super::cgroup::Cgroups;
 use super::defaults::{CommandDefaults, missing};
 use super::disk::{Disk, Lock, Naming, Stored, StoredIn};
-use super::frame::Reach;
 use super::host_disk::HostDisk;
 use super::limit_events;
 use super::link::Link;
 use super::spawner::LauncherSpawner;
-use super::{LocalConfig, LocalOpenError, LocalOptions, files};
+use super::{LocalConfig, LocalOpenError, files};
 use crate::clock::{Clock, IdSource};
 use crate::egress::Proxies;
 use crate::sandbox::{
@@ -385,9 +384,7 @@ impl LocalObjects {
             None => {
                 let name = stored.name.clone();
                 let directory = self.blocking(move |disk| disk.open_object(&name)).await?;
-                let (resources, reach) = (owned.resources.clone(), Reach::of(&owned.network));
-                let options = LocalOptions::of(&owned.workload.options);
-                let make = Make { resources, reach, options };
+                let make = Make::with(&owned.resources, &owned.network, &owned.workload);
                 let label = stored.name.as_str();
                 self.starter.start(label, &directory, owned.host_id, &make).await?
             }
@@ -399,7 +396,8 @@ impl LocalObjects {
         };
         let (itself, name) = (Weak::clone(&self.itself), stored.name.clone());
         let (network, sandbox) = (&owned.network, &owned.labels.sandbox);
-        let proxy = self.proxies.start(arrived.listener.take(), network, sandbox);
+        let gateway = self.config.gateway.clone().filter(|_| owned.workload.git.is_some());
+        let proxy = self.proxies.start(arrived.listener.take(), network, sandbox, gateway);
         let kept = (Arc::clone(&group), proxy);
         let defaults =
             CommandDefaults::new(Arc::clone(&owned.workload), self.config.secrets.clone());

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::BadRow;
-use crate::types::{HostMount, SecretName, Workload, WorkloadSource};
+use crate::types::{
+    CloneMode, GitWorkload, HostMount, Repository, SecretName, Workload, WorkloadSource,
+};
 
 /// A workload that is not empty.
 #[derive(Serialize, Deserialize)]
@@ -27,8 +29,42 @@ pub(super) struct WorkloadPart {
     command: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     mounts: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    git: Option<GitPart>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     options: BTreeMap<String, String>,
+}
+
+/// What a template says of git.
+#[derive(Serialize, Deserialize)]
+struct GitPart {
+    clone: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    read: Vec<String>,
+    push_max_mb: u64,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    workflows: bool,
+}
+
+impl GitPart {
+    fn of(git: &GitWorkload) -> Self {
+        Self {
+            clone: git.clone.as_str().to_owned(),
+            read: git.read.iter().map(ToString::to_string).collect(),
+            push_max_mb: git.push_max_mb,
+            workflows: git.workflows,
+        }
+    }
+
+    fn into_git(self) -> Result<GitWorkload, BadRow> {
+        let read = |text: String| Repository::parse(&text).map_err(|_| BadRow::UnknownWord(text));
+        Ok(GitWorkload {
+            clone: CloneMode::parse(&self.clone).ok_or(BadRow::UnknownWord(self.clone))?,
+            read: self.read.into_iter().map(read).collect::<Result<_, _>>()?,
+            push_max_mb: self.push_max_mb,
+            workflows: self.workflows,
+        })
+    }
 }
 
 impl WorkloadPart {
@@ -52,6 +88,7 @@ impl WorkloadPart {
             working_dir: workload.working_dir.clone(),
             command: workload.command.clone(),
             mounts: workload.mounts.iter().map(ToString::to_string).collect(),
+            git: workload.git.as_ref().map(GitPart::of),
             options: workload.options.clone(),
         })
     }
@@ -69,6 +106,7 @@ impl WorkloadPart {
             working_dir: self.working_dir,
             command: self.command,
             mounts: self.mounts.into_iter().map(mount).collect::<Result<_, _>>()?,
+            git: self.git.map(GitPart::into_git).transpose()?,
             options: self.options,
         })
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::types::{SecretName, Workload};
+use crate::types::{GitWorkload, SecretName, Workload};
 
 /// A workload that is not empty. The command is not kept: the server starts it.
 #[derive(Serialize, Deserialize)]
@@ -18,20 +18,26 @@ pub(super) struct WorkloadRow {
     working_dir: Option<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     options: BTreeMap<String, String>,
+    /// Whether git goes through the gateway. What may be fetched and pushed is not this provider's
+    /// concern.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    git: bool,
 }
 
 impl WorkloadRow {
     /// The row for this workload; `None` if it is empty.
     pub(super) fn of(workload: &Workload) -> Option<Self> {
-        let Workload { env, secrets, working_dir, options, .. } = workload;
+        let Workload { env, secrets, working_dir, options, git, .. } = workload;
         let secret = |(name, secret): (&String, &SecretName)| (name.clone(), secret.to_string());
         let is_empty =
             env.is_empty() && secrets.is_empty() && working_dir.is_none() && options.is_empty();
+        let is_empty = is_empty && git.is_none();
         (!is_empty).then(|| Self {
             env: env.clone(),
             secrets: secrets.iter().map(secret).collect(),
             working_dir: working_dir.clone(),
             options: options.clone(),
+            git: git.is_some(),
         })
     }
 
@@ -43,6 +49,7 @@ impl WorkloadRow {
             secrets: self.secrets.into_iter().map(secret).collect(),
             working_dir: self.working_dir,
             options: self.options,
+            git: self.git.then(GitWorkload::default),
             ..Workload::default()
         }
     }

@@ -9,6 +9,9 @@ use crate::types::Network;
 pub enum Reach {
     /// Nothing but loopback.
     Loopback,
+    /// Loopback, and for git alone the server's proxy at [`PROXY_PORT`], which reaches nothing but the
+    /// git gateway.
+    Git,
     /// Loopback, and the server's proxy at [`PROXY_PORT`].
     Proxy,
     /// There is none: it has the host's network.
@@ -20,9 +23,10 @@ pub enum Reach {
 pub const PROXY_PORT: u16 = 3128;
 
 impl Reach {
-    /// How a sandbox with this network is set up.
-    pub fn of(network: &Network) -> Self {
+    /// How a sandbox with this network is set up; with git, which needs its gateway.
+    pub fn of(network: &Network, has_git: bool) -> Self {
         match network {
+            Network::None if has_git => Self::Git,
             Network::None => Self::Loopback,
             Network::Allow { .. } | Network::Full { .. } => Self::Proxy,
             Network::Host => Self::Host,

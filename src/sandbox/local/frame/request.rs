@@ -27,6 +27,8 @@ pub struct Setup {
     pub has_work_group: bool,
     /// What it is connected to. With a proxy, *ready* has the proxy's socket beside it.
     pub reach: Reach,
+    /// The content of `/etc/gitconfig`; empty for no such file.
+    pub git_config: Bytes,
 }
 
 /// Where a command starts.

@@ -29,10 +29,17 @@ fn requests() -> Vec<Request> {
         scratch_mb: 2,
         has_work_group: true,
         reach: Reach::Proxy,
+        git_config: b"[http]".as_slice().into(),
     };
     vec![
         Request::Setup(setup.clone()),
-        Request::Setup(Setup { host_id: None, data_mb_max: None, reach: Reach::Host, ..setup }),
+        Request::Setup(Setup {
+            host_id: None,
+            data_mb_max: None,
+            reach: Reach::Host,
+            ..setup.clone()
+        }),
+        Request::Setup(Setup { reach: Reach::Git, git_config: Bytes::new(), ..setup }),
         Request::Exec {
             id: 1,
             argv: vec![b"a".as_slice().into(), Bytes::new()],

@@ -41,7 +41,7 @@ pub fn check(
         failed(group_trouble(&read("/proc/self/cgroup")?))?;
     }
     match setup.reach {
-        Reach::Loopback | Reach::Proxy => {
+        Reach::Loopback | Reach::Git | Reach::Proxy => {
             let is_host = network::namespace()? == host_network;
             failed(is_host.then(|| "the sandbox has the host's network".to_owned()))?;
             failed(network_trouble(&read("/proc/self/net/dev")?))?;

@@ -47,8 +47,8 @@ static COMMAND_FILES_MAX: OnceLock<u64> = OnceLock::new();
 pub fn confine(setup: &Setup, filters: &Filters) -> Result<Option<OwnedFd>, SetupError> {
     sethostname(b"sandbox").step("name the host")?;
     match setup.reach {
-        Reach::Loopback | Reach::Proxy if on(Bug::NetworkShared) => {}
-        Reach::Loopback | Reach::Proxy => {
+        Reach::Loopback | Reach::Git | Reach::Proxy if on(Bug::NetworkShared) => {}
+        Reach::Loopback | Reach::Git | Reach::Proxy => {
             sys::raise_loopback().step("raise the loopback interface")?;
             for (name, value) in OF_NETWORK {
                 match fs::write(format!("/proc/sys/net/{name}"), value) {

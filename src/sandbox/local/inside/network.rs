@@ -28,6 +28,10 @@ const ENVIRONMENT: [&str; 7] = [
     "NODE_USE_ENV_PROXY=1",
 ];
 
+/// Where git's settings are, also for a git that has another place for them. A file that is not there
+/// is as an empty one.
+const GIT_SETTINGS: &str = "GIT_CONFIG_SYSTEM=/etc/gitconfig";
+
 /// Longest `/etc/resolv.conf` of the host that is copied, in bytes.
 const RESOLVER_LEN_MAX: u64 = 64 * 1024;
 
@@ -35,7 +39,7 @@ const RESOLVER_LEN_MAX: u64 = 64 * 1024;
 pub fn listen_for_proxy(reach: Reach) -> Result<Option<OwnedFd>, SetupError> {
     match reach {
         Reach::Loopback | Reach::Host => return Ok(None),
-        Reach::Proxy => {}
+        Reach::Git | Reach::Proxy => {}
     }
     let open = || {
         let (kind, flags) = (SocketType::STREAM, SocketFlags::CLOEXEC);
@@ -51,8 +55,8 @@ pub fn listen_for_proxy(reach: Reach) -> Result<Option<OwnedFd>, SetupError> {
 pub fn enter_own(reach: Reach) -> Result<PathBuf, SetupError> {
     let host = namespace()?;
     match reach {
-        Reach::Loopback | Reach::Proxy if on(Bug::NetworkShared) => {}
-        Reach::Loopback | Reach::Proxy => {
+        Reach::Loopback | Reach::Git | Reach::Proxy if on(Bug::NetworkShared) => {}
+        Reach::Loopback | Reach::Git | Reach::Proxy => {
             sys::unshare(UnshareFlags::NEWNET).step("make a network namespace")?;
         }
         Reach::Host => {}
@@ -69,7 +73,11 @@ pub fn namespace() -> Result<PathBuf, SetupError> {
 pub fn environment(reach: Reach, own: Vec<Bytes>) -> Vec<Bytes> {
     match reach {
         Reach::Loopback | Reach::Host => own,
-        Reach::Proxy => ENVIRONMENT.map(Bytes::from).into_iter().chain(own).collect(),
+        Reach::Git => std::iter::once(Bytes::from(GIT_SETTINGS)).chain(own).collect(),
+        Reach::Proxy => {
+            let all = ENVIRONMENT.into_iter().chain([GIT_SETTINGS]);
+            all.map(Bytes::from).chain(own).collect()
+        }
     }
 }
 
@@ -77,7 +85,7 @@ pub fn environment(reach: Reach, own: Vec<Bytes>) -> Vec<Bytes> {
 /// host's files are detached.
 pub fn resolver_settings(reach: Reach) -> Vec<u8> {
     match reach {
-        Reach::Loopback => b"# This sandbox has no network.\n".to_vec(),
+        Reach::Loopback | Reach::Git => b"# This sandbox has no network.\n".to_vec(),
         Reach::Proxy => b"# Names are resolved by the proxy that HTTPS_PROXY names.\n".to_vec(),
         Reach::Host => {
             use std::io::Read;

@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use bytes::Bytes;
 use rustix::process::{WaitOptions, waitpid};
 
 use super::super::cgroup::{Cgroups, Controller};
@@ -157,6 +158,7 @@ fn refusal(
         scratch_mb: 16,
         has_work_group: doors.is_some(),
         reach: Reach::Loopback,
+        git_config: Bytes::new(),
     };
     let order = Request::Setup(setup).encode();
     let doors = doors.iter().flat_map(|(enter, leave)| [enter, leave]);

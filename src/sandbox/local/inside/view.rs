@@ -26,7 +26,7 @@ use rustix::mount::{
 use rustix::path::Arg;
 use rustix::process::{fchdir, pivot_root};
 
-use super::super::frame::{Reach, Setup};
+use super::super::frame::Setup;
 use super::super::host_view::{PROGRAMS, RUNTIME_SETTINGS, SETTINGS};
 use super::workspace::TakenWorkspace;
 use super::{HOME, NameStep, SetupError, WORKSPACE, network, sys};
@@ -96,7 +96,7 @@ pub fn enter(setup: &Setup, workspace: TakenWorkspace) -> Result<(), SetupError>
         .step("attach the root file system")?;
     let root = root.as_fd();
     programs(root)?;
-    settings(root, setup.reach)?;
+    settings(root, setup)?;
     devices(root)?;
     for (path, mode) in [("tmp", 0o1777), ("home", 0o755), ("dev/shm", 0o1777)] {
         writable(root, path, mode).step(&format!("make /{path}"))?;
@@ -195,10 +195,11 @@ fn programs(root: BorrowedFd<'_>) -> Result<(), SetupError> {
     PROGRAMS.iter().try_for_each(|path| show(root, path))
 }
 
-fn settings(root: BorrowedFd<'_>, reach: Reach) -> Result<(), SetupError> {
-    let resolver = network::resolver_settings(reach);
+fn settings(root: BorrowedFd<'_>, setup: &Setup) -> Result<(), SetupError> {
+    let resolver = network::resolver_settings(setup.reach);
     let own = OWN_SETTINGS.iter().map(|(name, text)| (*name, text.as_bytes()));
-    for (name, text) in own.chain([("resolv.conf", &resolver[..])]) {
+    let git = Some(("gitconfig", &setup.git_config[..])).filter(|(_, text)| !text.is_empty());
+    for (name, text) in own.chain([("resolv.conf", &resolver[..])]).chain(git) {
         let path = format!("etc/{name}");
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
         parents(root, &path)

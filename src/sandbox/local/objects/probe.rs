@@ -18,6 +18,7 @@ const WAIT: Duration = Duration::from_millis(1_800);
 const MAKE: Make = Make {
     resources: Resources { cpu: 1.0, memory_mb: 64, processes: 16, disk_mb: 16 },
     reach: Reach::Loopback,
+    has_git: false,
     options: LocalOptions { scratch_mb: None },
 };
 

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use rustix::io::Errno;
 
 use crate::clock::IdSource;
@@ -17,7 +18,7 @@ use crate::sandbox::local::launching::{Arrived, LaunchError, launch};
 use crate::sandbox::local::limits;
 use crate::sandbox::local::spawner::LauncherSpawner;
 use crate::sandbox::local::{LocalConfig, LocalOptions};
-use crate::types::{Resources, Template};
+use crate::types::{Network, Resources, Template, Workload};
 
 /// The parameters of a sandbox, without its owner.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +27,8 @@ pub struct Make {
     pub resources: Resources,
     /// Its network.
     pub reach: Reach,
+    /// Whether git goes through the gateway.
+    pub has_git: bool,
     /// What its template says to this provider alone.
     pub options: LocalOptions,
 }
@@ -33,10 +36,17 @@ pub struct Make {
 impl Make {
     /// The make of a template.
     pub fn of(template: &Template) -> Self {
+        Self::with(&template.resources, &template.network, &template.workload)
+    }
+
+    /// The make with these resources, network and workload.
+    pub fn with(resources: &Resources, network: &Network, workload: &Workload) -> Self {
+        let has_git = workload.git.is_some();
         Self {
-            resources: template.resources.clone(),
-            reach: Reach::of(&template.network),
-            options: LocalOptions::of(&template.workload.options),
+            resources: resources.clone(),
+            reach: Reach::of(network, has_git),
+            has_git,
+            options: LocalOptions::of(&workload.options),
         }
     }
 }
@@ -115,6 +125,10 @@ impl Starter {
             scratch_mb,
             has_work_group,
             reach: make.reach,
+            git_config: match &self.config.gateway {
+                Some(gateway) if make.has_git => gateway.git_config(make.reach == Reach::Host),
+                Some(_) | None => Bytes::new(),
+            },
         };
         limits::apply(&self.cgroups, &make.resources, setup)
     }

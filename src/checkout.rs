@@ -1,0 +1,53 @@
+//! The repository in each sandbox: checked out once the sandbox runs, on a branch of its own.
+//!
+//! # Guarantees
+//! - A checkout that fails is no failed sandbox: it has a state and a reason of its own, and is tried
+//!   again by itself.
+//! - It may be killed at any moment and begin again. Once it is *ready* it is not repeated: what is in
+//!   the workspace belongs to who works there.
+//! - Nothing that GitHub or an issue says is part of a shell's line: names are arguments, and checked
+//!   as refs first.
+//! - No credential is part of a command or of a file in the sandbox: git's requests go through the
+//!   [gateway](crate::git).
+
+mod branch;
+mod commands;
+mod worker;
+mod workplaces;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::clock::Clock;
+use crate::engine::Engine;
+use crate::github::api::GitHubApi;
+use crate::logs::Logs;
+use crate::sandbox::Processes;
+use crate::store::Store;
+use crate::store::checkout::CheckoutStore;
+use crate::types::{BranchPattern, ProviderName};
+
+pub use worker::CheckoutWorker;
+pub use workplaces::SandboxWorkplaces;
+
+/// What checkouts are made with.
+pub struct CheckoutParts {
+    /// Finds running sandboxes.
+    pub engine: Engine,
+    /// Run the commands, by provider; only of those whose sandboxes reach the gateway.
+    pub processes: HashMap<ProviderName, Arc<dyn Processes>>,
+    /// Keep their output.
+    pub logs: Logs,
+    /// The issues.
+    pub store: Arc<dyn Store>,
+    /// The checkouts.
+    pub rows: Arc<dyn CheckoutStore>,
+    /// Branches and repositories.
+    pub api: Arc<dyn GitHubApi>,
+    /// How branches are called.
+    pub pattern: BranchPattern,
+    /// Where repositories are, such as `https://github.com`.
+    pub web_url: String,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+}

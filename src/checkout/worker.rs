@@ -1,0 +1,250 @@
+//! Makes checkouts: when a sandbox comes up, and for what a former process left unfinished.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::CheckoutParts;
+use super::branch::choose;
+use super::commands::{self, CheckoutPlan, Committer, Depth, ENVIRONMENT, OnFailure};
+use crate::engine::{SandboxRef, Work};
+use crate::github::api::RepositoryTarget;
+use crate::issue::Issue;
+use crate::sandbox::{ExecEvent, ExecRequest};
+use crate::store::checkout::CheckoutRow;
+use crate::types::{Cause, CheckoutState, CloneMode, GitWorkload, HomeId, Phase, SandboxId};
+
+/// What a sandbox's log calls a checkout, in place of a request's id.
+const CHECKOUT: &str = "checkout";
+
+/// The pauses between tries.
+const PAUSES: [Duration; 4] = [
+    Duration::from_secs(2),
+    Duration::from_secs(10),
+    Duration::from_secs(60),
+    Duration::from_secs(300),
+];
+
+/// How long one command may take.
+const COMMAND_WAIT: Duration = Duration::from_secs(3_600);
+
+/// Below this size a whole history is fetched, in KiB by GitHub's account.
+const FULL_BELOW_KIB: u64 = 100 * 1024;
+
+/// How much of a command's complaint is kept, in bytes.
+const WORDS_LEN_MAX: usize = 2_000;
+
+/// How many homes are read at once at the start.
+const START_PAGE: usize = 1_000;
+
+/// Makes checkouts.
+#[derive(Clone)]
+pub struct CheckoutWorker {
+    parts: Arc<CheckoutParts>,
+    /// Sandboxes whose checkout is under way here.
+    under_way: Arc<Mutex<HashSet<SandboxId>>>,
+}
+
+impl CheckoutWorker {
+    /// A worker. It does nothing until it is asked.
+    pub fn new(parts: Arc<CheckoutParts>) -> Self {
+        Self { parts, under_way: Arc::default() }
+    }
+
+    /// Begins the checkouts that running sandboxes lack, as after a crash.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn resume(&self) -> Result<(), crate::store::StoreError> {
+        let mut after = None;
+        loop {
+            let page = self.parts.store.live(after, START_PAGE).await?;
+            let Some(last) = page.last() else { return Ok(()) };
+            after = Some(last.home);
+            for issue in page {
+                let Some(record) = issue.state.record() else { continue };
+                if issue.state.phase() == Some(Phase::Running)
+                    && let Some(git) = &record.template.workload.git
+                {
+                    let (worker, git, id) = (self.clone(), git.clone(), record.id.clone());
+                    let home = issue.home;
+                    tokio::spawn(async move { worker.ensure(home, &id, &git).await });
+                }
+            }
+        }
+    }
+
+    /// Makes a sandbox's checkout unless it has one. Returns when it is ready or was given up.
+    pub async fn ensure(&self, home: HomeId, sandbox: &SandboxId, git: &GitWorkload) {
+        let is_new = self.lock().insert(sandbox.clone());
+        if !is_new {
+            return;
+        }
+        if let Err(error) = self.ensure_alone(home, sandbox, git).await {
+            // Without a row the next start tries again.
+            tracing::error!(sandbox.id = %sandbox, %error, "cannot record a checkout");
+        }
+        self.lock().remove(sandbox);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashSet<SandboxId>> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn ensure_alone(
+        &self,
+        home: HomeId,
+        sandbox: &SandboxId,
+        git: &GitWorkload,
+    ) -> Result<(), String> {
+        let CheckoutParts { rows, store, clock, .. } = self.parts.as_ref();
+        let text = |error: &dyn std::fmt::Display| error.to_string();
+        let known = rows.checkout(sandbox).await.map_err(|error| text(&error))?;
+        if known.as_ref().is_some_and(|row| row.state == CheckoutState::Ready) {
+            return Ok(());
+        }
+        let issue = store.load(home).await.map_err(|error| text(&error))?;
+        let Some(issue) = issue else { return Ok(()) };
+        let provider = issue.state.record().map(|record| &record.template.provider);
+        if provider.is_none_or(|provider| !self.parts.processes.contains_key(provider)) {
+            return Ok(());
+        }
+        // Without a repository there is nothing to check out: an issue known by its id alone.
+        let Some(target) = target_of(&issue) else { return Ok(()) };
+        let begun = CheckoutRow::begun(sandbox.clone(), home, target.name.clone(), clock.now());
+        let mut row = CheckoutRow { tip: known.and_then(|row| row.tip), ..begun };
+        rows.put_checkout(row.clone()).await.map_err(|error| text(&error))?;
+        let mut pauses = PAUSES.into_iter();
+        loop {
+            let tried = self.attempt(&issue, &target, sandbox, git, &mut row).await;
+            row.changed_at = clock.now();
+            match tried {
+                Ok(note) => (row.state, row.reason) = (CheckoutState::Ready, note),
+                Err(reason) => match pauses.next() {
+                    Some(pause) if self.is_running(&issue, sandbox).await => {
+                        row.reason = format!("{reason}; trying again in {} s", pause.as_secs());
+                        rows.put_checkout(row.clone()).await.map_err(|error| text(&error))?;
+                        tokio::time::sleep(pause).await;
+                        continue;
+                    }
+                    Some(_) | None => (row.state, row.reason) = (CheckoutState::Failed, reason),
+                },
+            }
+            return rows.put_checkout(row).await.map_err(|error| text(&error));
+        }
+    }
+
+    async fn is_running(&self, issue: &Issue, sandbox: &SandboxId) -> bool {
+        let now = self.parts.store.sandbox(&issue.account, sandbox).await;
+        now.is_ok_and(|now| now.is_some_and(|now| now.phase == Some(Phase::Running)))
+    }
+
+    /// Makes the checkout, and returns what people should know of it.
+    async fn attempt(
+        &self,
+        issue: &Issue,
+        target: &RepositoryTarget,
+        sandbox: &SandboxId,
+        git: &GitWorkload,
+        row: &mut CheckoutRow,
+    ) -> Result<String, String> {
+        let CheckoutParts { engine, rows, api, pattern, web_url, .. } = self.parts.as_ref();
+        let text = |error: crate::github::api::GitHubError| error.to_string();
+        let repository = api.repository(target).await.map_err(text)?;
+        let identity = api.identity().await.map_err(text)?;
+        let number = issue.facts.number.ok_or("the issue's number is not known")?;
+        let earlier = rows.checkouts_of(issue.home).await.map_err(|error| error.to_string())?;
+        let branch = choose(api.as_ref(), target, pattern, number, &earlier).await?;
+        let host = web_url.split_once("://").map_or(web_url.as_str(), |(_, host)| host);
+        let plan = CheckoutPlan {
+            url: format!("{web_url}/{}.git", repository.name),
+            base: repository.default_branch,
+            branch,
+            depth: match git.clone {
+                CloneMode::Auto if repository.size_kib < FULL_BELOW_KIB => Depth::Full,
+                CloneMode::Full => Depth::Full,
+                CloneMode::Auto | CloneMode::Blobless => Depth::Blobless,
+                CloneMode::Shallow => Depth::Shallow,
+            },
+            committer: Committer {
+                email: format!("{}+{}@users.noreply.{host}", identity.user_id, identity.login),
+                name: identity.login,
+            },
+        };
+        (row.remote, row.base) = (repository.name, Some(plan.base.clone()));
+        (row.branch, row.tip) = (Some(plan.branch.name.clone()), plan.branch.tip.clone());
+        // The gateway serves the fetch by what is recorded.
+        rows.put_checkout(row.clone()).await.map_err(|error| error.to_string())?;
+        let id = SandboxRef::Id(sandbox.clone());
+        let cause = Cause::Service(CHECKOUT);
+        let work = engine.work(&issue.account, &id, false, cause, Duration::ZERO).await;
+        let work = work.map_err(|error| error.to_string())?;
+        let mut notes = Vec::new();
+        let mut commands = commands::commands(&plan).into_iter();
+        while let Some(command) = commands.next() {
+            let Err(words) = self.run(&work, sandbox, command.argv).await? else { continue };
+            match command.on_failure {
+                OnFailure::Fail => return Err(words),
+                OnFailure::Ignore => {}
+                OnFailure::Skip => drop(commands.next()),
+                OnFailure::Note(note) => notes.push(note),
+            }
+        }
+        Ok(notes.join("; "))
+    }
+
+    /// Runs a command; the inner error is what it complained of.
+    async fn run(
+        &self,
+        work: &Work,
+        sandbox: &SandboxId,
+        argv: Vec<String>,
+    ) -> Result<Result<(), String>, String> {
+        let provider = &work.sandbox.provider;
+        let processes = self.parts.processes.get(provider).ok_or("its provider is not open")?;
+        let request = ExecRequest {
+            command: argv.clone(),
+            cwd: None,
+            env: ENVIRONMENT.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+            stdin: Bytes::new().into(),
+            timeout: Some(COMMAND_WAIT),
+        };
+        let execution = processes.exec(work.target.clone(), request).await;
+        let execution = execution.map_err(|error| error.to_string())?;
+        let mut output = self.parts.logs.keep(sandbox, CHECKOUT, &argv, execution);
+        let mut words = Vec::new();
+        while let Some(event) = output.events.recv().await {
+            match event {
+                ExecEvent::Stderr(bytes) if words.len() < WORDS_LEN_MAX => {
+                    words.extend_from_slice(&bytes);
+                }
+                ExecEvent::Stdout(_) | ExecEvent::Stderr(_) => {}
+                ExecEvent::Exit { code: 0, .. } => return Ok(Ok(())),
+                ExecEvent::Exit { timed_out: true, .. } => {
+                    return Ok(Err(format!("{} took longer than an hour", argv[0])));
+                }
+                ExecEvent::Exit { code, .. } => {
+                    words.truncate(WORDS_LEN_MAX);
+                    let words = String::from_utf8_lossy(&words);
+                    let words = crate::types::inert(words.trim()).into_owned();
+                    return Ok(Err(match words.is_empty() {
+                        true => format!("{} ended with exit code {code}", argv[0]),
+                        false => words,
+                    }));
+                }
+            }
+        }
+        Err("the sandbox went away".to_owned())
+    }
+}
+
+/// The repository of an issue, if it is known.
+pub(super) fn target_of(issue: &Issue) -> Option<RepositoryTarget> {
+    Some(RepositoryTarget {
+        name: issue.facts.repository.clone()?,
+        id: issue.facts.repository_id,
+        installation: issue.facts.installation_id,
+    })
+}

@@ -1,0 +1,124 @@
+//! The repository in real sandboxes: checked out without a key inside, pushed to its own branch alone,
+//! also after the server was killed.
+
+use std::process::Stdio;
+
+use issuebox::github::model::{APP_KEY, GithubModel, HookDoor};
+use serde_json::{Value, json};
+
+use crate::process::{Place, Server, until};
+
+const REPOSITORY: &str = "octo/hello";
+const MAINTAINER: &str = "mona";
+
+/// A GitHub with one issue, and the place of a server with credentials for it and real sandboxes.
+struct CheckoutWorld {
+    github: GithubModel,
+    place: Place,
+    number: u64,
+}
+
+impl CheckoutWorld {
+    async fn new() -> Option<Self> {
+        let place = Place::local(None).await?;
+        let github = GithubModel::start().expect("it starts");
+        github.repository(REPOSITORY);
+        github.set_private(REPOSITORY, true);
+        github.set_role(REPOSITORY, MAINTAINER, "admin");
+        github.install("octo");
+        let number = github.open_issue(REPOSITORY, MAINTAINER, "A title", "A body");
+        Some(Self { github, place, number })
+    }
+
+    async fn serve(&self) -> Server {
+        let (app, _, secret) = self.github.app();
+        let mut command = self.place.serve_command("127.0.0.1:0");
+        command
+            .env("ISSUEBOX__GITHUB__API_URL", self.github.api_url())
+            .env("ISSUEBOX__GITHUB__WEB_URL", self.github.web_url())
+            .env("ISSUEBOX__GITHUB__APP_ID", app.to_string())
+            .env("ISSUEBOX__GITHUB__APP_KEY", APP_KEY)
+            .env("ISSUEBOX_WEBHOOK_SECRET", secret);
+        let server = Server::start(command.stdout(Stdio::null())).await;
+        self.github.set_door(HookDoor::Open(format!("{}/webhooks/github", server.url)));
+        server
+    }
+
+    fn label(&self) {
+        self.github.label((REPOSITORY, self.number), MAINTAINER, "agent");
+    }
+
+    /// The id of the issue's sandbox, once its checkout is ready.
+    async fn checked_out(&self, server: &Server) -> String {
+        let path = format!("/v1/sandboxes?repository={REPOSITORY}");
+        let listed = || async { server.get(&path).await.json()["data"][0]["id"].clone() };
+        until("a sandbox", || async { listed().await.is_string() }).await;
+        let id = listed().await.as_str().expect("an id").to_owned();
+        until("a checkout", || async {
+            succeeds(server, &id, "git rev-parse --verify -q HEAD").await
+        })
+        .await;
+        id
+    }
+}
+
+async fn sh(server: &Server, id: &str, script: &str) -> Value {
+    server.sh(id, script).await
+}
+
+/// Whether a script runs and succeeds; it may not run yet.
+async fn succeeds(server: &Server, id: &str, script: &str) -> bool {
+    let call = json!({"command": ["sh", "-c", script]});
+    let answer = server.post(&format!("/v1/sandboxes/{id}/exec"), &call).await;
+    answer.is_success() && answer.json()["data"]["exitCode"] == 0
+}
+
+async fn done(server: &Server, id: &str, script: &str) -> String {
+    let ended = sh(server, id, script).await;
+    assert_eq!(ended["exitCode"], 0, "{script}: {ended}");
+    ended["stdout"].as_str().expect("text").to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_label_checks_out_and_what_is_committed_inside_is_pushed_without_a_key() {
+    let Some(world) = CheckoutWorld::new().await else { return };
+    let server = world.serve().await;
+    world.label();
+    let id = world.checked_out(&server).await;
+    let branch = format!("issuebox/issue-{}", world.number);
+    assert_eq!(
+        done(&server, &id, "git branch --show-current; pwd").await,
+        format!("{branch}\n/workspace\n")
+    );
+    let remote = format!("{}/{REPOSITORY}.git\n", world.github.web_url());
+    assert_eq!(done(&server, &id, "git config remote.origin.url").await, remote);
+    done(&server, &id, "echo work > work && git add work && git commit -qm Work").await;
+    done(&server, &id, "git push -q origin HEAD").await;
+    let tip = done(&server, &id, "git rev-parse HEAD").await.trim().to_owned();
+    assert_eq!(world.github.tip(REPOSITORY, &branch), Some(tip.clone()));
+    let refused = sh(&server, &id, "git push origin HEAD:main").await;
+    let words = refused["stderr"].as_str().expect("text");
+    assert!(refused["exitCode"] != 0 && words.contains("is not this sandbox's branch"), "{words}");
+    // No token is anywhere inside.
+    let seen = done(
+        &server,
+        &id,
+        "env; cat ~/.gitconfig .git/config /etc/gitconfig /proc/*/environ \
+                                   /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'; true",
+    )
+    .await;
+    let tokens = world.github.tokens();
+    assert!(!tokens.is_empty() && !tokens.iter().any(|token| seen.contains(token)), "{seen}");
+    assert!(!seen.contains("PRIVATE KEY"), "{seen}");
+    // Killed and started again, the sandbox has its work, and pushes on.
+    server.kill().await;
+    let server = world.serve().await;
+    until("the sandbox to be up", || async { sh(&server, &id, "true").await["exitCode"] == 0 })
+        .await;
+    assert_eq!(done(&server, &id, "git rev-parse HEAD").await.trim(), tip);
+    done(&server, &id, "git commit -q --amend -m More && git push -q --force origin HEAD").await;
+    let tip = done(&server, &id, "git rev-parse HEAD").await.trim().to_owned();
+    assert_eq!(world.github.tip(REPOSITORY, &branch), Some(tip));
+    server.stop().await;
+    assert_eq!(world.github.violations(), Vec::<String>::new());
+}
