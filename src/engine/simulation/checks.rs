@@ -44,6 +44,9 @@ pub struct Ledger {
     deleted: BTreeSet<SandboxId>,
     /// Sandboxes for which a forced delete was requested.
     pub forced: BTreeSet<SandboxId>,
+    /// Objects whose removal a durable step of a sandbox asked for, and the sandbox: its own, or one
+    /// that is in its way.
+    removals: BTreeMap<(HomeId, ExternalId), SandboxId>,
     /// Objects that a delete took away whose answer was lost. It may come after a person's retry
     /// has adopted the object again; only a sweep finds that out.
     pub doomed: BTreeSet<ExternalId>,
@@ -201,6 +204,11 @@ impl WorldState {
         let record = after.state.record();
         if let Some(record) = record {
             self.ledger.belongs(record.id.clone(), home);
+            if let Some(Step::Asked { verb: Verb::Delete { external_id, .. }, .. }) =
+                after.state.step()
+            {
+                self.ledger.removals.insert((home, external_id.clone()), record.id.clone());
+            }
             let phase = after.state.phase();
             if self.ledger.deleted.contains(&record.id) && phase != Some(Phase::Deleting) {
                 self.violate(Some(home), "an accepted delete was taken back");
@@ -345,7 +353,8 @@ impl WorldState {
         let takes = it_is_here.filter(|_| asked);
         let takes = takes.map(|record| (record.id.clone(), record.attempt));
         // It waited behind another call while its record was given up by force.
-        let is_late = op.sandbox().is_some_and(|sandbox| self.is_given_up(sandbox));
+        let is_late = op.sandbox().is_some_and(|sandbox| self.is_given_up(sandbox))
+            || self.was_asked_to_remove(home, op);
         let is_known = asked || is_late;
         let too_soon = !is_known && !beside && !self.is_fast_create(issue, op);
         let is_unrecorded = !is_known && beside && !self.is_recorded(home, cloud, op);
@@ -356,6 +365,13 @@ impl WorldState {
             self.violate(home, format!("cleaned up before it was recorded: {}", op.describe()));
         }
         takes
+    }
+
+    /// Whether a step asked for this removal whose record was given up by force before the call left.
+    fn was_asked_to_remove(&self, home: Option<HomeId>, op: &Op) -> bool {
+        let (Some(home), Op::Delete(target)) = (home, op) else { return false };
+        let asked_by = self.ledger.removals.get(&(home, target.external_id.clone()));
+        asked_by.is_some_and(|sandbox| self.is_given_up(sandbox))
     }
 
     /// Whether a call that stops or removes an orphan is in the outbox. The object of a fast create
