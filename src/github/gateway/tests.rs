@@ -206,6 +206,7 @@ impl GatewayBench {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "runs git, which a machine may lack; .ci/run has it"]
 async fn a_sandbox_clones_and_pushes_its_branch_without_a_key() {
     let bench = GatewayBench::new().await;
     bench.worked("a", &[], 5_000_000).await;
@@ -235,6 +236,7 @@ async fn a_sandbox_clones_and_pushes_its_branch_without_a_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "runs git, which a machine may lack; .ci/run has it"]
 async fn everything_but_the_branch_is_refused_in_words_and_stays_as_it_was() {
     let bench = GatewayBench::new().await;
     bench.worked("a", &[], 10).await;
@@ -268,6 +270,7 @@ async fn everything_but_the_branch_is_refused_in_words_and_stays_as_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "runs git, which a machine may lack; .ci/run has it"]
 async fn a_maintainer_s_commit_is_never_pushed_away_unseen() {
     let bench = GatewayBench::new().await;
     bench.worked("a", &[], 10).await;
@@ -286,6 +289,7 @@ async fn a_maintainer_s_commit_is_never_pushed_away_unseen() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "runs git, which a machine may lack; .ci/run has it"]
 async fn other_repositories_are_read_only_where_that_is_listed_or_public() {
     let bench = GatewayBench::new().await;
     let other = "pear-garden/meadow";
@@ -310,6 +314,7 @@ async fn other_repositories_are_read_only_where_that_is_listed_or_public() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "runs git, which a machine may lack; .ci/run has it"]
 async fn a_renamed_repository_is_found_and_trouble_is_said_in_words() {
     let bench = GatewayBench::new().await;
     bench.worked("a", &[], 10).await;
@@ -326,6 +331,7 @@ async fn a_renamed_repository_is_found_and_trouble_is_said_in_words() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "runs git, which a machine may lack; .ci/run has it"]
 async fn lfs_objects_pass_by_tickets_that_hold_for_their_sandbox_alone() {
     let bench = GatewayBench::new().await;
     let (done, _) = bench.git("", &["lfs", "version"]).await;

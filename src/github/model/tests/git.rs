@@ -44,6 +44,7 @@ fn remote(garden: &Garden, token: &str) -> String {
 }
 
 #[tokio::test]
+#[ignore = "runs git, which a machine may lack; .ci/run has it"]
 async fn git_clones_and_pushes_with_what_the_token_allows() {
     let garden = Garden::new().await;
     let github = &garden.github;
@@ -90,6 +91,7 @@ async fn git_clones_and_pushes_with_what_the_token_allows() {
 }
 
 #[tokio::test]
+#[ignore = "runs git, which a machine may lack; .ci/run has it"]
 async fn a_push_whose_answer_is_lost_has_happened() {
     let garden = Garden::new().await;
     let github = &garden.github;
@@ -105,6 +107,7 @@ async fn a_push_whose_answer_is_lost_has_happened() {
 }
 
 #[tokio::test]
+#[ignore = "runs git, which a machine may lack; .ci/run has it"]
 async fn lfs_objects_go_by_addresses_that_carry_their_right() {
     let garden = Garden::new().await;
     let url = format!("{}/{ORCHARD}.git/info/lfs/objects/batch", garden.github.web_url());
