@@ -1,7 +1,7 @@
 //! `[templates.X.git]`: the repository in the sandbox.
 
 use super::reader::ConfigReader;
-use crate::types::{CloneMode, GitWorkload, Repository};
+use crate::types::{CloneMode, GitWorkload, Network, Repository};
 
 /// Largest push that may be allowed, in MiB: GitHub refuses packs of more than 2 GiB.
 const PUSH_MB_MAX: u64 = 2_048;
@@ -11,6 +11,7 @@ pub(super) fn git(
     r: &mut ConfigReader,
     key: &impl Fn(&str) -> String,
     has_credentials: bool,
+    network: &Network,
 ) -> Option<GitWorkload> {
     // `None`: none.
     let clone = r.parsed(&key("git.clone"), Some(CloneMode::Auto), |text| {
@@ -32,9 +33,15 @@ pub(super) fn git(
     if !has_credentials {
         for part in ["clone", "read", "push_max_mb", "workflows"] {
             let key = key(&format!("git.{part}"));
-            r.without_effect(&key, "without credentials in [github]: nothing is checked out");
+            let why = "has no effect without credentials in [github]: nothing is checked out";
+            r.warn(&key, why);
         }
     }
     let clone = clone.filter(|_| has_credentials)?;
+    if *network == Network::Host {
+        let what = "is \"host\", which has no git gateway: nothing is checked out";
+        r.warn(&key("network"), what);
+        return None;
+    }
     Some(GitWorkload { clone, read, push_max_mb, workflows })
 }

@@ -107,10 +107,10 @@ impl ConfigReader {
         self.problems.push(Problem { origin: None, message });
     }
 
-    /// Records that a key was set which has no effect, and why.
-    pub fn without_effect(&mut self, key: &str, why: &str) {
+    /// Records what people should know of a key that was set.
+    pub fn warn(&mut self, key: &str, message: &str) {
         if let Some(origin) = self.origin(key) {
-            self.warnings.push(format!("{origin}: {key} has no effect {why}"));
+            self.warnings.push(format!("{origin}: {key} {message}"));
         }
     }
 

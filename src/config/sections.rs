@@ -371,7 +371,7 @@ fn template(r: &mut ConfigReader, context: &TemplateContext<'_>, name: &str) -> 
         "stop" => Ok(OnLimit::Stop),
         _ => Err("must be kill or stop".to_owned()),
     });
-    let workload = workload::workload(r, context, name, &provider).into();
+    let workload = workload::workload(r, context, name, &provider, &network).into();
     Template {
         name: TemplateName::trusted(name),
         provider: ProviderName::trusted(provider),

@@ -1,5 +1,6 @@
 //! The text of every error, and the precedence of sources.
 
+mod github;
 mod workload;
 
 use super::*;
@@ -539,64 +540,4 @@ fn a_file_that_is_missing_or_not_toml_is_named() {
     insta::assert_snapshot!(none.expect_err("no file"), @"cannot read /nowhere.toml");
     insta::assert_snapshot!(error_of("listen = \"x\"\n[triggers\n"), @"issuebox.toml:2: unclosed table, expected `]`");
     insta::assert_snapshot!(error_of("listen = \"a\"\nlisten = \"b\"\n"), @"issuebox.toml:2: duplicate key");
-}
-
-#[test]
-fn github_is_asked_as_an_app_or_with_a_token_and_never_with_both() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let file = |name: &str, text: &str| {
-        let path = dir.path().join(name);
-        std::fs::write(&path, text).expect("written");
-        path.display().to_string()
-    };
-    let pem = "-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY-----";
-    let (key, token) = (file("app.pem", &format!("{pem}\n")), file("token", "ghp_hush\n"));
-    let login = |text: &str| {
-        let loaded = load(&format!("[github]\n{text}"));
-        loaded.map(|loaded| loaded.config.github.login).map_err(|error| error.to_string())
-    };
-    assert_eq!(login(""), Ok(None));
-    let app = GitHubLogin::App { id: 7, key: Secret::new(pem) };
-    assert_eq!(login(&format!("app_id = 7\napp_key_file = {key:?}")), Ok(Some(app)));
-    let user = GitHubLogin::Token(Secret::new("ghp_hush"));
-    assert_eq!(login(&format!("token_file = {token:?}")), Ok(Some(user.clone())));
-    assert_eq!(login("token = \"ghp_hush\""), Ok(Some(user)));
-    for (text, wrong) in [
-        ("app_id = 7".to_owned(), "github.app_id needs the App's private key"),
-        (format!("app_key_file = {key:?}"), "github.app_key needs the App's id"),
-        (
-            "app_id = 7\napp_key = \"hush\"".to_owned(),
-            "github.app_key must be a private key in PEM",
-        ),
-        ("token = \" \"".to_owned(), "github.token is empty"),
-        (format!("token = \"a\"\ntoken_file = {token:?}"), "are both set; keep one"),
-        (
-            format!("app_id = 7\napp_key_file = {key:?}\ntoken = \"a\""),
-            "github.app_id and github.token are both set; keep the App or the token",
-        ),
-    ] {
-        let error = login(&text).expect_err("it is refused");
-        assert!(error.contains(wrong) && !error.contains("hush"), "{text}: {error}");
-    }
-}
-
-#[test]
-fn credentials_go_out_encrypted_or_to_this_machine_alone() {
-    let api_url = |address: &str| {
-        load(&format!("[github]\napi_url = {address:?}")).map(|loaded| loaded.config.github.api_url)
-    };
-    for good in [
-        "https://git.example.org/api/v3",
-        "http://127.0.0.1:7/api",
-        "http://[::1]:7",
-        "http://localhost",
-    ] {
-        assert_eq!(api_url(good).expect("accepted"), good);
-    }
-    for bad in
-        ["http://git.example.org", "http://127.0.0.1.example.org", "http://a@git.example.org"]
-    {
-        let error = api_url(bad).expect_err("it is refused").to_string();
-        assert!(error.contains("http:// is accepted on loopback only"), "{bad}: {error}");
-    }
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 use super::git;
 use super::provider::{ProviderSchema, ProviderSection};
 use super::reader::{ConfigReader, text_of};
-use crate::types::{HostMount, Secret, SecretName, Workload, WorkloadKey, WorkloadSource};
+use crate::types::{HostMount, Network, Secret, SecretName, Workload, WorkloadKey, WorkloadSource};
 
 /// The most bytes of a template's environment, command and options together. They travel with every
 /// command, and a kernel takes 128 KiB for one variable at most.
@@ -79,6 +79,7 @@ pub(super) fn workload(
     context: &TemplateContext<'_>,
     template: &str,
     provider: &str,
+    network: &Network,
 ) -> Workload {
     let TemplateContext { schemas, secrets, .. } = context;
     let key = |part: &str| format!("templates.{template}.{part}");
@@ -116,7 +117,7 @@ pub(super) fn workload(
         working_dir,
         command,
         mounts: mounts(r, &key("mounts"), context.mounts.get(provider).map(Vec::as_slice)),
-        git: git::git(r, &key, context.has_credentials),
+        git: git::git(r, &key, context.has_credentials, network),
         options: options(r, schemas, template, provider),
     };
     for name in workload.secrets.keys().filter(|name| workload.env.contains_key(*name)) {

@@ -10,10 +10,11 @@ use issuebox::issue::{
 };
 use issuebox::store::{DeliveryRow, DeliveryState, Write};
 use issuebox::types::{
-    AccountName, Alias, AllowedHost, Attempt, DeliveryId, ExternalId, Failure, FailureCode,
-    Generation, HomeId, HostMount, IssueId, IssueNumber, Mode, Network, NetworkKind, ObjectName,
-    OnLimit, Phase, ProviderName, ProviderStep, Repository, Resources, SandboxId, SecretName,
-    Template, TemplateName, TimelineEntry, Timestamp, Workload, WorkloadSource,
+    AccountName, Alias, AllowedHost, Attempt, CloneMode, DeliveryId, ExternalId, Failure,
+    FailureCode, Generation, GitWorkload, HomeId, HostMount, IssueId, IssueNumber, Mode, Network,
+    NetworkKind, ObjectName, OnLimit, Phase, ProviderName, ProviderStep, Repository, Resources,
+    SandboxId, SecretName, Template, TemplateName, TimelineEntry, Timestamp, Workload,
+    WorkloadSource,
 };
 use proptest::option::of;
 use proptest::prelude::*;
@@ -279,6 +280,19 @@ fn any_workload() -> BoxedStrategy<Workload> {
         text().prop_map(WorkloadSource::Image),
         text().prop_map(WorkloadSource::Snapshot)
     ];
+    let read = "[a-z]{1,5}/[a-z]{1,5}".prop_map(|text| Repository::parse(&text).expect("one"));
+    let git = (
+        proptest::sample::select(CloneMode::ALL.to_vec()),
+        proptest::collection::vec(read, 0..3),
+        1_u64..2_048,
+        any::<bool>(),
+    );
+    let git = git.prop_map(|(clone, read, push_max_mb, workflows)| GitWorkload {
+        clone,
+        read,
+        push_max_mb,
+        workflows,
+    });
     let lists = (
         proptest::collection::vec(text(), 0..3),
         proptest::collection::vec(mount, 0..3),
@@ -286,21 +300,11 @@ fn any_workload() -> BoxedStrategy<Workload> {
         texts(),
         texts(),
     );
-    (of(source), of(text()), of(text()), lists)
-        .prop_map(|(source, user, working_dir, (command, mounts, env, secrets, options))| {
+    (of(source), of(text()), of(text()), of(git), lists)
+        .prop_map(|(source, user, working_dir, git, (command, mounts, env, secrets, options))| {
             let secret = |(name, secret): (String, String)| (name, SecretName::trusted(secret));
             let secrets = secrets.into_iter().map(secret).collect();
-            Workload {
-                source,
-                env,
-                secrets,
-                user,
-                working_dir,
-                command,
-                mounts,
-                git: None,
-                options,
-            }
+            Workload { source, env, secrets, user, working_dir, command, mounts, git, options }
         })
         .boxed()
 }
