@@ -18,6 +18,8 @@ mod workplaces;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use tokio::runtime::Handle;
+
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::github::api::GitHubApi;
@@ -27,7 +29,7 @@ use crate::store::Store;
 use crate::store::checkout::CheckoutStore;
 use crate::types::{BranchPattern, ProviderName};
 
-pub use worker::CheckoutWorker;
+pub use worker::{CheckoutRetryError, CheckoutWorker};
 pub use workplaces::SandboxWorkplaces;
 
 /// What checkouts are made with.
@@ -50,4 +52,6 @@ pub struct CheckoutParts {
     pub web_url: String,
     /// The time.
     pub clock: Arc<dyn Clock>,
+    /// Runs them: a checkout outlives the call that begins it.
+    pub runtime: Handle,
 }

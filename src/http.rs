@@ -59,6 +59,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use crate::checkout::CheckoutWorker;
 use crate::clock::{Clock, IdSource};
 use crate::engine::Engine;
 use crate::github::api::GitHubApi;
@@ -105,6 +106,8 @@ pub struct Edge {
     pub webhook_secrets: LiveSecrets,
     /// Who and what may trigger.
     pub triggers: TriggerPolicy,
+    /// The checkouts of sandboxes; `None` without credentials for GitHub.
+    pub checkouts: Option<CheckoutWorker>,
     /// GitHub's API; `None` without credentials.
     pub github: Option<Arc<dyn GitHubApi>>,
     /// The admin token, as its hash.

@@ -81,7 +81,7 @@ pub(super) async fn serve(
     if let (0, Some(client)) = (config.github.bot_user_id, &adapters.github) {
         io.spawn(github::learn_own_account(Arc::clone(client), triggers.bot_user_id.clone()));
     }
-    let checkouts = checkouts(&config, &adapters, &engine, &logs)?;
+    let checkouts = checkouts(&config, &adapters, &engine, &logs, &io)?;
     if let Some(worker) = checkouts.clone() {
         io.spawn(async move {
             if let Err(error) = worker.resume().await {
@@ -90,7 +90,7 @@ pub(super) async fn serve(
         });
     }
     let entry_parts = EntryParts {
-        checkouts,
+        checkouts: checkouts.clone(),
         engine: engine.clone(),
         providers: Arc::new(adapters.providers.clone()),
         logs: logs.clone(),
@@ -102,7 +102,7 @@ pub(super) async fn serve(
         EndingParts { engine: engine.clone(), logs: logs.clone(), gateway, arbiter, store };
     let address = listener.local_addr()?;
     let closing = ended.clone();
-    let shared = EdgeParts { engine, logs, feed, login_links, live, triggers, closing };
+    let shared = EdgeParts { engine, logs, feed, login_links, live, triggers, checkouts, closing };
     let server = crate::http::build(shared.edge(&config, adapters), listener)?;
     let mut stopped = ended.clone();
     // An error means that the owner is gone, so the server stops too.
@@ -233,6 +233,7 @@ fn checkouts(
     adapters: &Adapters,
     engine: &Engine,
     logs: &Logs,
+    io: &tokio::runtime::Handle,
 ) -> anyhow::Result<Option<CheckoutWorker>> {
     let (Some(client), Some(gateway)) = (&adapters.github, &adapters.gateway) else {
         return Ok(None);
@@ -251,6 +252,7 @@ fn checkouts(
         pattern: config.github.branch.clone(),
         web_url: web_url.clone(),
         clock: Arc::clone(&adapters.clock),
+        runtime: io.clone(),
     });
     let workplaces = Arc::new(SandboxWorkplaces::new(Arc::clone(&parts)));
     let (api, tokens) = (Arc::clone(client) as _, Arc::clone(client) as _);
@@ -277,12 +279,13 @@ struct EdgeParts {
     login_links: Arc<LoginLinks>,
     live: LiveEdgeSecrets,
     triggers: TriggerPolicy,
+    checkouts: Option<CheckoutWorker>,
     closing: watch::Receiver<bool>,
 }
 
 impl EdgeParts {
     fn edge(self, config: &Config, adapters: Adapters) -> Edge {
-        let Self { engine, logs, feed, login_links, live, triggers, closing } = self;
+        let Self { engine, logs, feed, login_links, live, triggers, checkouts, closing } = self;
         let Adapters { clock, ids, sqlite, providers, github, .. } = adapters;
         Edge {
             engine,
@@ -298,6 +301,7 @@ impl EdgeParts {
             ids,
             webhook_secrets: live.webhook,
             triggers,
+            checkouts,
             github: github.map(|client| client as Arc<dyn GitHubApi>),
             admin_token: live.admin_token,
             public_url: config.server.public_url.clone(),

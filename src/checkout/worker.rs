@@ -1,10 +1,12 @@
 //! Makes checkouts: when a sandbox comes up, and for what a former process left unfinished.
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::sync::Notify;
 
 use super::CheckoutParts;
 use super::branch::choose;
@@ -13,6 +15,7 @@ use crate::engine::{SandboxRef, Work};
 use crate::github::api::RepositoryTarget;
 use crate::issue::Issue;
 use crate::sandbox::{ExecEvent, ExecRequest};
+use crate::store::StoreError;
 use crate::store::checkout::CheckoutRow;
 use crate::types::{Cause, CheckoutState, CloneMode, GitWorkload, HomeId, Phase, SandboxId};
 
@@ -43,8 +46,22 @@ const START_PAGE: usize = 1_000;
 #[derive(Clone)]
 pub struct CheckoutWorker {
     parts: Arc<CheckoutParts>,
-    /// Sandboxes whose checkout is under way here.
-    under_way: Arc<Mutex<HashSet<SandboxId>>>,
+    /// Sandboxes whose checkout is under way here, and what ends the pause before its next try.
+    under_way: Arc<Mutex<HashMap<SandboxId, Arc<Notify>>>>,
+}
+
+/// Why a checkout is not tried again.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckoutRetryError {
+    /// It is there.
+    #[error("the checkout is ready: there is nothing to retry")]
+    Ready,
+    /// The sandbox has none, and why.
+    #[error("the sandbox has no checkout: {0}")]
+    None(&'static str),
+    /// The store cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
 }
 
 impl CheckoutWorker {
@@ -57,7 +74,7 @@ impl CheckoutWorker {
     ///
     /// # Errors
     /// If the store cannot be read.
-    pub async fn resume(&self) -> Result<(), crate::store::StoreError> {
+    pub async fn resume(&self) -> Result<(), StoreError> {
         let mut after = None;
         loop {
             let page = self.parts.store.live(after, START_PAGE).await?;
@@ -70,7 +87,7 @@ impl CheckoutWorker {
                 {
                     let (worker, git, id) = (self.clone(), git.clone(), record.id.clone());
                     let home = issue.home;
-                    tokio::spawn(async move { worker.ensure(home, &id, &git).await });
+                    self.parts.runtime.spawn(async move { worker.ensure(home, &id, &git).await });
                 }
             }
         }
@@ -78,18 +95,53 @@ impl CheckoutWorker {
 
     /// Makes a sandbox's checkout unless it has one. Returns when it is ready or was given up.
     pub async fn ensure(&self, home: HomeId, sandbox: &SandboxId, git: &GitWorkload) {
-        let is_new = self.lock().insert(sandbox.clone());
-        if !is_new {
-            return;
-        }
-        if let Err(error) = self.ensure_alone(home, sandbox, git).await {
+        let woken = Arc::new(Notify::new());
+        match self.lock().entry(sandbox.clone()) {
+            Entry::Occupied(_) => return,
+            Entry::Vacant(entry) => entry.insert(Arc::clone(&woken)),
+        };
+        if let Err(error) = self.ensure_alone(home, sandbox, git, &woken).await {
             // Without a row the next start tries again.
             tracing::error!(sandbox.id = %sandbox, %error, "cannot record a checkout");
         }
         self.lock().remove(sandbox);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashSet<SandboxId>> {
+    /// A sandbox's checkout, as it is known.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn checkout(&self, sandbox: &SandboxId) -> Result<Option<CheckoutRow>, StoreError> {
+        self.parts.rows.checkout(sandbox).await
+    }
+
+    /// Tries a running sandbox's checkout again, now.
+    ///
+    /// # Errors
+    /// [`CheckoutRetryError`].
+    pub async fn retry(&self, home: HomeId, sandbox: &SandboxId) -> Result<(), CheckoutRetryError> {
+        let row = self.checkout(sandbox).await?;
+        if row.is_some_and(|row| row.state == CheckoutState::Ready) {
+            return Err(CheckoutRetryError::Ready);
+        }
+        if let Some(woken) = self.lock().get(sandbox) {
+            woken.notify_one();
+            return Ok(());
+        }
+        let issue = self.parts.store.load(home).await?;
+        let issue = issue.ok_or(CheckoutRetryError::None("its issue has no record"))?;
+        let record = issue.state.record().filter(|record| record.id == *sandbox);
+        let git = record.and_then(|record| record.template.workload.git.clone());
+        let git = git.ok_or(CheckoutRetryError::None("its template has `clone = \"none\"`"))?;
+        if target_of(&issue).is_none() {
+            return Err(CheckoutRetryError::None("its issue's repository is not known"));
+        }
+        let (worker, sandbox) = (self.clone(), sandbox.clone());
+        self.parts.runtime.spawn(async move { worker.ensure(home, &sandbox, &git).await });
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<SandboxId, Arc<Notify>>> {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -98,6 +150,7 @@ impl CheckoutWorker {
         home: HomeId,
         sandbox: &SandboxId,
         git: &GitWorkload,
+        woken: &Notify,
     ) -> Result<(), String> {
         let CheckoutParts { rows, store, clock, .. } = self.parts.as_ref();
         let text = |error: &dyn std::fmt::Display| error.to_string();
@@ -126,7 +179,10 @@ impl CheckoutWorker {
                     Some(pause) if self.is_running(&issue, sandbox).await => {
                         row.reason = format!("{reason}; trying again in {} s", pause.as_secs());
                         rows.put_checkout(row.clone()).await.map_err(|error| text(&error))?;
-                        tokio::time::sleep(pause).await;
+                        tokio::select! {
+                            () = tokio::time::sleep(pause) => {}
+                            () = woken.notified() => {}
+                        }
                         continue;
                     }
                     Some(_) | None => (row.state, row.reason) = (CheckoutState::Failed, reason),

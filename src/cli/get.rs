@@ -13,7 +13,7 @@ use super::output::{OutputMode, Shape};
 use super::provider_errors::print_provider_errors;
 use super::table;
 use super::target::IssueRef;
-use super::wire::{self, Endpoint, Limit, TimelineRow};
+use super::wire::{self, Checkout, Endpoint, Limit, TimelineRow};
 
 /// How many of the newest timeline entries are searched for what was asked last.
 const TIMELINE_LEN: u32 = 50;
@@ -30,6 +30,7 @@ pub(super) struct GetArgs {
 pub(super) async fn run(session: &mut CliSession<'_>, args: GetArgs) -> anyhow::Result<ExitCode> {
     let sandbox = args.issue.sandbox(&session.client).await?;
     let limits = || ApiRequest::get(&["sandboxes", &sandbox.id, "limits"]);
+    let checkout = || ApiRequest::get(&["sandboxes", &sandbox.id, "checkout"]);
     match args.shape.mode() {
         OutputMode::Table(width) => {
             // An older server says less of them; the sandbox is shown all the same.
@@ -43,6 +44,12 @@ pub(super) async fn run(session: &mut CliSession<'_>, args: GetArgs) -> anyhow::
                 let timeline: Vec<TimelineRow> = wire::read(answer.data())?;
                 if let Some(words) = timeline.iter().find_map(|row| row.instruction.as_ref()) {
                     session.screen.line(&table::asked(&session.screen, words))?;
+                }
+            }
+            if let Ok(answer) = session.client.call(checkout()).await {
+                let found: Option<Checkout> = wire::read(answer.data())?;
+                if let Some(checkout) = found {
+                    session.screen.line(&table::checkout(&session.screen, &checkout))?;
                 }
             }
             // An older server does not have them.
@@ -66,6 +73,9 @@ pub(super) async fn run(session: &mut CliSession<'_>, args: GetArgs) -> anyhow::
             // An older server does not have them.
             if let Ok(answer) = session.client.call(limits()).await {
                 data["limits"] = answer.data().clone();
+            }
+            if let Ok(answer) = session.client.call(checkout()).await {
+                data["checkout"] = answer.data().clone();
             }
             session.screen.data(notation, &data)?;
         }

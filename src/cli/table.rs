@@ -7,7 +7,7 @@ use crate::types::{Timestamp, inert};
 
 use super::files::FileRow;
 use super::output::{Screen, Width};
-use super::wire::{ApiSandbox, AskedWords, Delivery, Endpoint, HoldRow, Limit};
+use super::wire::{ApiSandbox, AskedWords, Checkout, Delivery, Endpoint, HoldRow, Limit};
 
 /// Longest title or reason if the output is not a terminal, in characters.
 const TITLE_LEN_MAX: usize = 48;
@@ -262,6 +262,18 @@ pub(super) fn asked(screen: &Screen, words: &AskedWords) -> String {
 pub(super) fn limits(screen: &Screen, limits: &[Limit]) -> String {
     let words: Vec<String> = limits.iter().map(Limit::words).collect();
     format!("{} {}", screen.faint(&format!("{:<10}", "limits")), inert(&words.join(", ")))
+}
+
+/// A row of the details: how far the checkout is, and the sandbox's branch.
+pub(super) fn checkout(screen: &Screen, checkout: &Checkout) -> String {
+    let mut words = checkout.state.clone();
+    if let Some(branch) = &checkout.branch {
+        words = format!("{words}, on {branch}");
+    }
+    if !checkout.reason.is_empty() {
+        words = format!("{words}: {}", checkout.reason);
+    }
+    format!("{} {}", screen.faint(&format!("{:<10}", "checkout")), inert(&words))
 }
 
 /// A row of the details: the servers in the sandbox, and whether they listen.

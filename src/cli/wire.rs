@@ -60,6 +60,14 @@ impl ApiSandbox {
     }
 }
 
+/// The checkout of a sandbox.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(super) struct Checkout {
+    pub state: String,
+    pub reason: String,
+    pub branch: Option<String>,
+}
+
 /// One limit of a sandbox.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(super) struct Limit {

@@ -1,5 +1,6 @@
 //! The API for programs below `/v1`, one file for each resource.
 
+pub mod checkouts;
 mod command_socket;
 pub mod commands;
 pub mod deliveries;

@@ -12,8 +12,8 @@ use utoipa_actix_web::AppExt;
 use utoipa_actix_web::service_config::ServiceConfig;
 
 use super::api::{
-    commands, deliveries, drift, ensure, events, exec, files, holds, issues, limits, login, logs,
-    ports, sandboxes, system, terminal,
+    checkouts, commands, deliveries, drift, ensure, events, exec, files, holds, issues,
+    limits, login, logs, ports, sandboxes, system, terminal,
 };
 use super::error::{ApiError, Code};
 use super::{doc, health, page, webhooks};
@@ -41,6 +41,7 @@ pub fn table(app: &mut ServiceConfig<'_>) {
         .service(ports::open)
         .service(ports::list)
         .service(limits::limits)
+        .service(checkouts::checkout)
         .service(files::list)
         .service(files::read)
         .service(files::write)

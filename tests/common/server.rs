@@ -323,6 +323,7 @@ async fn serve(mut parts: Parts, io: tokio::runtime::Handle, started: Sender<Sta
         ids: Arc::new(SystemIds),
         webhook_secrets: LiveSecrets::new(vec![Secret::new(SECRET)]),
         triggers: policy(),
+        checkouts: None,
         github: None,
         admin_token: LiveToken::new(TokenHash::of(&Secret::new(TOKEN))),
         public_url: None,

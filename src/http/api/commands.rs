@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use actix_web::{HttpRequest, HttpResponse, delete, post, web};
 
-use super::sandboxes::SandboxAnswer;
+use super::checkouts::retry_checkout;
+use super::sandboxes::{SandboxAnswer, load};
 use crate::engine::{Commanded, SandboxRef, WaitFor};
 use crate::http::Shared;
 use crate::http::answers;
@@ -57,7 +58,7 @@ pub async fn start(
     answer(&shared, &caller, &request, &path, Command::Start, until).await
 }
 
-/// Retries the step at which a sandbox failed.
+/// Retries the step at which a sandbox failed, or the checkout of a running one.
 #[utoipa::path(
     operation_id = "retrySandbox", tag = "sandboxes",
     params(params::OneSandbox, params::ResultWait),
@@ -73,6 +74,11 @@ pub async fn retry(
     request: HttpRequest,
     path: web::Path<String>,
 ) -> Result<HttpResponse, ApiError> {
+    read_query(&request, Command::Retry)?;
+    let sandbox = load(&shared, &caller.account, &sandbox_ref(&path)).await?;
+    if retry_checkout(&shared, &sandbox).await? {
+        return Ok(HttpResponse::Accepted().json(SandboxAnswer::new(&sandbox, None)));
+    }
     answer(&shared, &caller, &request, &path, Command::Retry, WaitFor::Settled).await
 }
 

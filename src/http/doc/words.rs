@@ -16,7 +16,8 @@ use crate::http::error::Code;
 use crate::logs::LogStream;
 use crate::sandbox::Uniqueness;
 use crate::types::{
-    FailureCode, Mode, NetworkKind, ObjectState, Outcome, Phase, ProviderStep, Wanted,
+    CheckoutState, FailureCode, Mode, NetworkKind, ObjectState, Outcome, Phase, ProviderStep,
+    Wanted,
 };
 
 /// Declares schemas of words, each with its name in the description.
@@ -96,6 +97,8 @@ words! {
     StreamWord as "LogStream" = LogStream::ALL;
     /// How bytes are written as text.
     EncodingWord as "Encoding" = [Encoding::Utf8, Encoding::Base64];
+    /// How far the checkout of a sandbox is. A `failed` one is no failed sandbox.
+    CheckoutWord as "CheckoutState" = CheckoutState::ALL;
     /// What to wait for: a phase, `settled` (no step is under way) or `deleted`.
     UntilWord as "Until" = until();
     /// Whether a server in a sandbox accepts connections.

@@ -9,6 +9,7 @@ use maud::{Markup, html};
 
 use crate::engine::SandboxRef;
 use crate::http::Shared;
+use crate::http::api::checkouts::checkout_of;
 use crate::http::api::ports::{self, EndpointState};
 use crate::http::api::sandboxes::{bounded, load};
 use crate::http::error::{ApiError, Code};
@@ -16,8 +17,9 @@ use crate::http::hold_labels::label_at;
 use crate::http::limits::SandboxLimits;
 use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
+use crate::store::checkout::CheckoutRow;
 use crate::store::{Page, PageAsk, TimelineListRow};
-use crate::types::{FailureCode, Hold, HoldScope, Phase, Sandbox, Timestamp};
+use crate::types::{CheckoutState, FailureCode, Hold, HoldScope, Phase, Sandbox, Timestamp};
 
 use super::error::PageError;
 use super::exec;
@@ -64,6 +66,7 @@ pub async fn show(
         holds: covering(&frame.attention().holds, &sandbox),
         endpoints: ports::states(&shared, &sandbox).await,
         limits: SandboxLimits::of(&shared, &sandbox).await,
+        checkout: checkout_of(&shared, &sandbox).await?,
         done,
         successor,
         timeline,
@@ -115,6 +118,7 @@ struct View {
     holds: Vec<Hold>,
     endpoints: Vec<EndpointState>,
     limits: SandboxLimits,
+    checkout: Option<CheckoutRow>,
     /// The action that the visitor just carried out.
     done: Option<Action>,
     timeline: Page<TimelineListRow>,
@@ -132,7 +136,7 @@ fn render(view: &View, frame: &Frame) -> Markup {
         }
         div .columns {
             section #facts data-live aria-label="Facts" {
-                (facts::card(sandbox, &view.endpoints, &view.limits, *now))
+                (facts::card(view))
             }
             div .stack {
                 section #history data-live aria-label="History" { (timeline::card(view)) }
@@ -167,7 +171,7 @@ fn head(sandbox: &Sandbox, now: Timestamp) -> Markup {
 
 /// Notices: the last action, the failure, holds, a successor.
 fn notices(view: &View) -> Markup {
-    let View { sandbox, successor, holds, done, .. } = view;
+    let View { sandbox, successor, holds, checkout, done, .. } = view;
     html! {
         @if let Some(done) = done {
             p .notice .good role="status" data-key="done" { (done.what_next(sandbox)) }
@@ -177,6 +181,12 @@ fn notices(view: &View) -> Markup {
                 p { strong { (upper_step(failure.step.as_str())) " failed: " }
                     bdi { (shown(&failure.message)) } }
                 p { (what_to_do(failure.code, sandbox.phase)) }
+            }
+        }
+        @if let Some(checkout) = checkout.as_ref().filter(|checkout| checkout.state == CheckoutState::Failed) {
+            div .notice .bad role="alert" data-key="checkout" {
+                p { strong { "Checkout failed: " } bdi { (shown(&checkout.reason)) } }
+                p { "The sandbox runs without its repository. Retry fetches it again." }
             }
         }
         @for hold in holds {

@@ -4,12 +4,13 @@ use maud::{Markup, html};
 
 use crate::engine::{EnsureIssue, IssueKey};
 use crate::http::Shared;
+use crate::http::api::checkouts::retry_checkout;
 use crate::http::error::ApiError;
 use crate::http::page::shell::Frame;
 use crate::http::page::text::shown;
 use crate::http::page::visitor::Visitor;
 use crate::issue::Command;
-use crate::types::{HoldScope, Phase, Sandbox, SandboxId};
+use crate::types::{CheckoutState, HoldScope, Phase, Sandbox, SandboxId};
 
 use super::View;
 
@@ -114,7 +115,7 @@ impl Action {
             (Self::Stop, _) => "Stop accepted: it stops after the current step.",
             (Self::Start, Some(Phase::Running)) => "It is running.",
             (Self::Start, _) => "Start accepted: the provider starts it now.",
-            (Self::Retry, Some(Phase::Running)) => "The retry succeeded: it is running.",
+            (Self::Retry, Some(Phase::Running)) => "It is running.",
             (Self::Retry, _) => "Retry accepted: the failed step is retried now.",
             (Self::Delete | Self::ForceDelete, None) => "It is deleted; its timeline is kept.",
             (Self::Delete, Some(_)) => {
@@ -131,6 +132,7 @@ impl Action {
     fn offered(view: &View) -> Vec<Self> {
         let sandbox = &view.sandbox;
         let mut all = match sandbox.phase {
+            Some(Phase::Running) if has_failed_checkout(view) => vec![Self::Retry, Self::Stop],
             Some(Phase::Running | Phase::Creating | Phase::Starting) => vec![Self::Stop],
             Some(Phase::Stopped | Phase::Stopping) => vec![Self::Start],
             Some(Phase::Failed) => vec![Self::Retry],
@@ -164,7 +166,12 @@ impl Action {
         let command = match self {
             Self::Stop => Command::Stop,
             Self::Start => Command::Start,
-            Self::Retry => Command::Retry,
+            Self::Retry => {
+                if retry_checkout(shared, sandbox).await? {
+                    return Ok(sandbox.id.clone());
+                }
+                Command::Retry
+            }
             Self::Delete => Command::Delete,
             Self::ForceDelete => Command::ForceDelete,
             Self::Ensure => {
@@ -192,6 +199,10 @@ impl Action {
         let commanded = engine.command(&caller.account, &of, command, caller.cause()).await?;
         Ok(commanded.sandbox.id)
     }
+}
+
+fn has_failed_checkout(view: &View) -> bool {
+    view.checkout.as_ref().is_some_and(|checkout| checkout.state == CheckoutState::Failed)
 }
 
 /// A form for each action.

@@ -5,16 +5,17 @@ use maud::{Markup, html};
 use crate::http::api::ports::EndpointState;
 use crate::http::limits::{Allowed, SandboxLimits};
 use crate::http::page::providers::how_it_holds;
+use crate::http::page::text::shown;
 use crate::http::page::time::since;
-use crate::types::{NetworkKind, Sandbox, Timestamp, inert};
+use crate::store::checkout::CheckoutRow;
+use crate::types::{NetworkKind, Timestamp, inert};
+
+use super::View;
 
 /// The facts in a card.
-pub(super) fn card(
-    sandbox: &Sandbox,
-    endpoints: &[EndpointState],
-    limits: &SandboxLimits,
-    now: Timestamp,
-) -> Markup {
+pub(super) fn card(view: &View) -> Markup {
+    let View { sandbox, endpoints, limits, checkout, now, .. } = view;
+    let now = *now;
     html! {
         div .card .facts data-key="facts" {
             h2 { "Facts" }
@@ -35,10 +36,23 @@ pub(super) fn card(
                     None => html! { span .soft { "unknown yet" } },
                 }))
                 (fact("Endpoints", endpoint_list(endpoints)))
+                @if let Some(checkout) = checkout { (checkout_facts(checkout, now)) }
             }
             h2 { "Limits in force" }
             (limits_list(limits, sandbox.network))
         }
+    }
+}
+
+/// The checkout: its state, and the branch that the sandbox works on.
+fn checkout_facts(checkout: &CheckoutRow, now: Timestamp) -> Markup {
+    html! {
+        (fact("Checkout", html! {
+            (checkout.state.as_str()) ", " (since(checkout.changed_at, now))
+            @if !checkout.reason.is_empty() { ": " bdi { (shown(&checkout.reason)) } }
+        }))
+        @if let Some(branch) = &checkout.branch { (fact("Branch", code(branch))) }
+        @if let Some(tip) = &checkout.tip { (fact("Pushed", code(tip))) }
     }
 }
 
