@@ -12,6 +12,7 @@
 //! panics on any input, and nothing of a payload is believed before its signature was checked.
 
 pub mod api;
+pub mod checks;
 pub mod client;
 pub mod comment;
 pub mod fixtures;

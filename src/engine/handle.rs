@@ -4,6 +4,7 @@
 mod command;
 mod deliver;
 mod ensure;
+mod github;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use super::environment::Environment;
 use super::executor::Executor;
 use super::fanout::FanOuts;
 use super::figures::Figures;
+use super::github_effects::GithubParts;
 use super::merge::Merger;
 use super::providers::Providers;
 use super::reconciler::Reconciler;
@@ -52,6 +54,7 @@ pub(super) struct Parts {
     pub fan_outs: Arc<FanOuts>,
     pub waits: Waits,
     pub effects: Arc<EffectWorker>,
+    pub github: Option<GithubParts>,
 }
 
 impl Engine {

@@ -86,7 +86,6 @@ impl Engine {
     /// [`EngineError::StoreFailed`] when the store cannot be read.
     pub async fn start(setup: EngineParts) -> Result<Self, EngineError> {
         let (sweep_period, retention) = (setup.reconcile, setup.retention);
-        let github = setup.github.clone();
         let identities = setup.store.identities().await?;
         let holds = setup.store.holds().await?;
         let engine = Self { parts: Arc::new(Parts::new(setup, identities, sweep_period)) };
@@ -96,8 +95,8 @@ impl Engine {
         }
         engine.resume().await?;
         parts.spawn_loops(retention);
-        if let Some(github) = github {
-            parts.spawn_github(github);
+        if let Some(github) = &parts.github {
+            parts.spawn_github(github.clone());
         }
         Ok(engine)
     }
@@ -196,6 +195,7 @@ impl Parts {
             fan_outs: Arc::new(fan_outs),
             waits: Waits { env: waits_env, actors: actors.clone(), publication },
             effects: Arc::new(effects),
+            github: setup.github,
             reconciler: Arc::new(reconciler),
             directory: Arc::clone(directory),
             executor: Arc::clone(executor),

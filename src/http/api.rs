@@ -9,6 +9,7 @@ pub mod ensure;
 pub mod events;
 pub mod exec;
 pub mod files;
+pub mod github;
 pub mod holds;
 pub mod issues;
 pub mod limits;

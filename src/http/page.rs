@@ -20,6 +20,7 @@ mod error;
 mod exec;
 mod files;
 mod form;
+mod github;
 mod holds;
 mod list;
 mod logs;
@@ -77,6 +78,8 @@ pub fn pages(app: &mut web::ServiceConfig) {
         .service(providers::show)
         .service(drift::show)
         .service(drift::carry_out)
+        .service(github::show)
+        .service(github::retry)
         .service(holds::show)
         .service(holds::put_on)
         .service(holds::take_off)

@@ -12,7 +12,7 @@ use utoipa_actix_web::AppExt;
 use utoipa_actix_web::service_config::ServiceConfig;
 
 use super::api::{
-    checkouts, commands, deliveries, drift, ensure, events, exec, files, holds, issues,
+    checkouts, commands, deliveries, drift, ensure, events, exec, files, github, holds, issues,
     limits, login, logs, ports, sandboxes, system, terminal,
 };
 use super::error::{ApiError, Code};
@@ -64,6 +64,8 @@ pub fn table(app: &mut ServiceConfig<'_>) {
         .service(holds::release_issue)
         .service(login::make)
         .service(system::system)
+        .service(github::github)
+        .service(github::retry)
         .service(drift::list)
         .service(drift::adopt)
         .service(drift::remove)

@@ -11,9 +11,10 @@ use tokio::sync::watch;
 use utoipa::openapi::OpenApi;
 
 use crate::engine::{EngineError, SandboxRef, WaitFor, Waited};
+use crate::github::api::GitHubApi;
 use crate::sandbox::{Health, Provider};
 use crate::store::{Store, StoreError};
-use crate::types::{AccountName, IssueId, ProviderName, SandboxId, Timestamp, tally};
+use crate::types::{AccountName, Check, IssueId, ProviderName, SandboxId, Timestamp, tally};
 
 use super::Edge;
 use super::attempts::Attempts;
@@ -29,6 +30,8 @@ use super::survey::Survey;
 /// How long the result of a health check is reused: `/readyz` is public, and must not let clients
 /// keep providers and the disk busy.
 const HEALTH_GOOD_FOR: Duration = Duration::from_secs(1);
+/// How long what GitHub said of us is reused.
+const GITHUB_GOOD_FOR: Duration = Duration::from_secs(60);
 /// Timeout of a health check. Providers promise an answer within two seconds.
 const HEALTH_TIME_MAX: Duration = Duration::from_millis(2_500);
 
@@ -48,6 +51,7 @@ pub struct Shared {
     health: Recent<Arc<Vec<(ProviderName, Health)>>>,
     store: Recent<Result<(), StoreError>>,
     survey: Recent<(Position, Arc<Survey>)>,
+    github: Recent<Arc<Vec<Check>>>,
 }
 
 /// A problem of the server. It is public, so it names no issue.
@@ -75,9 +79,13 @@ struct Recent<T>(Mutex<Option<(Timestamp, T)>>);
 
 impl<T: Clone> Recent<T> {
     fn get(&self, now: Timestamp) -> Option<T> {
+        self.get_within(now, HEALTH_GOOD_FOR)
+    }
+
+    fn get_within(&self, now: Timestamp, good_for: Duration) -> Option<T> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (at, value) = kept.as_ref()?;
-        (now.since(*at) < HEALTH_GOOD_FOR).then(|| value.clone())
+        (now.since(*at) < good_for).then(|| value.clone())
     }
 
     fn set(&self, now: Timestamp, value: &T) {
@@ -102,6 +110,7 @@ impl Shared {
             health: Recent(Mutex::new(None)),
             store: Recent(Mutex::new(None)),
             survey: Recent(Mutex::new(None)),
+            github: Recent(Mutex::new(None)),
             edge,
         }
     }
@@ -112,6 +121,17 @@ impl Shared {
             Some(url) if url.starts_with("https:") => SESSION_COOKIE_HTTPS,
             Some(_) | None => SESSION_COOKIE,
         }
+    }
+
+    /// Who we are at GitHub and what we may do there; cached for a minute.
+    pub async fn github_checks(&self, api: &dyn GitHubApi) -> Arc<Vec<Check>> {
+        let now = self.edge.clock.now();
+        if let Some(recent) = self.github.get_within(now, GITHUB_GOOD_FOR) {
+            return recent;
+        }
+        let checks = Arc::new(crate::github::checks::look(api, now).await);
+        self.github.set(now, &checks);
+        checks
     }
 
     /// Whether the store accepts writes; cached.

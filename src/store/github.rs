@@ -56,6 +56,13 @@ pub trait GithubOutbox: Send + Sync + 'static {
     /// Gives up all that is not done of a home: its issue is deleted at GitHub.
     async fn give_up_github(&self, home: HomeId, reason: String) -> Result<(), CommitError>;
 
+    /// Effects that are not done, the oldest first, at most `limit`.
+    async fn unfinished_github(&self, limit: usize) -> Result<Vec<GithubRow>, StoreError>;
+
+    /// A person wants an effect tried now: what waits is due, and what was given up begins again. Nothing
+    /// happens to one that is done or under way.
+    async fn retry_github(&self, number: i64, now: Timestamp) -> Result<(), CommitError>;
+
     /// After a start: what was asked has an unknown outcome.
     async fn resume_github(&self, now: Timestamp) -> Result<(), CommitError>;
 }

@@ -425,3 +425,36 @@ async fn progress_is_shown_after_a_pause_and_a_phase_at_once() {
     bench.until_said("comment gave the command").await;
     assert_eq!(bench.github.ours(), 1);
 }
+
+#[actix::test]
+async fn what_was_given_up_is_said_when_a_person_retries_it() {
+    let bench = SaidBench::new().await;
+    bench
+        .github
+        .fail([WriteFault::Before(GitHubError::Refused { status: 422, words: "no".into() })]);
+    bench.deliver("a", on_comment(5, DeliveryEffect::Status)).await;
+    bench.until_state("reply", GithubState::GivenUp).await;
+    let rows = bench.engine.unfinished_github_effects(10).await.expect("reads");
+    let reply = rows.iter().find(|row| row.effect.kind().as_str() == "reply").expect("listed");
+    assert_eq!(bench.github.ours(), 0);
+    bench.engine.retry_github_effect(reply.id.number).await.expect("durable");
+    bench.until_state("reply", GithubState::Done).await;
+    assert_eq!(bench.github.ours(), 1);
+    // Of what is done nothing is repeated.
+    bench.engine.retry_github_effect(reply.id.number).await.expect("durable");
+    bench.until_state("reply", GithubState::Done).await;
+    assert_eq!(bench.github.ours(), 1);
+}
+
+#[actix::test]
+async fn a_retry_of_an_unknown_outcome_looks_first() {
+    let bench = SaidBench::new().await;
+    bench.github.fail([WriteFault::After(unknown())]);
+    bench.deliver("a", on_comment(5, DeliveryEffect::Status)).await;
+    bench.until_state("reply", GithubState::Look).await;
+    let reply = bench.row("reply").await.expect("it is there");
+    bench.engine.retry_github_effect(reply.id.number).await.expect("durable");
+    bench.clock.set_forward(Duration::from_secs(61));
+    bench.until_state("reply", GithubState::Done).await;
+    assert_eq!(bench.github.ours(), 1, "{:?}", bench.github.bodies());
+}

@@ -13,8 +13,10 @@ use crate::http::api::deliveries::Status;
 use crate::http::api::exec::Encoding;
 use crate::http::api::sandboxes::DELETED;
 use crate::http::error::Code;
+use crate::issue::{EffectKind, EffectQueue};
 use crate::logs::LogStream;
 use crate::sandbox::Uniqueness;
+use crate::store::github::GithubState;
 use crate::types::{
     CheckoutState, FailureCode, Mode, NetworkKind, ObjectState, Outcome, Phase, ProviderStep,
     Wanted,
@@ -99,6 +101,12 @@ words! {
     EncodingWord as "Encoding" = [Encoding::Utf8, Encoding::Base64];
     /// How far the checkout of a sandbox is. A `failed` one is no failed sandbox.
     CheckoutWord as "CheckoutState" = CheckoutState::ALL;
+    /// What is to be done at GitHub.
+    GithubWorkWord as "GitHubWork" = github_work();
+    /// How far something is that is to be done at GitHub: `due`, `asked` (a call is under way), `look`
+    /// (the outcome of a call is unknown), `held` (something must change at GitHub first), `gone` (a person
+    /// deleted it) or `given_up`.
+    GithubStateWord as "GitHubState" = GithubState::ALL;
     /// What to wait for: a phase, `settled` (no step is under way) or `deleted`.
     UntilWord as "Until" = until();
     /// Whether a server in a sandbox accepts connections.
@@ -119,6 +127,11 @@ impl Plain {
 
 fn phase_filters() -> Vec<Plain> {
     Phase::ALL.iter().map(|phase| phase.as_str()).chain([DELETED]).map(Plain).collect()
+}
+
+fn github_work() -> Vec<EffectKind> {
+    let of_github = |kind: &EffectKind| kind.queue() == EffectQueue::Github;
+    EffectKind::ALL.into_iter().filter(of_github).collect()
 }
 
 fn until() -> Vec<Plain> {

@@ -21,16 +21,18 @@ pub enum PageSection {
     Providers,
     Drift,
     Holds,
+    Github,
     Overview,
 }
 
 impl PageSection {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Sandboxes,
         Self::Deliveries,
         Self::Providers,
         Self::Drift,
         Self::Holds,
+        Self::Github,
         Self::Overview,
     ];
 
@@ -41,6 +43,7 @@ impl PageSection {
             Self::Providers => "/providers",
             Self::Drift => "/drift",
             Self::Holds => "/holds",
+            Self::Github => "/github",
             Self::Overview => "/overview",
         }
     }
@@ -52,6 +55,7 @@ impl PageSection {
             Self::Providers => "Providers",
             Self::Drift => "Drift",
             Self::Holds => "Holds",
+            Self::Github => "GitHub",
             Self::Overview => "Overview",
         }
     }
@@ -63,7 +67,7 @@ impl PageSection {
             Self::Drift => attention.drift_count,
             Self::Holds => attention.holds.len() as u64,
             Self::Providers => attention.providers.len() as u64,
-            Self::Deliveries | Self::Overview => 0,
+            Self::Deliveries | Self::Github | Self::Overview => 0,
         };
         (count > 0).then_some(count)
     }
@@ -72,7 +76,7 @@ impl PageSection {
     const fn is_trouble(self) -> bool {
         match self {
             Self::Drift | Self::Holds | Self::Providers => true,
-            Self::Sandboxes | Self::Deliveries | Self::Overview => false,
+            Self::Sandboxes | Self::Deliveries | Self::Github | Self::Overview => false,
         }
     }
 }

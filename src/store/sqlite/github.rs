@@ -223,6 +223,28 @@ impl GithubOutbox for SqliteStore {
         .await
     }
 
+    async fn unfinished_github(&self, limit: usize) -> Result<Vec<GithubRow>, StoreError> {
+        let sql = format!(
+            "SELECT {COLUMNS} FROM github_effect WHERE state <> 'done' ORDER BY id LIMIT ?1"
+        );
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.readers.read(|conn| all(conn, &sql, [limit], read_row))
+    }
+
+    async fn retry_github(&self, number: i64, now: Timestamp) -> Result<(), CommitError> {
+        self.change(move |conn| {
+            // What a call may have done is looked for first, and a comment that a person deleted is
+            // written anew.
+            let sql = "UPDATE github_effect SET
+                           state = CASE WHEN first_begun_at IS NULL THEN 'due' ELSE 'look' END,
+                           due_at = ?2, tries = 0, failing_since = NULL,
+                           comment = CASE WHEN state = 'gone' THEN NULL ELSE comment END
+                       WHERE id = ?1 AND state NOT IN ('done', 'asked')";
+            execute(conn, sql, params![number, now.unix_ms()])
+        })
+        .await
+    }
+
     async fn resume_github(&self, now: Timestamp) -> Result<(), CommitError> {
         self.change(move |conn| {
             let sql = "UPDATE github_effect SET state = 'look', due_at = ?1 WHERE state = 'asked'";
