@@ -62,7 +62,7 @@ use tokio::sync::watch;
 use crate::clock::{Clock, IdSource};
 use crate::engine::Engine;
 use crate::github::api::GitHubApi;
-use crate::github::policy::TriggerPolicy;
+use crate::intake::Intake;
 use crate::logs::Logs;
 use crate::sandbox::Provider;
 use crate::store::Store;
@@ -103,8 +103,8 @@ pub struct Edge {
     pub ids: Arc<dyn IdSource>,
     /// The webhook secrets; a delivery may be signed with any of them.
     pub webhook_secrets: LiveSecrets,
-    /// Who and what may trigger.
-    pub triggers: TriggerPolicy,
+    /// Takes deliveries in.
+    pub intake: Intake,
     /// GitHub's API; `None` without credentials.
     pub github: Option<Arc<dyn GitHubApi>>,
     /// The admin token, as its hash.
