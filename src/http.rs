@@ -63,7 +63,7 @@ use crate::checkout::CheckoutWorker;
 use crate::clock::{Clock, IdSource};
 use crate::engine::Engine;
 use crate::github::api::GitHubApi;
-use crate::github::policy::TriggerPolicy;
+use crate::intake::Intake;
 use crate::logs::Logs;
 use crate::sandbox::Provider;
 use crate::store::Store;
@@ -104,8 +104,8 @@ pub struct Edge {
     pub ids: Arc<dyn IdSource>,
     /// The webhook secrets; a delivery may be signed with any of them.
     pub webhook_secrets: LiveSecrets,
-    /// Who and what may trigger.
-    pub triggers: TriggerPolicy,
+    /// Takes deliveries in.
+    pub intake: Intake,
     /// The checkouts of sandboxes; `None` without credentials for GitHub.
     pub checkouts: Option<CheckoutWorker>,
     /// GitHub's API; `None` without credentials.

@@ -28,6 +28,8 @@ pub mod egress;
 pub mod engine;
 // The repository in each sandbox, on a branch of its own.
 pub mod checkout;
+// The way of deliveries from GitHub to the engine.
+pub mod intake;
 
 // L5 edge: the HTTP API, the dashboard and the webhook endpoint.
 pub mod http;

@@ -18,6 +18,7 @@ use crate::github::gateway::GitHubGateway;
 use crate::github::messages::MessageContext;
 use crate::github::policy::TriggerPolicy;
 use crate::http::{Edge, Feed, Limits, LiveToken, LoginLinks, TokenHash};
+use crate::intake::Intake;
 use crate::issue::event::ProviderRules;
 use crate::issue::{GithubRules, Rules, StepRules};
 use crate::logs::{LogBounds, Logs};
@@ -102,7 +103,8 @@ pub(super) async fn serve(
         EndingParts { engine: engine.clone(), logs: logs.clone(), gateway, arbiter, store };
     let address = listener.local_addr()?;
     let closing = ended.clone();
-    let shared = EdgeParts { engine, logs, feed, login_links, live, triggers, checkouts, closing };
+    let intake = Intake::new(engine.clone(), triggers);
+    let shared = EdgeParts { engine, logs, feed, login_links, live, intake, checkouts, closing };
     let server = crate::http::build(shared.edge(&config, adapters), listener)?;
     let mut stopped = ended.clone();
     // An error means that the owner is gone, so the server stops too.
@@ -278,14 +280,14 @@ struct EdgeParts {
     feed: Arc<Feed>,
     login_links: Arc<LoginLinks>,
     live: LiveEdgeSecrets,
-    triggers: TriggerPolicy,
+    intake: Intake,
     checkouts: Option<CheckoutWorker>,
     closing: watch::Receiver<bool>,
 }
 
 impl EdgeParts {
     fn edge(self, config: &Config, adapters: Adapters) -> Edge {
-        let Self { engine, logs, feed, login_links, live, triggers, checkouts, closing } = self;
+        let Self { engine, logs, feed, login_links, live, intake, checkouts, closing } = self;
         let Adapters { clock, ids, sqlite, providers, github, .. } = adapters;
         Edge {
             engine,
@@ -300,7 +302,7 @@ impl EdgeParts {
             clock,
             ids,
             webhook_secrets: live.webhook,
-            triggers,
+            intake,
             checkouts,
             github: github.map(|client| client as Arc<dyn GitHubApi>),
             admin_token: live.admin_token,

@@ -77,8 +77,9 @@ pub(super) fn deliveries(
             Some(action) => format!("{event}.{action}"),
             None => event.to_owned(),
         };
+        let mark = if delivery.recovered { ", recovered" } else { "" };
         vec![
-            inert(&delivery.status).into_owned(),
+            format!("{}{mark}", inert(&delivery.status)),
             age(&delivery.received_at, now),
             inert(&event).into_owned(),
             inert(delivery.issue_id.as_deref().unwrap_or("-")).into_owned(),

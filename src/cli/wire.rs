@@ -190,6 +190,9 @@ pub(super) struct Delivery {
     pub reason: String,
     pub issue_id: Option<String>,
     pub received_at: String,
+    /// Whether it was read from GitHub; `false` from an older server.
+    #[serde(default)]
+    pub recovered: bool,
 }
 
 /// An active hold.

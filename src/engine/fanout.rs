@@ -112,6 +112,7 @@ fn recorded(fan_out: &FanOut, reason: &str) -> Write {
         delivery: Some(DeliveryRow {
             id: fan_out.delivery.clone(),
             received_at: fan_out.received_at,
+            recovered: fan_out.recovered,
             event: fan_out.event.clone(),
             action: fan_out.action.clone(),
             home: None,

@@ -132,6 +132,7 @@ impl DeliveryHead<'_> {
                 Ok(Interpreted::Issue(Box::new(IssueDelivery {
                     delivery: self.delivery,
                     received_at: self.received_at,
+                    recovered: false,
                     event: self.event.to_owned(),
                     acted_at: acted_at(act, &payload, &news, self.received_at),
                     news,
@@ -161,6 +162,7 @@ impl DeliveryHead<'_> {
                 Ok(Interpreted::FanOut(Box::new(FanOut {
                     delivery: self.delivery,
                     received_at: self.received_at,
+                    recovered: false,
                     event: self.event.to_owned(),
                     action,
                     scope,

@@ -13,8 +13,8 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::engine::{Delivered, DeliveredStatus};
-use crate::github::webhook::{Interpreted, Unreadable, interpret, json_of, verify};
-use crate::store::{DeliveryRow, DeliveryState};
+use crate::github::webhook::{Unreadable, json_of, verify};
+use crate::intake::{DeliverySourceKind, ReceivedDelivery};
 use crate::types::{AccountName, DeliveryId};
 
 use super::Shared;
@@ -120,32 +120,21 @@ async fn receive(
     let id =
         DeliveryId::parse(id).map_err(|wrong| ApiError::invalid_id("X-GitHub-Delivery", &wrong))?;
     let json: Cow<'_, [u8]> = json_of(content_type, &raw).map_err(unreadable)?;
-    let received_at = edge.clock.now();
-    let meaning = interpret(&edge.triggers, id.clone(), received_at, event, &json)
+    let received = ReceivedDelivery {
+        id: id.clone(),
+        event,
+        json: &json,
+        received_at: edge.clock.now(),
+        source: DeliverySourceKind::Webhook,
+    };
+    let read = edge
+        .intake
+        .read(received)
         .map_err(|malformed| ApiError::new(Code::InvalidRequest, malformed.to_string()))?;
     // Frees the body before the store writes, so that waiting deliveries are small.
     drop(json);
     drop(raw);
-    let account = AccountName::default_account();
-    let delivered = match meaning {
-        Interpreted::Issue(issue_delivery) => {
-            edge.engine.deliver(&account, *issue_delivery).await?
-        }
-        Interpreted::FanOut(fan_out) => edge.engine.deliver_scope_event(*fan_out).await?,
-        Interpreted::Ignored { action, reason } => {
-            let row = DeliveryRow {
-                id: id.clone(),
-                received_at,
-                event: event.to_owned(),
-                action,
-                home: None,
-                applied: false,
-                reason,
-                state: DeliveryState::Done,
-            };
-            edge.engine.record_ignored(row).await?
-        }
-    };
+    let delivered = edge.intake.apply(&AccountName::default_account(), read).await?;
     Ok((id, delivered))
 }
 

@@ -263,6 +263,8 @@ pub struct IssueDelivery {
     pub delivery: DeliveryId,
     /// When it arrived.
     pub received_at: Timestamp,
+    /// Whether the server read it from GitHub because it had not arrived.
+    pub recovered: bool,
     /// GitHub's event, such as `issues`.
     pub event: String,
     /// Its action.
@@ -303,6 +305,8 @@ pub struct FanOut {
     pub delivery: DeliveryId,
     /// When it arrived.
     pub received_at: Timestamp,
+    /// Whether the server read it from GitHub because it had not arrived.
+    pub recovered: bool,
     /// GitHub's event, such as `repository`.
     pub event: String,
     /// Its action.

@@ -19,6 +19,8 @@ pub struct DeliveryRow {
     pub id: DeliveryId,
     /// When it arrived.
     pub received_at: Timestamp,
+    /// Whether the server read it from GitHub because it had not arrived.
+    pub recovered: bool,
     /// GitHub's event, such as `issues`.
     pub event: String,
     /// Its action, such as `labeled`; empty if it has none.

@@ -130,6 +130,7 @@ fn first_write(issue: Issue) -> Write {
     let delivery = DeliveryRow {
         id,
         received_at: at,
+        recovered: false,
         event: "issues".into(),
         action: "labeled".into(),
         home: Some(issue.home),

@@ -14,6 +14,7 @@ use issuebox::engine::{Engine, EngineParts, Quotas, Retention, Threads};
 use issuebox::github::policy::TriggerPolicy;
 use issuebox::github::webhook::sign;
 use issuebox::http::{Edge, Feed, Limits, LiveToken, TokenHash};
+use issuebox::intake::Intake;
 use issuebox::issue::event::ProviderRules;
 use issuebox::issue::{Rules, StepRules};
 use issuebox::logs::{LogBounds, Logs};
@@ -322,7 +323,7 @@ async fn serve(mut parts: Parts, io: tokio::runtime::Handle, started: Sender<Sta
         clock: Arc::new(SystemClock),
         ids: Arc::new(SystemIds),
         webhook_secrets: LiveSecrets::new(vec![Secret::new(SECRET)]),
-        triggers: policy(),
+        intake: Intake::new(engine.clone(), policy()),
         checkouts: None,
         github: None,
         admin_token: LiveToken::new(TokenHash::of(&Secret::new(TOKEN))),

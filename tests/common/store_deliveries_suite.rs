@@ -19,6 +19,7 @@ fn fan_out(n: i64) -> FanOut {
     FanOut {
         delivery: guid(n),
         received_at: at(n),
+        recovered: false,
         event: "repository".into(),
         action: "renamed".into(),
         scope: Scope::Repositories(vec![n.unsigned_abs(), u64::MAX]),
@@ -156,6 +157,7 @@ pub async fn every_kind_of_news_comes_back_as_it_was(world: &dyn World) {
             let fan_out = FanOut {
                 scope,
                 news: news.clone(),
+                recovered: n % 2 == 0,
                 action: if n % 2 == 0 { String::new() } else { text.into() },
                 ..fan_out(n)
             };

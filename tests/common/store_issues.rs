@@ -109,6 +109,7 @@ pub fn delivery(n: i64, home: Option<HomeId>) -> DeliveryRow {
     DeliveryRow {
         id: guid(n),
         received_at: at(n),
+        recovered: false,
         event: "issues".into(),
         action: "labeled".into(),
         home,

@@ -23,7 +23,7 @@ const ADAPTERS: u8 = 3;
 const ASSEMBLY: u8 = 6;
 /// The layers, from the bottom up. A module imports from its own layer and those below it. Only the
 /// assembly and the layers above it import an adapter. [`providers`] finds the providers' layers.
-const LAYERS: [(&str, u8); 20] = [
+const LAYERS: [(&str, u8); 23] = [
     ("types", 0),
     ("clock", 0),
     ("telemetry", 0),
@@ -33,12 +33,15 @@ const LAYERS: [(&str, u8); 20] = [
     ("issue", 1),
     ("store", 2),
     ("sandbox", 2),
+    ("git", 2),
     ("github", 2),
     ("logs", 2),
     ("egress", 2),
     ("store::sqlite", ADAPTERS),
     ("github::client", ADAPTERS),
     ("engine", 4),
+    ("checkout", 4),
+    ("intake", 4),
     ("http", 5),
     ("app", ASSEMBLY),
     ("cli", 7),

@@ -28,6 +28,7 @@ fn fan_out(delivery: &str) -> FanOut {
     FanOut {
         delivery: DeliveryId::trusted(delivery),
         received_at: Timestamp::from_unix_ms(1_900_000_000_000),
+        recovered: false,
         event: "repository".into(),
         action: "archived".into(),
         scope: Scope::Repositories(vec![9]),

@@ -126,6 +126,7 @@ async fn a_database_of_version_1_keeps_all_it_has() {
     let row = DeliveryRow {
         id: id.clone(),
         received_at: Timestamp::from_unix_ms(1_770_000_000_000),
+        recovered: false,
         event: "issues".into(),
         action: "labeled".into(),
         home: Some(HomeId(1)),

@@ -84,6 +84,7 @@ pub(super) fn delivery_row(meta: &EventMeta<'_>, home: HomeId) -> Option<Deliver
     Some(DeliveryRow {
         id: delivery.delivery.clone(),
         received_at: delivery.received_at,
+        recovered: delivery.recovered,
         event: delivery.event.clone(),
         action: delivery.action.clone(),
         home: Some(home),

@@ -257,6 +257,7 @@ impl WorldState {
         let issue_delivery = IssueDelivery {
             delivery: self.fresh_guid(),
             received_at: self.now(),
+            recovered: false,
             event: "issues".into(),
             action: action.to_owned(),
             news: news.clone(),

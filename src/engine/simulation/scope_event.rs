@@ -81,6 +81,7 @@ impl WorldState {
         let fan_out = FanOut {
             delivery: self.fresh_guid(),
             received_at: self.now(),
+            recovered: false,
             event: event.into(),
             action: action.into(),
             scope,

@@ -223,6 +223,7 @@ fn renaming(formerly: &Repository) -> FanOut {
     FanOut {
         delivery: DeliveryId::trusted("renamed"),
         received_at: Timestamp::from_unix_ms(0),
+        recovered: false,
         event: "repository".into(),
         action: "renamed".into(),
         // Of a repository of which no issue is known.

@@ -262,6 +262,7 @@ impl TestRows {
         let row = DeliveryRow {
             id: fan_out.delivery.clone(),
             received_at: fan_out.received_at,
+            recovered: fan_out.recovered,
             event: fan_out.event.clone(),
             action: fan_out.action.clone(),
             home: None,

@@ -19,6 +19,7 @@ fn scope_event(guid: &str, news: ScopeEvent) -> FanOut {
     FanOut {
         delivery: DeliveryId::trusted(guid),
         received_at: Timestamp::from_unix_ms(0),
+        recovered: false,
         event: "repository".into(),
         action: "archived".into(),
         scope: Scope::Repositories(vec![REPOSITORY]),

@@ -20,6 +20,7 @@ pub(in crate::engine) fn issue_delivery(guid: &str, issue: u64) -> IssueDelivery
     IssueDelivery {
         delivery: DeliveryId::trusted(guid),
         received_at: Timestamp::from_unix_ms(0),
+        recovered: false,
         event: "issues".into(),
         action: "labeled".into(),
         news: News {

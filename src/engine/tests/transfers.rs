@@ -47,6 +47,7 @@ pub(super) fn delivery(
     IssueDelivery {
         delivery: DeliveryId::trusted(guid),
         received_at: Timestamp::from_unix_ms(0),
+        recovered: false,
         event: "issues".into(),
         action: "labeled".into(),
         news: News {

@@ -170,6 +170,7 @@ fn a_nudge_carries_what_the_payload_says() {
             received_at: Timestamp {
                 unix_ms: 1772481600000,
             },
+            recovered: false,
             event: "issues",
             action: "edited",
             news: News {

@@ -50,6 +50,8 @@ pub struct DeliveryBody {
     /// When it arrived.
     #[schema(format = DateTime)]
     pub received_at: String,
+    /// Whether it did not arrive and the server read it from GitHub instead.
+    pub recovered: bool,
     /// The words for the agent that it brought; null when it was no trigger or was ignored.
     pub instruction: Option<InstructionBody>,
 }
@@ -334,6 +336,7 @@ fn of_row(listed: DeliveryListRow) -> DeliveryBody {
         issue_id: issue_id.map(|id| id.to_string()),
         sandbox_name,
         received_at: row.received_at.to_string(),
+        recovered: row.recovered,
         instruction: instruction.map(Into::into),
     }
 }
@@ -348,6 +351,7 @@ fn of_refused(refused: Refused) -> DeliveryBody {
         issue_id: None,
         sandbox_name: None,
         received_at: refused.received_at.to_string(),
+        recovered: false,
         instruction: None,
     }
 }
@@ -361,6 +365,7 @@ mod tests {
         let row = DeliveryRow {
             id: DeliveryId::trusted(format!("row-{number}")),
             received_at: Timestamp::from_unix_ms(ms),
+            recovered: false,
             event: "issues".into(),
             action: String::new(),
             home: None,

@@ -90,7 +90,7 @@ impl Progress {
             sampled: any(true, Some(true)).await?,
             has_sandbox: shared.read_list(any_sandbox).await?.total > 0,
             refused: newest.filter(is_refused).map(|one| one.reason.clone()),
-            trigger: trigger(&shared.edge.triggers),
+            trigger: trigger(shared.edge.intake.triggers()),
             latest,
             now: shared.edge.clock.now(),
         })

@@ -141,6 +141,9 @@ pub fn row(one: &DeliveryBody, now: Timestamp) -> Markup {
                         }
                     }
                     span .name { (shown(id)) }
+                    @if one.recovered {
+                        span title="It did not arrive; the server read it from GitHub" { "recovered" }
+                    }
                 }
             }
             (since(at, now))
@@ -190,6 +193,7 @@ mod tests {
             issue_id: Some("5".into()),
             sandbox_name: Some("claude-issue-5".into()),
             received_at: "2026-01-31T12:00:00.000Z".into(),
+            recovered: false,
             instruction: None,
         }
     }
@@ -237,6 +241,13 @@ mod tests {
             assert!(page.contains(part), "{part} is missing in {page}");
         }
         assert!(page.contains("/deliveries?status=badly_signed&amp;cursor=n"), "{page}");
+    }
+
+    #[test]
+    fn a_row_marks_a_delivery_that_was_read_from_github() {
+        let arrived = page(vec![body("accepted", "")]);
+        let read = page(vec![DeliveryBody { recovered: true, ..body("accepted", "") }]);
+        assert!(!arrived.contains(">recovered<") && read.contains(">recovered<"), "{read}");
     }
 
     #[test]

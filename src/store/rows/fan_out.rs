@@ -37,7 +37,8 @@ enum NewsPart<'a> {
 /// # Errors
 /// As for [`IssueRow::encode`](super::IssueRow::encode).
 pub(in super::super) fn fan_out_body(fan_out: &FanOut) -> Result<String, BadRow> {
-    let FanOut { scope, news, delivery: _, received_at: _, event: _, action: _ } = fan_out;
+    let FanOut { scope, news, delivery: _, received_at: _, recovered: _, event: _, action: _ } =
+        fan_out;
     Ok(serde_json::to_string(&FanOutBody {
         scope: match scope {
             Scope::Repositories(ids) => ScopePart::Repositories(Cow::Borrowed(ids)),
@@ -64,6 +65,7 @@ pub(in super::super) fn fan_out(
     body: &str,
     delivery: DeliveryId,
     received_at: Timestamp,
+    recovered: bool,
     event: String,
     action: String,
 ) -> Result<FanOut, BadRow> {
@@ -82,7 +84,7 @@ pub(in super::super) fn fan_out(
         NewsPart::LabelGone => ScopeEvent::LabelGone,
         NewsPart::Noted(what) => ScopeEvent::Noted(what.into_owned()),
     };
-    Ok(FanOut { delivery, received_at, event, action, scope, news })
+    Ok(FanOut { delivery, received_at, recovered, event, action, scope, news })
 }
 
 #[cfg(test)]
@@ -94,7 +96,8 @@ mod tests {
         let body = r#"{"scope":{"repositories":[7]},"news":{"renamed":["octo/new",5]}}"#;
         let at = Timestamp::from_unix_ms(0);
         let id = DeliveryId::trusted("d".to_owned());
-        let read = fan_out(body, id, at, "repository".into(), "renamed".into()).expect("a body");
+        let read = fan_out(body, id, at, false, "repository".into(), "renamed".into());
+        let read = read.expect("a body");
         let ScopeEvent::Renamed { repository, formerly, as_of } = read.news else {
             panic!("it was renamed: {:?}", read.news)
         };

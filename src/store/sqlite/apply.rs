@@ -205,8 +205,8 @@ fn insert_delivery(conn: &Connection, delivery: &DeliveryRow) -> Result<(), Comm
     }
     let inserted = execute(
         conn,
-        "INSERT INTO delivery (guid, received_at, event, action, home, applied, reason)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (guid) DO NOTHING",
+        "INSERT INTO delivery (guid, received_at, event, action, home, applied, reason, recovered)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (guid) DO NOTHING",
         params![
             GuidKey::of(&delivery.id),
             delivery.received_at.unix_ms(),
@@ -215,6 +215,7 @@ fn insert_delivery(conn: &Connection, delivery: &DeliveryRow) -> Result<(), Comm
             delivery.home.map(|home| home.0),
             delivery.applied,
             delivery.reason,
+            delivery.recovered,
         ],
     )?;
     if inserted == 0 { Err(CommitError::DuplicateDelivery) } else { Ok(()) }

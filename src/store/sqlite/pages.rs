@@ -308,7 +308,7 @@ pub(super) fn deliveries(
     conditions.values.push(Value::Integer(bound(ask.limit.saturating_add(1))));
     let sql = format!(
         "SELECT d.received_at, d.event, d.action, d.home, d.applied, d.reason, d.state,
-                d.id, d.guid, i.body ->> '$.facts.issue_id',
+                d.recovered, d.id, d.guid, i.body ->> '$.facts.issue_id',
                 coalesce(i.body ->> '$.record.name',
                          (SELECT e.body ->> '$.name' FROM ended AS e
                           WHERE e.home = d.home ORDER BY e.generation DESC LIMIT 1)),
@@ -321,14 +321,14 @@ pub(super) fn deliveries(
         conditions.sql
     );
     let rows = all(&moment, &sql, params_from_iter(&conditions.values), |row| {
-        let (number, id) = (row.get(7)?, GuidKey::read(row, 8)?);
+        let (number, id) = (row.get(8)?, GuidKey::read(row, 9)?);
         let listed = DeliveryListRow {
             row: read::delivery_row(row, &id)?,
-            issue_id: row.get_ref(9)?.as_str_or_null()?.map(IssueId::trusted),
-            sandbox_name: row.get(10)?,
-            instruction: match row.get_ref(11)? {
+            issue_id: row.get_ref(10)?.as_str_or_null()?.map(IssueId::trusted),
+            sandbox_name: row.get(11)?,
+            instruction: match row.get_ref(12)? {
                 ValueRef::Null => None,
-                _ => Some(instructions::instruction(row, 11)?),
+                _ => Some(instructions::instruction(row, 12)?),
             },
             cursor: place("d:", number),
         };

@@ -16,14 +16,16 @@ const REASON: &str = "is being applied to each issue that it concerns";
 pub(super) fn put(conn: &Connection, fan_out: &FanOut) -> Result<usize, CommitError> {
     let inserted = execute(
         conn,
-        "INSERT INTO delivery (guid, received_at, event, action, home, applied, reason, state)
-         VALUES (?1, ?2, ?3, ?4, NULL, 0, ?5, 'pending') ON CONFLICT (guid) DO NOTHING",
+        "INSERT INTO delivery (guid, received_at, event, action, home, applied, reason, state,
+                               recovered)
+         VALUES (?1, ?2, ?3, ?4, NULL, 0, ?5, 'pending', ?6) ON CONFLICT (guid) DO NOTHING",
         params![
             GuidKey::of(&fan_out.delivery),
             fan_out.received_at.unix_ms(),
             fan_out.event,
             fan_out.action,
             REASON,
+            fan_out.recovered,
         ],
     )?;
     if inserted == 0 {
@@ -44,7 +46,7 @@ pub(super) fn list(
     readable(
         conn,
         troubles,
-        "SELECT d.guid, d.received_at, d.event, d.action, p.tries, p.done_to, p.body
+        "SELECT d.guid, d.received_at, d.event, d.action, p.tries, p.done_to, p.body, d.recovered
          FROM pending AS p JOIN delivery AS d ON d.id = p.delivery
          ORDER BY p.delivery",
         [],
@@ -53,8 +55,9 @@ pub(super) fn list(
             let (delivery, received_at) =
                 (GuidKey::read(row, 0)?, Timestamp::from_unix_ms(row.get(1)?));
             let body = row.get_ref(6)?.as_str()?;
+            let (event, action, recovered) = (row.get(2)?, row.get(3)?, row.get(7)?);
             Ok(PendingRow {
-                fan_out: rows::fan_out(body, delivery, received_at, row.get(2)?, row.get(3)?)?,
+                fan_out: rows::fan_out(body, delivery, received_at, recovered, event, action)?,
                 tries: row.get(4)?,
                 done_to: row.get::<_, Option<i64>>(5)?.map(HomeId),
             })

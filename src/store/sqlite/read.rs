@@ -158,7 +158,7 @@ pub(super) fn look(
 ) -> Result<Look, StoreError> {
     let found = one(
         conn,
-        "SELECT received_at, event, action, d.home, applied, reason, state,
+        "SELECT received_at, event, action, d.home, applied, reason, state, recovered,
                 (SELECT i.home FROM issue_alias AS i
                  WHERE i.account = a.id AND i.issue_id = ?3),
                 n.home, n.repository_id
@@ -178,11 +178,11 @@ pub(super) fn look(
             let delivery = ask.delivery.filter(|_| is_stored).map(|id| delivery_row(row, id));
             Ok(Look {
                 delivery: delivery.transpose()?,
-                by_issue: row.get::<_, Option<i64>>(7)?.map(HomeId),
-                by_number: match row.get::<_, Option<i64>>(8)? {
+                by_issue: row.get::<_, Option<i64>>(8)?.map(HomeId),
+                by_number: match row.get::<_, Option<i64>>(9)? {
                     Some(home) => Some(NumberedHome {
                         home: HomeId(home),
-                        repository_id: row.get::<_, Option<i64>>(9)?.map(i64::cast_unsigned),
+                        repository_id: row.get::<_, Option<i64>>(10)?.map(i64::cast_unsigned),
                     }),
                     None => None,
                 },
@@ -198,14 +198,14 @@ pub(super) fn delivery(
 ) -> Result<Option<DeliveryRow>, StoreError> {
     one(
         conn,
-        "SELECT received_at, event, action, home, applied, reason, state
+        "SELECT received_at, event, action, home, applied, reason, state, recovered
          FROM delivery WHERE guid = ?1",
         [GuidKey::of(id)],
         |row| delivery_row(row, id),
     )
 }
 
-/// Reads the first seven columns of a row of `delivery`, as they are selected above.
+/// Reads the first eight columns of a row of `delivery`, as they are selected above.
 pub(super) fn delivery_row(row: &Row<'_>, id: &DeliveryId) -> rusqlite::Result<DeliveryRow> {
     Ok(DeliveryRow {
         id: id.clone(),
@@ -221,6 +221,7 @@ pub(super) fn delivery_row(row: &Row<'_>, id: &DeliveryId) -> rusqlite::Result<D
             Some("set_aside") => DeliveryState::SetAside,
             Some(word) => return Err(rows::BadRow::UnknownWord(word.into()).into()),
         },
+        recovered: row.get(7)?,
     })
 }
 

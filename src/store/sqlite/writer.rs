@@ -299,6 +299,7 @@ mod tests {
         let delivery = DeliveryRow {
             id: DeliveryId::trusted(guid),
             received_at: Timestamp::from_unix_ms(0),
+            recovered: false,
             event: "issues".into(),
             action: String::new(),
             home: None,

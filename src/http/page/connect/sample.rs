@@ -33,7 +33,7 @@ pub async fn send(shared: &Shared, address: SocketAddr) -> Result<(), String> {
     let secrets = shared.edge.webhook_secrets.in_force();
     let secret = secrets.first().ok_or("there is no webhook secret")?;
     let now = shared.edge.clock.now().to_string();
-    let triggers = &shared.edge.triggers;
+    let triggers = shared.edge.intake.triggers();
     for (event, payload) in [("ping", ping()), ("issues", trigger(&triggers.label, &now))] {
         let body = payload.to_string();
         let call = client

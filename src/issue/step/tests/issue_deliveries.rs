@@ -37,6 +37,7 @@ pub(super) fn issue_delivery(
     let issue_delivery = IssueDelivery {
         delivery: DeliveryId::trusted(format!("{action}-{second}")),
         received_at: Timestamp::from_unix_ms(1_800_000_000_000),
+        recovered: false,
         event: "issues".into(),
         action: action.into(),
         acted_at: news.as_of,
