@@ -6,6 +6,9 @@ use crate::types::{CloneMode, GitWorkload, Network, Repository};
 /// Largest push that may be allowed, in MiB: GitHub refuses packs of more than 2 GiB.
 const PUSH_MB_MAX: u64 = 2_048;
 
+/// The largest push if nothing is said, in MiB.
+const PUSH_MB_DEFAULT: u64 = 1_024;
+
 /// Reads what a template says of git; `None` for no checkout.
 pub(super) fn git(
     r: &mut ConfigReader,
@@ -28,10 +31,17 @@ pub(super) fn git(
             Err(_) => r.wrong(&key("git.read"), &format!("must be owner/name, not {text:?}")),
         }
     }
-    let push_max_mb = r.number(&key("git.push_max_mb"), 1_024, 1..=PUSH_MB_MAX);
+    let push_max_mb = r.number(&key("git.push_max_mb"), PUSH_MB_DEFAULT, 1..=PUSH_MB_MAX);
     let workflows = r.flag(&key("git.workflows"), false);
     if !has_credentials {
-        for part in ["clone", "read", "push_max_mb", "workflows"] {
+        // Of the defaults nothing need be said.
+        let parts = [
+            ("clone", clone != Some(CloneMode::Auto)),
+            ("read", !read.is_empty()),
+            ("push_max_mb", push_max_mb != PUSH_MB_DEFAULT),
+            ("workflows", workflows),
+        ];
+        for (part, _) in parts.into_iter().filter(|(_, is_changed)| *is_changed) {
             let key = key(&format!("git.{part}"));
             let why = "has no effect without credentials in [github]: nothing is checked out";
             r.warn(&key, why);

@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use super::api::{GitHubApi, GitHubError, GitHubIdentity, IdentityKind, Installation, PageCursor};
-use super::client::needed_permissions;
 use crate::types::{Check, Timestamp};
 
 /// What is checked, as its line begins.
@@ -13,6 +12,9 @@ pub const WHAT: &str = "GitHub";
 pub const KEY_REMEDY: &str = "check github.app_id and github.app_key_file, or github.token_file";
 /// A token that ends within this time is noted.
 const EXPIRY_NOTED: Duration = Duration::from_secs(14 * 86_400);
+/// The permissions that an installation must grant, and the least level of each.
+const NEEDED_PERMISSIONS: [(&str, &str); 4] =
+    [("issues", "write"), ("contents", "write"), ("pull_requests", "write"), ("metadata", "read")];
 /// Most pages of installations that are looked at: 100 on each.
 const PAGES_MAX: usize = 10;
 
@@ -92,7 +94,7 @@ fn lacking(installation: &Installation) -> Option<Check> {
         let granted = installation.permissions.get(*name).map(String::as_str);
         !matches!((granted, *level), (Some("admin" | "write"), _) | (Some("read"), "read"))
     };
-    let lacks: Vec<String> = needed_permissions()
+    let lacks: Vec<String> = NEEDED_PERMISSIONS
         .iter()
         .filter(is_lacking)
         .map(|(name, level)| format!("{name}: {level}"))

@@ -34,7 +34,7 @@ use crate::clock::Clock;
 
 use super::api::{GitHubIdentity, WritePace};
 use counts::CallCounts;
-pub use credentials::{GitHubCredentials, needed_permissions};
+pub use credentials::GitHubCredentials;
 use limits::ReadLimits;
 use queue::WriteQueues;
 use tokens::Tokens;

@@ -39,11 +39,6 @@ pub struct AppCredentials {
     jwt: Mutex<Option<(Secret, Timestamp, i64)>>,
 }
 
-/// The permissions that an installation must grant, and the least level of each.
-pub const fn needed_permissions() -> &'static [(&'static str, &'static str)] {
-    &[("issues", "write"), ("contents", "write"), ("pull_requests", "write"), ("metadata", "read")]
-}
-
 impl GitHubCredentials {
     /// Those of an App: its id and private key in PEM.
     ///

@@ -64,7 +64,7 @@ pub struct PushRecord {
 }
 
 /// A request to a repository's git or LFS address.
-pub(super) struct GitService {
+pub(super) struct ModelGitCall {
     /// `owner/name`.
     name: String,
     /// The path behind the repository: `/info/refs`, ….
@@ -72,14 +72,14 @@ pub(super) struct GitService {
 }
 
 /// What of git a path asks for.
-pub(super) fn service(path: &str) -> Option<GitService> {
+pub(super) fn service(path: &str) -> Option<ModelGitCall> {
     let rests = ["/info/refs", "/git-upload-pack", "/git-receive-pack", "/info/lfs/"];
     let at = rests.iter().find_map(|rest| path.find(rest))?;
     let (name, rest) = path.split_at(at);
     let name = name.strip_prefix('/')?;
     let name = name.strip_suffix(".git").unwrap_or(name);
     let is_name = name.split('/').count() == 2 && name.split('/').all(|part| !part.is_empty());
-    is_name.then(|| GitService { name: name.to_owned(), rest: rest.to_owned() })
+    is_name.then(|| ModelGitCall { name: name.to_owned(), rest: rest.to_owned() })
 }
 
 /// A git command without the settings of this system.
@@ -225,7 +225,7 @@ impl ModelState {
     /// Finds the repository and checks what the token may do with its contents.
     fn admit_git(
         &self,
-        service: &GitService,
+        service: &ModelGitCall,
         header: Option<&str>,
         query: &str,
         write: bool,
@@ -266,7 +266,7 @@ impl ModelState {
 /// Serves git and LFS.
 pub(super) async fn serve(
     shared: &Arc<ModelShared>,
-    service: GitService,
+    service: ModelGitCall,
     request: Request<Incoming>,
 ) -> Result<Response<ModelBody>, io::Error> {
     let (method, path) = (request.method().to_string(), request.uri().path().to_owned());
