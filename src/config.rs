@@ -30,7 +30,7 @@ mod workload;
 
 pub use address::{Announced, ServerAddress};
 pub use error::{ConfigError, Problem};
-pub use github::GitHubLogin;
+pub use github::{GitHubLogin, IntakeMode};
 pub use pattern::RepositoryPattern;
 pub use provider::{ProviderSchema, ProviderSection, ProviderSettings};
 pub use secrets::{Made, Secrets, SecretsError};
@@ -105,6 +105,8 @@ pub struct GitHub {
     pub webhook_secrets: Vec<Secret>,
     /// `app_id` with `app_key` or `app_key_file`; or `token` or `token_file`; or neither.
     pub login: Option<GitHubLogin>,
+    /// `intake`: how deliveries come in.
+    pub intake: IntakeMode,
     /// `bot_user_id`: issuebox's own account; 0 if it is not configured.
     pub bot_user_id: u64,
     /// `api_url`: the base of the REST API.

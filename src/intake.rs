@@ -1,5 +1,6 @@
 //! Deliveries on their way in: what each means under the trigger policy, and the engine that makes
-//! it durable. The webhook endpoint brings those that arrive.
+//! it durable. The webhook endpoint brings those that arrive; with credentials for GitHub, the
+//! [`RecoveryWorker`] brings those that did not.
 //!
 //! # Guarantees
 //! - A delivery is treated the same whichever way it came; its row says which way.
@@ -8,17 +9,35 @@
 //! - Nothing is read without trust: who brings a delivery has verified its signature, or has it from
 //!   GitHub's API.
 
-use crate::engine::{Delivered, Engine, EngineError};
+mod delivery_log;
+mod issue_check;
+mod known;
+mod label_check;
+mod recovery;
+mod signals;
+mod sources;
+mod synthetic;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use crate::engine::{Delivered, DeliveredStatus, Engine, EngineError};
 use crate::github::policy::TriggerPolicy;
 use crate::github::webhook::{Interpreted, Malformed, interpret};
 use crate::store::{DeliveryRow, DeliveryState};
 use crate::types::{AccountName, DeliveryId, Timestamp};
+
+pub use recovery::{RecoveryPace, RecoveryParts, RecoveryWorker};
+pub use signals::IntakeFigures;
+use signals::IntakeSignals;
 
 /// Takes deliveries in; cheap to clone.
 #[derive(Clone)]
 pub struct Intake {
     engine: Engine,
     triggers: TriggerPolicy,
+    signals: Arc<IntakeSignals>,
 }
 
 /// Which way a delivery came.
@@ -68,13 +87,29 @@ pub enum IntakeError {
 
 impl Intake {
     /// Takes deliveries in under this policy.
-    pub const fn new(engine: Engine, triggers: TriggerPolicy) -> Self {
-        Self { engine, triggers }
+    pub fn new(engine: Engine, triggers: TriggerPolicy) -> Self {
+        Self { engine, triggers, signals: Arc::default() }
     }
 
     /// What may trigger, and who.
     pub const fn triggers(&self) -> &TriggerPolicy {
         &self.triggers
+    }
+
+    /// What was recovered since the start.
+    pub fn figures(&self) -> IntakeFigures {
+        self.signals.figures()
+    }
+
+    /// A delivery was turned away although GitHub may have sent it: GitHub's delivery log is read
+    /// soon.
+    pub fn missed_one(&self) {
+        self.signals.missed_one();
+    }
+
+    /// A repository's webhook sent a delivery that can be trusted.
+    pub fn note_hook(&self, repository_id: u64, hook: u64) {
+        self.signals.note_hook(repository_id, hook);
     }
 
     /// Takes a delivery in. Durable when it returns.
@@ -117,11 +152,11 @@ impl Intake {
         read: ReadDelivery,
     ) -> Result<Delivered, EngineError> {
         let ReadDelivery { id, event, received_at, recovered, meaning } = read;
-        match meaning {
+        let delivered = match meaning {
             Interpreted::Issue(issue_delivery) => {
-                self.engine.deliver(account, *issue_delivery).await
+                self.engine.deliver(account, *issue_delivery).await?
             }
-            Interpreted::FanOut(fan_out) => self.engine.deliver_scope_event(*fan_out).await,
+            Interpreted::FanOut(fan_out) => self.engine.deliver_scope_event(*fan_out).await?,
             Interpreted::Ignored { action, reason } => {
                 let row = DeliveryRow {
                     id,
@@ -134,8 +169,30 @@ impl Intake {
                     reason,
                     state: DeliveryState::Done,
                 };
-                self.engine.record_ignored(row).await
+                self.engine.record_ignored(row).await?
             }
+        };
+        if recovered && delivered.status != DeliveredStatus::Duplicate {
+            self.signals.recovered_one();
         }
+        Ok(delivered)
+    }
+
+    /// Records a delivery of GitHub's log that has no effect, without its payload.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    async fn record_unread(
+        &self,
+        account: &AccountName,
+        id: DeliveryId,
+        received_at: Timestamp,
+        (event, action): (&str, &str),
+        reason: String,
+    ) -> Result<Delivered, EngineError> {
+        let meaning = Interpreted::Ignored { action: action.to_owned(), reason };
+        let event = event.to_owned();
+        let read = ReadDelivery { id, event, received_at, recovered: true, meaning };
+        self.apply(account, read).await
     }
 }

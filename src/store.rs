@@ -22,6 +22,7 @@ mod delivery;
 mod effect;
 pub mod github;
 mod orphan;
+pub mod recovered;
 pub mod report;
 mod rows;
 pub mod session;

@@ -18,7 +18,7 @@ use crate::github::gateway::GitHubGateway;
 use crate::github::messages::MessageContext;
 use crate::github::policy::TriggerPolicy;
 use crate::http::{Edge, Feed, Limits, LiveToken, LoginLinks, TokenHash};
-use crate::intake::Intake;
+use crate::intake::{Intake, RecoveryPace, RecoveryParts, RecoveryWorker};
 use crate::issue::event::ProviderRules;
 use crate::issue::{GithubRules, Rules, StepRules};
 use crate::logs::{LogBounds, Logs};
@@ -104,6 +104,9 @@ pub(super) async fn serve(
     let address = listener.local_addr()?;
     let closing = ended.clone();
     let intake = Intake::new(engine.clone(), triggers);
+    if let Some(worker) = recovery(&config, &adapters, &intake) {
+        io.spawn(async move { worker.run().await });
+    }
     let shared = EdgeParts { engine, logs, feed, login_links, live, intake, checkouts, closing };
     let server = crate::http::build(shared.edge(&config, adapters), listener)?;
     let mut stopped = ended.clone();
@@ -261,6 +264,22 @@ fn checkouts(
     let opened = GitHubGateway::new(&web_url, api, tokens, workplaces);
     gateway.set(Some(Arc::new(opened.context("cannot start the git gateway")?)));
     Ok(Some(CheckoutWorker::new(parts)))
+}
+
+/// What finds deliveries that did not arrive, if there are credentials.
+fn recovery(config: &Config, adapters: &Adapters, intake: &Intake) -> Option<RecoveryWorker> {
+    let client = adapters.github.as_ref()?;
+    Some(RecoveryWorker::new(RecoveryParts {
+        intake: intake.clone(),
+        api: Arc::clone(client) as _,
+        store: Arc::clone(&adapters.sqlite) as _,
+        rows: Arc::clone(&adapters.sqlite) as _,
+        clock: Arc::clone(&adapters.clock),
+        mode: config.github.intake,
+        public_url: config.server.public_url.clone(),
+        web_url: config.github.web_url.clone(),
+        pace: RecoveryPace::of(config.github.intake),
+    }))
 }
 
 fn open_logs(config: &Config, clock: &Arc<dyn Clock>) -> anyhow::Result<Logs> {

@@ -21,6 +21,33 @@ pub enum GitHubLogin {
     Token(Secret),
 }
 
+/// How deliveries come in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IntakeMode {
+    /// GitHub sends them to the webhook endpoint; those that did not arrive are read from GitHub.
+    #[default]
+    Webhook,
+    /// They are read from GitHub's delivery log, every few seconds.
+    Deliveries,
+}
+
+/// How deliveries come in. Reading them needs credentials.
+pub(super) fn intake(r: &mut ConfigReader, login: Option<&GitHubLogin>) -> IntakeMode {
+    let intake = r.parsed("github.intake", IntakeMode::default(), |text| match text {
+        "webhook" => Ok(IntakeMode::Webhook),
+        "deliveries" => Ok(IntakeMode::Deliveries),
+        _ => Err("must be webhook or deliveries".to_owned()),
+    });
+    if intake == IntakeMode::Deliveries && login.is_none() {
+        r.wrong(
+            "github.intake",
+            "is deliveries, which needs credentials for GitHub: set github.app_id and \
+             github.app_key_file, or github.token_file",
+        );
+    }
+    intake
+}
+
 /// An address of GitHub's.
 pub(super) fn address(r: &mut ConfigReader, key: &str, default: &str) -> String {
     r.parsed(key, default.to_owned(), |text| web_address(text).and_then(encrypted))

@@ -21,6 +21,11 @@ impl RepositoryPattern {
         Ok(Self(text.to_ascii_lowercase()))
     }
 
+    /// The name of the only repository that matches; `None` if there may be several.
+    pub fn only(&self) -> Option<&str> {
+        (!self.0.contains('*')).then_some(self.0.as_str())
+    }
+
     /// Whether a repository (`owner/name`) matches.
     pub fn matches(&self, repository: &str) -> bool {
         if self.0 == "*" {

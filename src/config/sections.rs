@@ -119,6 +119,7 @@ fn github_section(r: &mut ConfigReader) -> GitHub {
     });
     let bot_user_id = r.number("github.bot_user_id", 0, 0..=u64::MAX);
     let login = github::login(r);
+    let intake = github::intake(r, login.as_ref());
     let api_url = github::address(r, "github.api_url", "https://api.github.com");
     let web_url = github::address(r, "github.web_url", "https://github.com");
     let patterns = r.texts("github.repositories", &["*"]);
@@ -136,6 +137,7 @@ fn github_section(r: &mut ConfigReader) -> GitHub {
     GitHub {
         webhook_secrets,
         login,
+        intake,
         bot_user_id,
         api_url,
         web_url,

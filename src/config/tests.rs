@@ -1,6 +1,7 @@
 //! The text of every error, and the precedence of sources.
 
 mod github;
+mod intake;
 mod workload;
 
 use super::*;

@@ -137,6 +137,16 @@ pub trait GitHubApi: Send + Sync + 'static {
 
     // Reads in the background: refused as Limited below a fifth of the hourly limit.
 
+    /// One page of the repositories of an installation of the App.
+    async fn installation_repositories(
+        &self,
+        installation: u64,
+        page: &PageCursor,
+    ) -> Result<(Vec<GitHubRepository>, Option<PageCursor>), GitHubError> {
+        let _nothing = (installation, page);
+        Ok((Vec::new(), None))
+    }
+
     /// One page of the open issues with a label.
     async fn labelled_issues(
         &self,

@@ -89,6 +89,17 @@ pub fn interpret(
     }
 }
 
+/// Whether deliveries of an event and action can have an effect, whatever is in their bodies.
+///
+/// # Errors
+/// Why not, in words: what [`interpret`] says of them.
+pub fn can_have_effect(event: &str, action: &str) -> Result<(), String> {
+    match Happened::of(event, action) {
+        Some(_) => Ok(()),
+        None => IssueAction::of(event, action).map(drop),
+    }
+}
+
 /// What is known of a delivery besides its body.
 struct DeliveryHead<'a> {
     delivery: DeliveryId,

@@ -22,6 +22,7 @@ use prometheus_client::registry::{Metric, Registry};
 
 use crate::engine::{BreakerState, DriftKind, Figures, ProviderSweeps};
 use crate::github::api::GitHubFigures;
+use crate::intake::IntakeFigures;
 use crate::sandbox::{Egress, EgressResult};
 use crate::types::{Mode, ProviderName};
 
@@ -202,6 +203,11 @@ impl Metrics {
     /// Takes over what was counted of the calls to GitHub.
     pub fn set_github(&self, figures: &GitHubFigures) {
         self.github.set(figures);
+    }
+
+    /// Takes over what was recovered of deliveries.
+    pub fn set_intake(&self, figures: &IntakeFigures) {
+        self.github.set_intake(figures);
     }
 
     /// Counts a create that ended.

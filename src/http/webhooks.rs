@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 
+use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderMap, HeaderValue};
 use actix_web::{HttpRequest, HttpResponse, post, web};
 use serde::Serialize;
@@ -74,6 +75,9 @@ pub async fn github(
     shared.edge.feed.metrics.delivered(result);
     if let Err(error) = &delivered {
         remember(&shared, request.headers(), error);
+        if error.code().status() == StatusCode::SERVICE_UNAVAILABLE {
+            shared.edge.intake.missed_one();
+        }
     }
     let (id, delivered) = delivered?;
     let mut answer = match delivered.status {
@@ -134,8 +138,20 @@ async fn receive(
     // Frees the body before the store writes, so that waiting deliveries are small.
     drop(json);
     drop(raw);
+    if let Some((repository_id, hook)) = hook_of(headers) {
+        edge.intake.note_hook(repository_id, hook);
+    }
     let delivered = edge.intake.apply(&AccountName::default_account(), read).await?;
     Ok((id, delivered))
+}
+
+/// The repository and the webhook that sent a delivery, if it was no App's.
+fn hook_of(headers: &HeaderMap) -> Option<(u64, u64)> {
+    let number = |name| text(headers, name)?.parse().ok();
+    if text(headers, "x-github-hook-installation-target-type") != Some("repository") {
+        return None;
+    }
+    Some((number("x-github-hook-installation-target-id")?, number("x-github-hook-id")?))
 }
 
 /// Refuses an unsupported content type before the body is read; [`json_of`] decides again later.

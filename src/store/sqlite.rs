@@ -33,6 +33,7 @@ mod pending;
 mod presence;
 mod prune;
 mod read;
+mod recovered;
 mod reports;
 mod schema;
 mod sessions;

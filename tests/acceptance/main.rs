@@ -18,6 +18,7 @@ mod ensure;
 mod flood;
 mod host_disk;
 mod limits;
+mod missed;
 mod network;
 mod order;
 #[path = "../common/process.rs"]

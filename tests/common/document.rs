@@ -98,6 +98,11 @@ impl Operation {
         self.path.starts_with("/v1/system/drift/")
     }
 
+    /// Whether what it does needs credentials for GitHub, which the server of these tests lacks.
+    pub fn needs_credentials(&self) -> bool {
+        self.path.starts_with("/v1/github")
+    }
+
     /// Its address for a sandbox and an issue, with a query that is right for it.
     pub fn address(&self, sandbox: &str, issue: &str) -> String {
         let path = self
@@ -111,7 +116,8 @@ impl Operation {
             .replace("{name}", "nope")
             .replace("{port}", "3000")
             .replace("{tail}", "a/b")
-            .replace("{driftId}", "nope");
+            .replace("{driftId}", "nope")
+            .replace("{effect}", "1");
         let query = match self.path.rsplit('/').next() {
             Some("content" | "directory") => "?path=f",
             Some("move") => "?from=f&to=g",

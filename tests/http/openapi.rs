@@ -384,7 +384,8 @@ async fn a_store_in_trouble_is_503_on_every_route_that_needs_it() {
     let cookie = server.log_in().await;
     server.running("1").await;
     server.store.set(Mood::Fails);
-    let needs_it = |o: &&Operation| o.lists("store_failed") && !o.is_remedy();
+    let needs_it =
+        |o: &&Operation| o.lists("store_failed") && !o.is_remedy() && !o.needs_credentials();
     for operation in operations(&server).await.iter().filter(needs_it) {
         // By an issue that is not live: look-ups of live ones do not need the store.
         let request = operation.bare(&server, "nope", "2");
@@ -410,10 +411,14 @@ async fn an_overload_is_503_on_every_route_that_writes() {
     assert_eq!(server.deliver("issues", "d-2", &closed).await.status, 202);
     server.get("/v1/sandboxes/claude-issue-1?until=stopped&wait=5").await;
     server.store.set(Mood::Overloaded);
-    let is_retry = |operation: &Operation| operation.path.ends_with("/retry");
+    let is_retry = |operation: &Operation| {
+        operation.path.ends_with("/retry") && !operation.needs_credentials()
+    };
     let is_stop = |operation: &Operation| operation.path.ends_with("/stop");
     let is_page = |operation: &Operation| operation.path.starts_with("/log");
-    let needs_no_write = |o: &Operation| is_retry(o) || is_stop(o) || is_page(o) || o.is_remedy();
+    let needs_no_write = |o: &Operation| {
+        is_retry(o) || is_stop(o) || is_page(o) || o.is_remedy() || o.needs_credentials()
+    };
     expect(&server, "overloaded", "claude-issue-1", |o| !needs_no_write(o)).await;
     server.store.set(Mood::Works);
     server.running("2").await;

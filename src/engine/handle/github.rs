@@ -35,8 +35,11 @@ impl Engine {
     /// or under way.
     ///
     /// # Errors
-    /// If the store cannot be written.
+    /// [`EngineError`].
     pub async fn retry_github_effect(&self, number: i64) -> Result<(), EngineError> {
+        if self.parts.env.is_stopping() {
+            return Err(EngineError::ShuttingDown);
+        }
         let Some(github) = &self.parts.github else { return Ok(()) };
         github.outbox.retry_github(number, self.parts.env.now()).await?;
         self.parts.registry.actor_parts().github_recorded.notify_one();

@@ -18,12 +18,13 @@ use super::GitHubClient;
 use super::ask::{Ask, CallClass};
 use super::credentials::{CallAuth, GitHubCredentials};
 use super::reads::{branch_path, conditional, in_repository, list, query_value, segment};
+use super::tokens::TokenKey;
 use super::tokens::TokenPurpose::{List, Speak, Status, Verify};
 use super::transport::HttpAnswer;
 use super::verification::verified;
 use super::wire::{
     WireComment, WireDelivery, WireHook, WireInstallation, WireIssue, WirePermission, WirePull,
-    WireRef, WireRepository, read,
+    WireRef, WireRepositories, WireRepository, read,
 };
 
 /// The pause after a limit that GraphQL names without a time.
@@ -240,6 +241,24 @@ impl GitHubApi for GitHubClient {
         let ask = Ask::new("installations", Method::GET, path, self.own_auth());
         let (answer, next) = self.page(ask, page).await?;
         Ok((list::<WireInstallation, _>(&answer.body)?, next))
+    }
+
+    async fn installation_repositories(
+        &self,
+        installation: u64,
+        page: &PageCursor,
+    ) -> Result<(Vec<GitHubRepository>, Option<PageCursor>), GitHubError> {
+        let key = TokenKey { installation, purpose: List, repositories: Vec::new() };
+        let path = "/installation/repositories?per_page=100".to_owned();
+        let auth = CallAuth::Installation(key);
+        let ask = Ask {
+            class: CallClass::Background,
+            ..Ask::new("installation_repositories", Method::GET, path, auth)
+        };
+        let (answer, next) = self.page(ask, page).await?;
+        let wire: WireRepositories = read(&answer.body)?;
+        let read = wire.repositories.into_iter().map(WireRepository::read);
+        Ok((read.filter_map(Result::ok).collect(), next))
     }
 
     async fn labelled_issues(

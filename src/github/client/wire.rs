@@ -230,6 +230,11 @@ impl WireRepository {
 }
 
 #[derive(Deserialize)]
+pub(super) struct WireRepositories {
+    pub repositories: Vec<WireRepository>,
+}
+
+#[derive(Deserialize)]
 pub(super) struct WireInstallation {
     id: u64,
     account: Option<WireAccount>,

@@ -294,6 +294,17 @@ impl GithubModel {
         hooks::pending(&self.state())
     }
 
+    /// The log does not have the deliveries so far any more.
+    pub fn forget_deliveries(&self) {
+        self.state().deliveries.clear();
+    }
+
+    /// The log does not have the payloads of the deliveries so far any more.
+    pub fn forget_payloads(&self) {
+        let mut state = self.state();
+        state.deliveries.iter_mut().for_each(|delivery| delivery.forgotten = true);
+    }
+
     /// The GUIDs of everything that was delivered or failed to be, each once, oldest first.
     #[must_use]
     pub fn delivered_guids(&self) -> Vec<String> {

@@ -56,6 +56,8 @@ pub(super) struct DeliveryRecord {
     payload: Value,
     at: Timestamp,
     redelivery: bool,
+    /// Whether the log does not have the payload any more.
+    pub forgotten: bool,
     /// The receiver's status and what GitHub says of it; `None` until it was sent.
     result: Option<(u16, String)>,
 }
@@ -79,7 +81,8 @@ impl DeliveryRecord {
         if full {
             let headers = json!({"X-GitHub-Delivery": self.guid, "X-GitHub-Event": self.event});
             shown["url"] = json!("");
-            shown["request"] = json!({"headers": headers, "payload": self.payload});
+            let payload = if self.forgotten { &Value::Null } else { &self.payload };
+            shown["request"] = json!({"headers": headers, "payload": payload});
             shown["response"] = json!({"headers": {}, "payload": null});
         }
         shown
@@ -143,6 +146,7 @@ impl ModelState {
             payload,
             at: self.now(),
             redelivery: false,
+            forgotten: false,
             result: None,
         };
         self.push_delivery(delivery);
@@ -163,6 +167,7 @@ impl ModelState {
         delivery.id = self.next_id();
         delivery.at = self.now();
         delivery.redelivery = true;
+        delivery.forgotten = false;
         self.push_delivery(delivery);
     }
 

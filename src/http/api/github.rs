@@ -103,13 +103,13 @@ pub async fn github(
 /// Retries something that is to be done at GitHub, now. Nothing happens to what is done.
 #[utoipa::path(
     operation_id = "retryGitHubEffect", tag = "server",
-    params(("id" = i64, Path, description = "The effect's number")),
+    params(("effect" = i64, Path, description = "The number of the effect")),
     responses(
         (status = 202, description = "it is tried now", body = Success<GithubBody>),
         answers::StoreWriteErrors,
     )
 )]
-#[post("/v1/github/effects/{id}/retry")]
+#[post("/v1/github/effects/{effect}/retry")]
 pub async fn retry(
     shared: web::Data<Shared>,
     _caller: Caller,
@@ -117,7 +117,7 @@ pub async fn retry(
     path: web::Path<String>,
 ) -> Result<HttpResponse, ApiError> {
     Query::parse(request.query_string()).finish()?;
-    let number = path.parse().map_err(|_| ApiError::field("id", "must be a whole number"))?;
+    let number = path.parse().map_err(|_| ApiError::field("effect", "must be a whole number"))?;
     shared.edge.engine.retry_github_effect(number).await?;
     Ok(HttpResponse::Accepted().json(Success::of(look(&shared).await?)))
 }

@@ -10,12 +10,15 @@ use prometheus_client::registry::Registry;
 
 use super::add;
 use crate::github::api::GitHubFigures;
+use crate::intake::IntakeFigures;
 
 /// The metrics of calls to GitHub. Without credentials they stay empty.
 pub(super) struct GitHubMetrics {
     requests: Family<CallLabels, Counter>,
     remaining: Gauge,
     queue: Gauge,
+    recovered: Counter,
+    compared_at: Gauge,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -46,7 +49,19 @@ impl GitHubMetrics {
             "Effects that wait for their turn to write at GitHub",
             Gauge::default(),
         );
-        Self { requests, remaining, queue }
+        let recovered = add(
+            registry,
+            "issuebox_deliveries_recovered",
+            "Deliveries that did not arrive and were read from GitHub",
+            Counter::default(),
+        );
+        let compared_at = add(
+            registry,
+            "issuebox_delivery_log_compared_timestamp_seconds",
+            "When GitHub's delivery log was last compared with the deliveries here; 0 for never",
+            Gauge::default(),
+        );
+        Self { requests, remaining, queue, recovered, compared_at }
     }
 
     /// Takes over what the client counted.
@@ -62,6 +77,12 @@ impl GitHubMetrics {
         }
         self.queue.set(gauge(figures.queue));
     }
+
+    /// Takes over what was recovered.
+    pub fn set_intake(&self, figures: &IntakeFigures) {
+        self.recovered.inner().store(figures.recovered, Ordering::Relaxed);
+        self.compared_at.set(figures.compared_at.map_or(0, |at| at.unix_ms() / 1_000));
+    }
 }
 
 #[cfg(test)]
@@ -71,6 +92,22 @@ mod tests {
     use super::*;
     use crate::engine::Figures;
     use crate::github::api::RequestCount;
+
+    #[test]
+    fn it_is_shown_how_much_was_recovered_and_when_the_log_was_compared() {
+        let metrics = Metrics::new();
+        let text = || metrics.encode(&LiveMap::default(), [0; 2], &Figures::default());
+        let never = "issuebox_delivery_log_compared_timestamp_seconds 0";
+        assert!(text().contains(never), "{}", text());
+        let compared_at = Some(crate::types::Timestamp::from_unix_ms(1_800_000_000_999));
+        metrics.set_intake(&IntakeFigures { recovered: 4, compared_at });
+        for line in [
+            "issuebox_deliveries_recovered_total 4",
+            "issuebox_delivery_log_compared_timestamp_seconds 1800000000",
+        ] {
+            assert!(text().contains(line), "{line}: {}", text());
+        }
+    }
 
     #[test]
     fn calls_are_shown_by_kind_and_result() {
