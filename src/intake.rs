@@ -4,7 +4,7 @@
 //!
 //! # Guarantees
 //! - A delivery is treated the same whichever way it came; its row says which way.
-//! - A delivery is durable when [`Intake::take`] returns. A GUID is applied once: whoever brings it
+//! - A delivery is durable when [`Intake::take`] returns. A GUID is applied once: who brings it
 //!   again gets [`Duplicate`](crate::engine::DeliveredStatus::Duplicate).
 //! - Nothing is read without trust: who brings a delivery has verified its signature, or has it from
 //!   GitHub's API.

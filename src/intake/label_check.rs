@@ -3,7 +3,7 @@
 //!
 //! Lists are asked for with their ETag, and never by the time of the last change: GitHub does not
 //! promise that a label changes that. An issue that is found is verified, and gets the delivery that
-//! would have said that the label was put on: from whoever did that, at the time when it was done.
+//! would have said that the label was put on: from the person who did that, at the time when it was done.
 //!
 //! # Races it accepts
 //! A label that is put on while the server runs is left to its delivery for ten minutes. If that
@@ -140,7 +140,7 @@ async fn check_issue(
 }
 
 /// Takes in the delivery that would have said that the label was put on. Without an `act` that was
-/// before the last 50 changes, and nobody knows by whom.
+/// before the last 50 changes, and it is not known by whom.
 async fn take(
     parts: &RecoveryParts,
     target: &RepositoryTarget,

@@ -152,7 +152,12 @@ fn wrong_imports(module: &str, text: &str) -> Vec<String> {
 fn layers_import_only_downward() {
     let wrong: Vec<String> = rust_files(&root().join("src"))
         .iter()
-        .filter(|path| !path.components().any(|part| part.as_os_str() == "tests"))
+        .filter(|path| {
+            let is_test = |part: std::path::Component<'_>| {
+                part.as_os_str() == "tests" || part.as_os_str() == "tests.rs"
+            };
+            !path.components().any(is_test)
+        })
         .flat_map(|path| {
             wrong_imports(&module_of(path), &fs::read_to_string(path).expect("a text file"))
         })
