@@ -61,6 +61,7 @@ use tokio::sync::watch;
 
 use crate::clock::{Clock, IdSource};
 use crate::engine::Engine;
+use crate::git::LatePublisher;
 use crate::github::api::GitHubApi;
 use crate::github::policy::TriggerPolicy;
 use crate::logs::Logs;
@@ -107,6 +108,8 @@ pub struct Edge {
     pub triggers: TriggerPolicy,
     /// GitHub's API; `None` without credentials.
     pub github: Option<Arc<dyn GitHubApi>>,
+    /// Publishes the work of sandboxes.
+    pub publisher: LatePublisher,
     /// The admin token, as its hash.
     pub admin_token: LiveToken,
     /// The public address of the server, if it differs from the requested one.
