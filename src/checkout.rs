@@ -12,6 +12,10 @@
 
 mod branch;
 mod commands;
+mod permission;
+mod publish;
+mod record;
+mod run;
 mod worker;
 mod workplaces;
 
@@ -23,12 +27,14 @@ use tokio::runtime::Handle;
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::github::api::GitHubApi;
+use crate::issue::GithubRules;
 use crate::logs::Logs;
 use crate::sandbox::Processes;
 use crate::store::Store;
 use crate::store::checkout::CheckoutStore;
-use crate::types::{BranchPattern, ProviderName};
+use crate::types::{BranchPattern, ProviderName, PublishMode};
 
+pub use permission::KnownWriters;
 pub use worker::{CheckoutRetryError, CheckoutWorker};
 pub use workplaces::SandboxWorkplaces;
 
@@ -46,6 +52,14 @@ pub struct CheckoutParts {
     pub rows: Arc<dyn CheckoutStore>,
     /// Branches and repositories.
     pub api: Arc<dyn GitHubApi>,
+    /// What is said on issues.
+    pub said: GithubRules,
+    /// Whether pushes are published at once.
+    pub publish: PublishMode,
+    /// The command word that people publish with; empty if there is none.
+    pub command: String,
+    /// Who may write where, as GitHub said lately.
+    pub writers: KnownWriters,
     /// How branches are called.
     pub pattern: BranchPattern,
     /// Where repositories are, such as `https://github.com`.

@@ -41,6 +41,7 @@ mod output;
 mod port_forward;
 mod progress;
 mod provider_errors;
+mod publish;
 mod raw;
 mod rejoin;
 mod restart;
@@ -149,6 +150,8 @@ enum CliVerb {
     Restart(restart::RestartArgs),
     /// Retry the step at which a sandbox failed
     Retry(retry::RetryArgs),
+    /// Publish the work of a sandbox whose pushes wait for that
+    Publish(publish::PublishArgs),
     /// Remove sandboxes and their workspaces
     #[command(visible_alias = "delete")]
     Rm(rm::RmArgs),
@@ -246,6 +249,7 @@ fn dispatch(cli: Cli, env: &EnvVars) -> anyhow::Result<ExitCode> {
         CliVerb::Start(args) => remote(&server_args, env, async |s| start::run(s, args).await),
         CliVerb::Restart(args) => remote(&server_args, env, async |s| restart::run(s, args).await),
         CliVerb::Retry(args) => remote(&server_args, env, async |s| retry::run(s, args).await),
+        CliVerb::Publish(args) => remote(&server_args, env, async |s| publish::run(s, args).await),
         CliVerb::Rm(args) => remote(&server_args, env, async |s| rm::run(s, args).await),
         CliVerb::Exec(args) => remote(&server_args, env, async |s| exec::run(s, args).await),
         CliVerb::Shell(args) => {

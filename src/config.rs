@@ -42,7 +42,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::types::{BranchPattern, ProviderName, Secret, SecretName, Template, TemplateName};
+use crate::types::{
+    BranchPattern, ProviderName, PublishMode, PullRequestMode, Secret, SecretName, Template,
+    TemplateName,
+};
 
 /// The default address to listen on.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:8787";
@@ -121,6 +124,15 @@ pub struct GitHub {
     pub comments: bool,
     /// `reactions`: whether 👀 is put on what triggered.
     pub reactions: bool,
+    /// `pull_request`: what is opened for a branch that was pushed.
+    pub pull_request: PullRequestMode,
+    /// `publish`: whether what a sandbox pushes is published at once.
+    pub publish: PublishMode,
+    /// `statuses`: whether the last commit that was pushed gets a commit status.
+    pub statuses: bool,
+    /// `working_label`: what issues are labelled with while their sandbox is at work; empty for
+    /// nothing.
+    pub working_label: String,
 }
 
 /// `[triggers]`

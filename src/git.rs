@@ -3,10 +3,11 @@
 //! A sandbox holds no credential. Its git sends every request for the host of the issues to
 //! [`GATEWAY_HOST`], which has no address: the egress proxy takes such a request by its name and
 //! gives it to a [`GitGateway`], together with the sandbox that it came from. The gateway asks
-//! [`Workplaces`] what this sandbox works on, and adds the token outside.
+//! [`Workplaces`] what this sandbox works on, and adds the token outside. Where pushes wait for a
+//! person, a [`WorkPublisher`] lets them pass.
 
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -192,4 +193,59 @@ pub trait Workplaces: Send + Sync + 'static {
 
     /// Records what became of the push.
     async fn end_push(&self, sandbox: &SandboxId, end: PushEnd);
+}
+
+/// Publishes the work of sandboxes whose pushes wait for a person.
+#[async_trait]
+pub trait WorkPublisher: Send + Sync + 'static {
+    /// Lets a sandbox push from now on, and has it push its branch. The permission is durable before
+    /// that, and stays if the push fails. `by` says who published, for people. Returns the branch.
+    ///
+    /// # Errors
+    /// [`PublishRefusal`].
+    async fn publish(&self, sandbox: &SandboxId, by: &str) -> Result<String, PublishRefusal>;
+}
+
+/// Why work is not published.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PublishRefusal {
+    /// There is nothing to publish.
+    #[error("the sandbox has no checkout to publish; wait until it is ready")]
+    NoCheckout,
+    /// The configuration forbids it.
+    #[error("pushes are turned off here: set github.publish to \"ask\" or \"auto\" to allow them")]
+    TurnedOff,
+    /// The issue is closed.
+    #[error("the issue is closed; reopen it to publish its work")]
+    Closed,
+    /// The permission is recorded, but the push failed.
+    #[error("the sandbox may push now, but its push failed: {0}")]
+    NotPushed(String),
+    /// The permission cannot be recorded. The text is for the log.
+    #[error("it cannot be recorded now; try again in a moment")]
+    NotRecorded(String),
+}
+
+/// A publisher that is set once there is one. It does not keep it alive: the publisher holds the
+/// engine, which holds this.
+#[derive(Clone, Default)]
+pub struct LatePublisher(Arc<OnceLock<Weak<dyn WorkPublisher>>>);
+
+impl LatePublisher {
+    /// Sets the publisher. Only the first one counts.
+    pub fn set(&self, publisher: Weak<dyn WorkPublisher>) {
+        // There is one for each server.
+        drop(self.0.set(publisher));
+    }
+
+    /// The publisher; `None` while the server starts or ends, and without credentials for GitHub.
+    pub fn get(&self) -> Option<Arc<dyn WorkPublisher>> {
+        self.0.get().and_then(Weak::upgrade)
+    }
+}
+
+impl fmt::Debug for LatePublisher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LatePublisher")
+    }
 }

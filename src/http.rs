@@ -62,6 +62,7 @@ use tokio::sync::watch;
 use crate::checkout::CheckoutWorker;
 use crate::clock::{Clock, IdSource};
 use crate::engine::Engine;
+use crate::git::LatePublisher;
 use crate::github::api::GitHubApi;
 use crate::intake::Intake;
 use crate::logs::Logs;
@@ -110,6 +111,8 @@ pub struct Edge {
     pub checkouts: Option<CheckoutWorker>,
     /// GitHub's API; `None` without credentials.
     pub github: Option<Arc<dyn GitHubApi>>,
+    /// Publishes the work of sandboxes.
+    pub publisher: LatePublisher,
     /// The admin token, as its hash.
     pub admin_token: LiveToken,
     /// The public address of the server, if it differs from the requested one.

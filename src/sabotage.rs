@@ -84,6 +84,8 @@ pub(crate) enum Bug {
     AskedForgotten,
     /// A comment with our marker is taken for ours, whatever account wrote it.
     MarkerAlone,
+    /// A pull request that a person closed is not looked for.
+    ClosedPullForgotten,
     /// The memory limit can kill PID 1 of a sandbox.
     InWorkGroup,
     /// Processes of a sandbox keep capabilities.

@@ -1,5 +1,7 @@
 //! Builds a server out of its parts, and shuts it down.
 
+mod credentials;
+
 use std::net::TcpListener;
 use std::sync::{Arc, mpsc};
 
@@ -7,26 +9,24 @@ use actix::Arbiter;
 use anyhow::Context;
 use tokio::sync::{mpsc as mpsc_async, watch};
 
-use crate::checkout::{CheckoutParts, CheckoutWorker, SandboxWorkplaces};
 use crate::clock::{Clock, IdSource, SystemClock, SystemIds};
 use crate::config::{Config, Secrets, StepBounds};
-use crate::engine::{Engine, EngineError, EngineParts, GithubParts, Quotas, Retention, Threads};
-use crate::git::LateGateway;
+use crate::engine::{Engine, EngineError, EngineParts, Quotas, Retention, Threads};
+use crate::git::{LateGateway, LatePublisher};
 use crate::github::api::GitHubApi;
 use crate::github::client::GitHubClient;
-use crate::github::gateway::GitHubGateway;
-use crate::github::messages::MessageContext;
 use crate::github::policy::TriggerPolicy;
 use crate::http::{Edge, Feed, Limits, LiveToken, LoginLinks, TokenHash};
-use crate::intake::{Intake, RecoveryPace, RecoveryParts, RecoveryWorker};
+use crate::intake::Intake;
 use crate::issue::event::ProviderRules;
-use crate::issue::{GithubRules, Rules, StepRules};
+use crate::issue::{Rules, StepRules};
 use crate::logs::{LogBounds, Logs};
-use crate::sandbox::{Capability, Provider, Uniqueness};
+use crate::sandbox::{Provider, Uniqueness};
 use crate::store::Store;
 use crate::store::sqlite::SqliteStore;
 use crate::types::{LiveSecrets, NamedSecrets, TemplateName};
 
+use self::credentials::{checkouts, github_rules, recovery, said_by};
 use super::entry::{self, EntryParts, EntryPublisher};
 use super::github::{self, ReloadGitHub};
 use super::life_log::{self, LifeLog};
@@ -133,6 +133,7 @@ struct Adapters {
     providers: ProviderMap,
     github: Option<Arc<GitHubClient>>,
     gateway: Option<LateGateway>,
+    publisher: LatePublisher,
 }
 
 impl Adapters {
@@ -155,7 +156,9 @@ impl Adapters {
         let opened =
             providers::open(config, server, &named_secrets, gateway.as_ref(), &clock, &ids)?;
         let (providers, provider_reloads) = opened;
-        let adapters = Self { clock, ids, sqlite, named_secrets, providers, github, gateway };
+        let publisher = LatePublisher::default();
+        let adapters =
+            Self { clock, ids, sqlite, named_secrets, providers, github, gateway, publisher };
         Ok((adapters, provider_reloads))
     }
 }
@@ -186,12 +189,9 @@ async fn start_engine(
     threads: Threads,
 ) -> anyhow::Result<Engine> {
     let Adapters { clock, ids, sqlite, providers, github, .. } = adapters;
-    let github_rules = github.as_ref().map(|_| GithubRules {
-        comments: config.github.comments,
-        reactions: config.github.reactions,
-    });
+    let github_rules = github.as_ref().map(|_| github_rules(config));
     Engine::start(EngineParts {
-        github: github.as_ref().map(|client| said_by(config, sqlite, client)),
+        github: github.as_ref().map(|client| said_by(config, adapters, client)),
         retention: Retention {
             deliveries: config.retention.deliveries,
             timeline: config.retention.timeline,
@@ -216,70 +216,6 @@ async fn start_engine(
     })
     .await
     .map_err(|error| not_resumed(sqlite, error))
-}
-
-/// What is needed to say something on issues.
-fn said_by(config: &Config, store: &Arc<SqliteStore>, client: &Arc<GitHubClient>) -> GithubParts {
-    let url = config.server.public_url.as_deref();
-    GithubParts {
-        api: Arc::clone(client) as _,
-        outbox: Arc::clone(store) as _,
-        context: MessageContext {
-            instance: store.instance(),
-            public_url: url.map(|url| url.trim_end_matches('/').to_owned()),
-            command: config.triggers.command.clone(),
-        },
-    }
-}
-
-/// Sets the git gateway, and returns what makes checkouts, if there are credentials.
-fn checkouts(
-    config: &Config,
-    adapters: &Adapters,
-    engine: &Engine,
-    logs: &Logs,
-    io: &tokio::runtime::Handle,
-) -> anyhow::Result<Option<CheckoutWorker>> {
-    let (Some(client), Some(gateway)) = (&adapters.github, &adapters.gateway) else {
-        return Ok(None);
-    };
-    let web_url = config.github.web_url.clone();
-    let processes = (adapters.providers.iter())
-        .filter(|(_, provider)| provider.descriptor.offers(Capability::Git))
-        .map(|(name, provider)| (name.clone(), Arc::clone(&provider.processes)));
-    let parts = Arc::new(CheckoutParts {
-        engine: engine.clone(),
-        processes: processes.collect(),
-        logs: logs.clone(),
-        store: Arc::clone(&adapters.sqlite) as _,
-        rows: Arc::clone(&adapters.sqlite) as _,
-        api: Arc::clone(client) as _,
-        pattern: config.github.branch.clone(),
-        web_url: web_url.clone(),
-        clock: Arc::clone(&adapters.clock),
-        runtime: io.clone(),
-    });
-    let workplaces = Arc::new(SandboxWorkplaces::new(Arc::clone(&parts)));
-    let (api, tokens) = (Arc::clone(client) as _, Arc::clone(client) as _);
-    let opened = GitHubGateway::new(&web_url, api, tokens, workplaces);
-    gateway.set(Some(Arc::new(opened.context("cannot start the git gateway")?)));
-    Ok(Some(CheckoutWorker::new(parts)))
-}
-
-/// What finds deliveries that did not arrive, if there are credentials.
-fn recovery(config: &Config, adapters: &Adapters, intake: &Intake) -> Option<RecoveryWorker> {
-    let client = adapters.github.as_ref()?;
-    Some(RecoveryWorker::new(RecoveryParts {
-        intake: intake.clone(),
-        api: Arc::clone(client) as _,
-        store: Arc::clone(&adapters.sqlite) as _,
-        rows: Arc::clone(&adapters.sqlite) as _,
-        clock: Arc::clone(&adapters.clock),
-        mode: config.github.intake,
-        public_url: config.server.public_url.clone(),
-        web_url: config.github.web_url.clone(),
-        pace: RecoveryPace::of(config.github.intake),
-    }))
 }
 
 fn open_logs(config: &Config, clock: &Arc<dyn Clock>) -> anyhow::Result<Logs> {
@@ -307,7 +243,7 @@ struct EdgeParts {
 impl EdgeParts {
     fn edge(self, config: &Config, adapters: Adapters) -> Edge {
         let Self { engine, logs, feed, login_links, live, intake, checkouts, closing } = self;
-        let Adapters { clock, ids, sqlite, providers, github, .. } = adapters;
+        let Adapters { clock, ids, sqlite, providers, github, publisher, .. } = adapters;
         Edge {
             engine,
             providers,
@@ -324,6 +260,7 @@ impl EdgeParts {
             intake,
             checkouts,
             github: github.map(|client| client as Arc<dyn GitHubApi>),
+            publisher,
             admin_token: live.admin_token,
             public_url: config.server.public_url.clone(),
             trusted_proxies: config.server.trusted_proxies.clone(),

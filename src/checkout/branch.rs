@@ -1,6 +1,7 @@
-//! Which branch a sandbox gets: the first name that is free, or that is its issue's already.
+//! Which branch a sandbox gets: the first name that is free, or whose commits are its issue's already and
+//! whose pull request is not closed.
 
-use crate::github::api::{GitHubApi, RepositoryTarget};
+use crate::github::api::{GitHubApi, PullState, RepositoryTarget};
 use crate::store::checkout::CheckoutRow;
 use crate::types::{BranchPattern, IssueNumber};
 
@@ -47,11 +48,21 @@ pub async fn choose(
             let known = [&row.tip, &row.pushing];
             row.branch.as_ref() == Some(&name) && known.contains(&&Some(tip.clone()))
         };
-        if earlier.iter().any(is_ours) {
+        if earlier.iter().any(is_ours) && !is_over(api, target, &name).await? {
             return Ok(ChosenBranch { name, tip: Some(tip) });
         }
         first.get_or_insert(name);
     }
     let first = first.unwrap_or_default();
     Err(format!("{first} and the names that follow it have commits of others; delete one of them"))
+}
+
+/// Whether the pull request of a branch was closed or merged: its work is over.
+async fn is_over(
+    api: &dyn GitHubApi,
+    target: &RepositoryTarget,
+    name: &str,
+) -> Result<bool, String> {
+    let pulls = api.pulls_of(target, name).await.map_err(|error| error.to_string())?;
+    Ok(!pulls.is_empty() && pulls.iter().all(|pull| pull.state != PullState::Open))
 }

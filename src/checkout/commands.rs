@@ -3,7 +3,7 @@
 use super::branch::ChosenBranch;
 
 /// What git is called with: no hook of the repository runs, and nothing but the gateway is asked.
-const GIT: [&str; 7] = [
+pub(super) const GIT: [&str; 7] = [
     "git",
     "-c",
     "core.hooksPath=/dev/null",

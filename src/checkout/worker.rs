@@ -5,22 +5,18 @@ use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::sync::Notify;
 
 use super::CheckoutParts;
 use super::branch::choose;
-use super::commands::{self, CheckoutPlan, Committer, Depth, ENVIRONMENT, OnFailure};
-use crate::engine::{SandboxRef, Work};
+use super::commands::{self, CheckoutPlan, Committer, Depth, OnFailure};
+use super::run::CHECKOUT;
+use crate::engine::SandboxRef;
 use crate::github::api::RepositoryTarget;
 use crate::issue::Issue;
-use crate::sandbox::{ExecEvent, ExecRequest};
 use crate::store::StoreError;
 use crate::store::checkout::CheckoutRow;
 use crate::types::{Cause, CheckoutState, CloneMode, GitWorkload, HomeId, Phase, SandboxId};
-
-/// What a sandbox's log calls a checkout, in place of a request's id.
-const CHECKOUT: &str = "checkout";
 
 /// The pauses between tries.
 const PAUSES: [Duration; 4] = [
@@ -30,14 +26,8 @@ const PAUSES: [Duration; 4] = [
     Duration::from_secs(300),
 ];
 
-/// How long one command may take.
-const COMMAND_WAIT: Duration = Duration::from_secs(3_600);
-
 /// Below this size a whole history is fetched, in KiB by GitHub's account.
 const FULL_BELOW_KIB: u64 = 100 * 1024;
-
-/// How much of a command's complaint is kept, in bytes.
-const WORDS_LEN_MAX: usize = 2_000;
 
 /// How many homes are read at once at the start.
 const START_PAGE: usize = 1_000;
@@ -152,7 +142,8 @@ impl CheckoutWorker {
         git: &GitWorkload,
         woken: &Notify,
     ) -> Result<(), String> {
-        let CheckoutParts { rows, store, clock, .. } = self.parts.as_ref();
+        let parts = self.parts.as_ref();
+        let CheckoutParts { rows, store, clock, .. } = parts;
         let text = |error: &dyn std::fmt::Display| error.to_string();
         let known = rows.checkout(sandbox).await.map_err(|error| text(&error))?;
         if known.as_ref().is_some_and(|row| row.state == CheckoutState::Ready) {
@@ -167,8 +158,13 @@ impl CheckoutWorker {
         // Without a repository there is nothing to check out: an issue known by its id alone.
         let Some(target) = target_of(&issue) else { return Ok(()) };
         let begun = CheckoutRow::begun(sandbox.clone(), home, target.name.clone(), clock.now());
-        let mut row = CheckoutRow { tip: known.and_then(|row| row.tip), ..begun };
-        rows.put_checkout(row.clone()).await.map_err(|error| text(&error))?;
+        let mut row = match known {
+            Some(known) => {
+                CheckoutRow { tip: known.tip, published_by: known.published_by, ..begun }
+            }
+            None => begun,
+        };
+        parts.keep(row.clone()).await?;
         let mut pauses = PAUSES.into_iter();
         loop {
             let tried = self.attempt(&issue, &target, sandbox, git, &mut row).await;
@@ -178,7 +174,7 @@ impl CheckoutWorker {
                 Err(reason) => match pauses.next() {
                     Some(pause) if self.is_running(&issue, sandbox).await => {
                         row.reason = format!("{reason}; trying again in {} s", pause.as_secs());
-                        rows.put_checkout(row.clone()).await.map_err(|error| text(&error))?;
+                        parts.keep(row.clone()).await?;
                         tokio::select! {
                             () = tokio::time::sleep(pause) => {}
                             () = woken.notified() => {}
@@ -188,7 +184,7 @@ impl CheckoutWorker {
                     Some(_) | None => (row.state, row.reason) = (CheckoutState::Failed, reason),
                 },
             }
-            return rows.put_checkout(row).await.map_err(|error| text(&error));
+            return parts.keep(row).await;
         }
     }
 
@@ -231,8 +227,9 @@ impl CheckoutWorker {
         };
         (row.remote, row.base) = (repository.name, Some(plan.base.clone()));
         (row.branch, row.tip) = (Some(plan.branch.name.clone()), plan.branch.tip.clone());
+        (row.pushes, row.pushes_why) = self.parts.pushes(issue, target).await?;
         // The gateway serves the fetch by what is recorded.
-        rows.put_checkout(row.clone()).await.map_err(|error| error.to_string())?;
+        self.parts.keep(row.clone()).await?;
         let id = SandboxRef::Id(sandbox.clone());
         let cause = Cause::Service(CHECKOUT);
         let work = engine.work(&issue.account, &id, false, cause, Duration::ZERO).await;
@@ -240,7 +237,7 @@ impl CheckoutWorker {
         let mut notes = Vec::new();
         let mut commands = commands::commands(&plan).into_iter();
         while let Some(command) = commands.next() {
-            let Err(words) = self.run(&work, sandbox, command.argv).await? else { continue };
+            let Err(words) = self.parts.run(&work, sandbox, command.argv).await? else { continue };
             match command.on_failure {
                 OnFailure::Fail => return Err(words),
                 OnFailure::Ignore => {}
@@ -249,50 +246,6 @@ impl CheckoutWorker {
             }
         }
         Ok(notes.join("; "))
-    }
-
-    /// Runs a command; the inner error is what it complained of.
-    async fn run(
-        &self,
-        work: &Work,
-        sandbox: &SandboxId,
-        argv: Vec<String>,
-    ) -> Result<Result<(), String>, String> {
-        let provider = &work.sandbox.provider;
-        let processes = self.parts.processes.get(provider).ok_or("its provider is not open")?;
-        let request = ExecRequest {
-            command: argv.clone(),
-            cwd: None,
-            env: ENVIRONMENT.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
-            stdin: Bytes::new().into(),
-            timeout: Some(COMMAND_WAIT),
-        };
-        let execution = processes.exec(work.target.clone(), request).await;
-        let execution = execution.map_err(|error| error.to_string())?;
-        let mut output = self.parts.logs.keep(sandbox, CHECKOUT, &argv, execution);
-        let mut words = Vec::new();
-        while let Some(event) = output.events.recv().await {
-            match event {
-                ExecEvent::Stderr(bytes) if words.len() < WORDS_LEN_MAX => {
-                    words.extend_from_slice(&bytes);
-                }
-                ExecEvent::Stdout(_) | ExecEvent::Stderr(_) => {}
-                ExecEvent::Exit { code: 0, .. } => return Ok(Ok(())),
-                ExecEvent::Exit { timed_out: true, .. } => {
-                    return Ok(Err(format!("{} took longer than an hour", argv[0])));
-                }
-                ExecEvent::Exit { code, .. } => {
-                    words.truncate(WORDS_LEN_MAX);
-                    let words = String::from_utf8_lossy(&words);
-                    let words = crate::types::inert(words.trim()).into_owned();
-                    return Ok(Err(match words.is_empty() {
-                        true => format!("{} ended with exit code {code}", argv[0]),
-                        false => words,
-                    }));
-                }
-            }
-        }
-        Err("the sandbox went away".to_owned())
     }
 }
 

@@ -28,6 +28,7 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("start", &["issuebox start octo/hello#12 --wait"]),
     ("restart", &["issuebox restart octo/hello#12 --wait"]),
     ("retry", &["issuebox retry octo/hello#12 --wait=60"]),
+    ("publish", &["issuebox publish octo/hello#12"]),
     ("rm", &["issuebox rm octo/hello#12 --yes --wait"]),
     (
         "exec",

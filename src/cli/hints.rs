@@ -56,6 +56,7 @@ fn of_code(code: Code, subject: &HintSubject) -> Option<&'static str> {
         Code::SandboxDeleted => "run issuebox ensure ISSUE to create the next one",
         Code::Deleting => "run issuebox ensure ISSUE: the next one is created after the delete",
         Code::NotFailed => "run issuebox get ISSUE to see its phase",
+        Code::NotPublished => "run issuebox logs ISSUE to see what its last push said",
         Code::Stopped => START,
         Code::NotRunning => match subject.phase {
             Some(Phase::Failed) => RETRY,

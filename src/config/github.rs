@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::types::Secret;
+use crate::types::{PublishMode, PullRequestMode, Secret};
 
 use super::reader::ConfigReader;
 use super::sections::{secret, token_of, web_address};
@@ -51,6 +51,22 @@ pub(super) fn intake(r: &mut ConfigReader, login: Option<&GitHubLogin>) -> Intak
 /// An address of GitHub's.
 pub(super) fn address(r: &mut ConfigReader, key: &str, default: &str) -> String {
     r.parsed(key, default.to_owned(), |text| web_address(text).and_then(encrypted))
+}
+
+/// `pull_request`
+pub(super) fn pull_request(r: &mut ConfigReader) -> PullRequestMode {
+    r.parsed("github.pull_request", PullRequestMode::default(), |text| {
+        let known = PullRequestMode::ALL.map(PullRequestMode::as_str).join(", ");
+        PullRequestMode::parse(text).ok_or(format!("must be one of {known}"))
+    })
+}
+
+/// `publish`
+pub(super) fn publish(r: &mut ConfigReader) -> PublishMode {
+    r.parsed("github.publish", PublishMode::default(), |text| {
+        let known = PublishMode::ALL.map(PublishMode::as_str).join(", ");
+        PublishMode::parse(text).ok_or(format!("must be one of {known}"))
+    })
 }
 
 /// The credentials, if there are any and they fit together.

@@ -33,13 +33,19 @@ pub(super) fn read(
     let mounts = workload::allowed_mounts(r, schemas);
     let (server, auth) = (server(r, data_default), auth(r));
     let github = github_section(r);
+    let triggers = triggers(r);
+    let working = &github.working_label;
+    if !working.is_empty() && working.to_lowercase() == triggers.label.to_lowercase() {
+        let needed = "must not be triggers.label: taking that off stops the sandbox";
+        r.wrong("github.working_label", needed);
+    }
     let has_credentials = github.login.is_some();
     let context = TemplateContext { schemas, secrets, mounts, has_credentials };
     let config = Config {
         server,
         auth,
         github,
-        triggers: triggers(r),
+        triggers,
         lifecycle: lifecycle(r),
         quota: quota(r),
         retention: retention(r),
@@ -134,6 +140,10 @@ fn github_section(r: &mut ConfigReader) -> GitHub {
     let branch = r.parsed("github.branch", BranchPattern::default(), BranchPattern::parse);
     let comments = r.flag("github.comments", true);
     let reactions = r.flag("github.reactions", true);
+    let pull_request = github::pull_request(r);
+    let publish = github::publish(r);
+    let statuses = r.flag("github.statuses", false);
+    let working_label = r.text("github.working_label", "").trim().to_owned();
     GitHub {
         webhook_secrets,
         login,
@@ -145,6 +155,10 @@ fn github_section(r: &mut ConfigReader) -> GitHub {
         branch,
         comments,
         reactions,
+        pull_request,
+        publish,
+        statuses,
+        working_label,
     }
 }
 

@@ -2,16 +2,18 @@
 //!
 //! A step's effects are durable with the state that asked for them. The worker reads them back; for each
 //! it takes a turn of the write queue, records that it asks, and asks. What becomes of the answer is in
-//! [`answers`]; what each kind does is in [`attempt`].
+//! [`answers`]; what each kind does is in [`attempt`], [`marks`], [`pull`] and [`status`].
 //!
 //! # Guarantees
 //! - **Once.** A comment whose creation has an unknown outcome, also after a crash, is looked for by its
 //!   marker *and* its author before it is written again. The look counts only [`LANDED_AFTER`] after
 //!   the call began, since GitHub may still work on it until then.
+//! - **One pull request.** The pull requests of a branch are listed before one is opened, and GitHub
+//!   refuses a second one of an open one's branch. One that a person closed or merged is left alone.
 //! - **The newest counts.** The status is composed from the stored state when its turn has come: ten
 //!   changes while GitHub is down are one edit.
 //! - **Order and fairness.** Effects of one home are carried out one after the other: reaction, reply,
-//!   status. One that waits delays no other.
+//!   pull request, status. One that waits delays no other.
 //!
 //! # Races it accepts
 //! People's words that are added to the status comment between our read and our edit, which follows at
@@ -19,6 +21,10 @@
 
 mod answers;
 mod attempt;
+mod look;
+mod marks;
+mod pull;
+mod status;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -30,9 +36,11 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::{Notify, oneshot};
 use tokio_util::task::TaskTracker;
 
+use crate::git::LatePublisher;
 use crate::github::api::GitHubApi;
 use crate::github::messages::MessageContext;
 use crate::store::StoreError;
+use crate::store::checkout::CheckoutStore;
 use crate::store::github::{GithubOutbox, GithubRow, GithubState};
 use crate::types::{HomeId, Timestamp};
 
@@ -54,6 +62,12 @@ pub struct GithubParts {
     pub api: Arc<dyn GitHubApi>,
     /// The outbox.
     pub outbox: Arc<dyn GithubOutbox>,
+    /// What each sandbox has checked out and pushed.
+    pub checkouts: Arc<dyn CheckoutStore>,
+    /// Publishes work.
+    pub publisher: LatePublisher,
+    /// The label that issues have while their sandbox is at work; empty for none.
+    pub working_label: String,
     /// What the sentences need to know.
     pub context: MessageContext,
 }
@@ -161,6 +175,7 @@ impl GithubWorker {
             Ok(end) => end,
             Err(error) => self.answered(&row, error).await,
         };
+        let end = self.with_status(&row, end);
         let why = end.reason.as_deref().unwrap_or_default();
         match end.state {
             GithubState::Held | GithubState::GivenUp => {

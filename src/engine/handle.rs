@@ -150,6 +150,11 @@ impl Engine {
         self.parts.reconciler.sweep_soon(provider);
     }
 
+    /// Has what was recorded to be said on issues carried out soon.
+    pub fn say_recorded(&self) {
+        self.parts.registry.actor_parts().github_recorded.notify_one();
+    }
+
     /// The configured providers, by name.
     pub fn providers(&self) -> Vec<(ProviderName, Arc<dyn Lifecycle>)> {
         let all = self.parts.providers.all();
@@ -176,6 +181,18 @@ impl Engine {
             breakers: executor.calls.breakers(),
             sweeps: self.parts.reconciler.drift.sweeps(),
         }
+    }
+
+    /// A sandbox by its id or name, also a deleted one.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    pub async fn sandbox(
+        &self,
+        account: &AccountName,
+        sandbox: &SandboxRef,
+    ) -> Result<Sandbox, EngineError> {
+        self.find(account, sandbox).await
     }
 
     async fn find(

@@ -238,7 +238,8 @@ const fn is_ending(issue_delivery: &IssueDelivery) -> bool {
         | DeliveryEffect::Activity
         | DeliveryEffect::Trigger(_)
         | DeliveryEffect::Command(_)
-        | DeliveryEffect::Status => false,
+        | DeliveryEffect::Status
+        | DeliveryEffect::Publish { .. } => false,
     }
 }
 
@@ -255,7 +256,8 @@ fn asking_for(issue_delivery: &IssueDelivery, asked_for: bool) -> IssueDelivery 
         | DeliveryEffect::Stop(_)
         | DeliveryEffect::Delete
         | DeliveryEffect::Command(_)
-        | DeliveryEffect::Status => issue_delivery.effect.clone(),
+        | DeliveryEffect::Status
+        | DeliveryEffect::Publish { .. } => issue_delivery.effect.clone(),
     };
     IssueDelivery { effect, ..issue_delivery.clone() }
 }

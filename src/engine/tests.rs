@@ -8,6 +8,7 @@ pub(in crate::engine) mod executor;
 mod fake_github;
 mod fast;
 mod provider;
+mod pulls;
 mod races;
 mod reconciler;
 mod retention;

@@ -6,7 +6,7 @@
 //! command of a comment is the one that counts.
 //!
 //! # Words for the sandbox, words for the agent
-//! One of the words `stop`, `start`, `retry`, `delete`, `status` means the sandbox itself if it
+//! One of the words `stop`, `start`, `retry`, `delete`, `status`, `publish` means the sandbox itself if it
 //! stands alone behind the command, whatever its case; marks behind it (`stop!`) are no words. As
 //! soon as any other word stands on the line, the whole of it is text for the agent: "stop please"
 //! as much as "delete the old migrations". So people need not guess which sentences are taken
@@ -39,6 +39,8 @@ pub enum Management {
     Delete,
     /// Say how it is.
     Status,
+    /// Publish its work.
+    Publish,
 }
 
 impl Management {
@@ -50,10 +52,12 @@ impl Management {
             Self::Retry => "retry",
             Self::Delete => "delete",
             Self::Status => "status",
+            Self::Publish => "publish",
         }
     }
 
-    const ALL: [Self; 5] = [Self::Stop, Self::Start, Self::Retry, Self::Delete, Self::Status];
+    const ALL: [Self; 6] =
+        [Self::Stop, Self::Start, Self::Retry, Self::Delete, Self::Status, Self::Publish];
 }
 
 /// Finds the first command in a comment. An empty command word turns commands off.

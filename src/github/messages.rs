@@ -6,12 +6,18 @@
 //!   stays.
 //! - Words of others (titles, reasons) notify, reference and command nothing.
 
+mod pull;
+mod work;
+
 use std::fmt::Write as _;
 
 use super::text::plain;
 use crate::issue::{CommentAnswer, Issue};
 use crate::store::TimelineListRow;
 use crate::types::{HomeId, InstanceId, Phase, Timestamp};
+
+pub use pull::{PullText, pull_text};
+pub use work::WorkShown;
 
 /// What our part of a comment begins with.
 const BEGIN: &str = "<!-- begin -->";
@@ -77,28 +83,40 @@ pub fn with_part(body: &str, part: &str) -> Option<String> {
 }
 
 /// The reply to a comment.
-pub fn reply_body(marker: &str, answer: &CommentAnswer, context: &MessageContext) -> String {
-    let part = match answer {
-        CommentAnswer::Status(reason) => sentence(reason),
-        CommentAnswer::Refused(reason) => {
+pub fn reply_body(
+    marker: &str,
+    answer: &CommentAnswer,
+    work: &WorkShown,
+    context: &MessageContext,
+) -> String {
+    let part = match (answer, work.sentences(&context.command)) {
+        (CommentAnswer::Status(reason), work) if work.is_empty() => sentence(reason),
+        (CommentAnswer::Status(reason), work) => format!("{} {work}", sentence(reason)),
+        (CommentAnswer::Refused(reason), _) => {
             format!("This was not carried out: {}", sentence(reason))
         }
     };
     format!("{marker}\n{part}{}\n", page_link(context, None))
 }
 
-/// What the status comment says of an issue. `latest` are its newest timeline entries, newest first.
+/// What the status comment says of an issue and of the work in its sandbox. `latest` are its newest
+/// timeline entries, newest first.
 pub fn status_text(
     context: &MessageContext,
     issue: &Issue,
+    work: &WorkShown,
     latest: &[TimelineListRow],
 ) -> StatusText {
     let is_closed = issue.facts.open.as_ref().is_some_and(|open| !open.value);
     let phase = issue.state.phase();
     let mut part = headline(issue, is_closed);
+    let sentences = work.sentences(&context.command);
+    if !sentences.is_empty() {
+        // Writing to a text never fails.
+        let _ = write!(part, "\n\n{sentences}\n");
+    }
     for row in latest.iter().take(REASONS_MAX) {
         let entry = &row.entry;
-        // Writing to a text never fails.
         let _ = write!(part, "\n- {} {}", minute(entry.at), shortened(&plain(&entry.reason)));
     }
     let is_end = phase.is_none() && issue.pending_start.is_none() || issue.merged_into.is_some();
@@ -115,7 +133,7 @@ pub fn status_text(
         (None, Some(_)) => "waiting",
         (None, None) => "absent",
     };
-    let phase = format!("{} {word}{closed}", issue.generation.0);
+    let phase = format!("{} {word}{closed}{}", issue.generation.0, work.phase());
     StatusText { phase, part: bounded(part), is_end }
 }
 

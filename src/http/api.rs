@@ -16,6 +16,7 @@ pub mod limits;
 pub mod login;
 pub mod logs;
 pub mod ports;
+pub mod publish;
 pub mod sandboxes;
 pub mod system;
 pub mod terminal;

@@ -89,6 +89,8 @@ codes! {
     Deleting = "deleting", CONFLICT;
     /// Only a failed sandbox can be retried.
     NotFailed = "not_failed", CONFLICT;
+    /// The work of the sandbox cannot be published now.
+    NotPublished = "not_published", CONFLICT;
     /// A person stopped the sandbox, so it is not started automatically.
     Stopped = "stopped", CONFLICT;
     /// The sandbox is not running.

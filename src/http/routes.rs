@@ -13,7 +13,7 @@ use utoipa_actix_web::service_config::ServiceConfig;
 
 use super::api::{
     checkouts, commands, deliveries, drift, ensure, events, exec, files, github, holds, issues,
-    limits, login, logs, ports, sandboxes, system, terminal,
+    limits, login, logs, ports, publish, sandboxes, system, terminal,
 };
 use super::error::{ApiError, Code};
 use super::{doc, health, page, webhooks};
@@ -30,6 +30,7 @@ pub fn table(app: &mut ServiceConfig<'_>) {
         .service(commands::start)
         .service(commands::retry)
         .service(commands::delete)
+        .service(publish::publish)
         .service(issues::numbered_sandbox)
         .service(issues::timeline)
         .service(issues::numbered_timeline)

@@ -56,6 +56,27 @@ pub enum GithubEffect {
         /// Whether it may wait some seconds, since the next change is expected soon.
         can_wait: bool,
     },
+    /// Publish the work of a sandbox: a comment asked for it.
+    Publish {
+        /// GitHub's id of the comment.
+        comment: u64,
+        /// The sandbox.
+        sandbox: SandboxId,
+        /// Who wrote the comment, for people.
+        by: String,
+    },
+    /// Bring the commit status of a sandbox's last push to what is true by then.
+    SetCommitStatus {
+        /// The sandbox.
+        sandbox: SandboxId,
+    },
+    /// Bring the label that shows that a sandbox is at work to what is true by then.
+    SetWorkingLabel,
+    /// Bring the pull request of a sandbox's branch to what is wanted: one for each generation.
+    ShowPull {
+        /// The sandbox that pushed.
+        sandbox: SandboxId,
+    },
 }
 
 /// What is reacted to.
@@ -81,24 +102,45 @@ pub enum CommentAnswer {
 pub enum EffectKind {
     /// [`Effect::CleanUp`].
     CleanUp,
+    /// [`GithubEffect::Publish`].
+    Publish,
     /// [`GithubEffect::React`].
     React,
     /// [`GithubEffect::Reply`].
     Reply,
+    /// [`GithubEffect::SetCommitStatus`].
+    SetCommitStatus,
+    /// [`GithubEffect::SetWorkingLabel`].
+    SetWorkingLabel,
+    /// [`GithubEffect::ShowPull`].
+    ShowPull,
     /// [`GithubEffect::ShowStatus`].
     ShowStatus,
 }
 
 impl EffectKind {
     /// Every kind.
-    pub const ALL: [Self; 4] = [Self::CleanUp, Self::React, Self::Reply, Self::ShowStatus];
+    pub const ALL: [Self; 8] = [
+        Self::CleanUp,
+        Self::Publish,
+        Self::React,
+        Self::Reply,
+        Self::SetCommitStatus,
+        Self::SetWorkingLabel,
+        Self::ShowPull,
+        Self::ShowStatus,
+    ];
 
     /// The stable word for this.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::CleanUp => "clean_up",
+            Self::Publish => "publish",
             Self::React => "react",
             Self::Reply => "reply",
+            Self::SetCommitStatus => "set_commit_status",
+            Self::SetWorkingLabel => "set_working_label",
+            Self::ShowPull => "show_pull",
             Self::ShowStatus => "show_status",
         }
     }
@@ -107,7 +149,24 @@ impl EffectKind {
     pub const fn queue(self) -> EffectQueue {
         match self {
             Self::CleanUp => EffectQueue::Provider,
-            Self::React | Self::Reply | Self::ShowStatus => EffectQueue::Github,
+            Self::Publish
+            | Self::React
+            | Self::Reply
+            | Self::SetCommitStatus
+            | Self::SetWorkingLabel
+            | Self::ShowPull
+            | Self::ShowStatus => EffectQueue::Github,
+        }
+    }
+
+    /// Whether it is a desired state of GitHub: what was done is compared again when a newer one is
+    /// recorded. Any other is done once for each key.
+    pub const fn is_desired_state(self) -> bool {
+        match self {
+            Self::CleanUp | Self::Publish | Self::React | Self::Reply => false,
+            Self::SetCommitStatus | Self::SetWorkingLabel | Self::ShowPull | Self::ShowStatus => {
+                true
+            }
         }
     }
 
@@ -139,21 +198,29 @@ impl GithubEffect {
     /// Its kind.
     pub const fn kind(&self) -> EffectKind {
         match self {
+            Self::Publish { .. } => EffectKind::Publish,
             Self::React { .. } => EffectKind::React,
             Self::Reply { .. } => EffectKind::Reply,
+            Self::SetCommitStatus { .. } => EffectKind::SetCommitStatus,
+            Self::SetWorkingLabel => EffectKind::SetWorkingLabel,
+            Self::ShowPull { .. } => EffectKind::ShowPull,
             Self::ShowStatus { .. } => EffectKind::ShowStatus,
         }
     }
 
-    /// What it is about. Of a reaction and a reply there is one for each key, ever; the status has one.
+    /// What it is about. Of a reaction and a reply there is one for each key, ever; the status and
+    /// the label have one, and each sandbox has one commit status and pull request.
     pub fn key(&self) -> String {
         match self {
             Self::React { to: ReactTo::Issue, generation } => format!("issue/{}", generation.0),
             Self::React { to: ReactTo::Comment(id), generation } => {
                 format!("comment/{id}/{}", generation.0)
             }
-            Self::Reply { comment, .. } => comment.to_string(),
-            Self::ShowStatus { .. } => String::new(),
+            Self::Publish { comment, .. } | Self::Reply { comment, .. } => comment.to_string(),
+            Self::SetCommitStatus { sandbox } | Self::ShowPull { sandbox } => {
+                sandbox.as_str().to_owned()
+            }
+            Self::SetWorkingLabel | Self::ShowStatus { .. } => String::new(),
         }
     }
 }

@@ -10,7 +10,8 @@ use super::instruction::Instruction;
 use super::state::Facts;
 use crate::types::{
     Alias, Attempt, Cause, DeliveryId, ExternalId, Generation, HomeId, IssueId, IssueNumber, Mode,
-    ObjectName, ObjectState, Phase, ProviderName, Repository, SandboxId, Template, Timestamp,
+    ObjectName, ObjectState, Phase, ProviderName, PullRequestMode, Repository, SandboxId, Template,
+    Timestamp,
 };
 
 pub use meta::EventMeta;
@@ -89,6 +90,12 @@ pub struct GithubRules {
     pub comments: bool,
     /// Whether 👀 is put on what triggered.
     pub reactions: bool,
+    /// What is opened for a branch that was pushed.
+    pub pull_request: PullRequestMode,
+    /// Whether the last commit that was pushed gets a commit status.
+    pub statuses: bool,
+    /// Whether issues have a label while their sandbox is at work.
+    pub working_label: bool,
 }
 
 /// Bounds on one kind of step.
@@ -388,6 +395,11 @@ pub enum DeliveryEffect {
     Command(Command),
     /// A comment asks how the sandbox is.
     Status,
+    /// A comment asks to publish the work of the sandbox.
+    Publish {
+        /// Who wrote it, for people.
+        by: String,
+    },
 }
 
 /// What a trigger was.

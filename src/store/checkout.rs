@@ -3,7 +3,8 @@
 use async_trait::async_trait;
 
 use super::{CommitError, StoreError};
-use crate::types::{CheckoutState, HomeId, Repository, SandboxId, Timestamp};
+use crate::issue::GithubEffect;
+use crate::types::{CheckoutState, HomeId, PushPermission, Repository, SandboxId, Timestamp};
 
 /// What is known of one sandbox's checkout.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +33,12 @@ pub struct CheckoutRow {
     pub foreign_tip: Option<String>,
     /// Whether it was fetched since.
     pub foreign_is_fetched: bool,
+    /// What becomes of its pushes, unless a person published the work.
+    pub pushes: PushPermission,
+    /// Why, for people; may be empty.
+    pub pushes_why: String,
+    /// Who published the work although pushes waited for that, for people.
+    pub published_by: Option<String>,
 }
 
 impl CheckoutRow {
@@ -55,6 +62,9 @@ impl CheckoutRow {
             pushing: None,
             foreign_tip: None,
             foreign_is_fetched: false,
+            pushes: PushPermission::Free,
+            pushes_why: String::new(),
+            published_by: None,
         }
     }
 }
@@ -74,9 +84,21 @@ pub trait CheckoutStore: Send + Sync + 'static {
     /// [`StoreError`].
     async fn checkouts_of(&self, home: HomeId) -> Result<Vec<CheckoutRow>, StoreError>;
 
-    /// Keeps a checkout, in place of the one of the same sandbox.
+    /// The checkouts with a push whose outcome is not known.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn unfinished_pushes(&self) -> Result<Vec<CheckoutRow>, StoreError>;
+
+    /// Keeps a checkout, in place of the one of the same sandbox, together with what is to be said
+    /// on its issue because of that, from `now` on.
     ///
     /// # Errors
     /// [`CommitError`], never about a delivery or an alias.
-    async fn put_checkout(&self, row: CheckoutRow) -> Result<(), CommitError>;
+    async fn put_checkout(
+        &self,
+        row: CheckoutRow,
+        effects: Vec<GithubEffect>,
+        now: Timestamp,
+    ) -> Result<(), CommitError>;
 }

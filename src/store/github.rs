@@ -137,10 +137,10 @@ pub struct GithubRow {
     pub shown: ShownComment,
 }
 
-/// What is known to be at GitHub.
+/// What is known to be at GitHub: a comment, or a pull request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShownComment {
-    /// The comment's id.
+    /// The comment's id, or the pull request's number.
     pub comment: Option<u64>,
     /// The account that wrote it.
     pub author: Option<u64>,
@@ -171,6 +171,8 @@ pub struct GithubEnd {
     pub released_by: Option<&'static str>,
     /// What is at GitHub by now.
     pub shown: ShownComment,
+    /// What is to be said because of it; recorded together with the end.
+    pub follow_ups: Vec<GithubEffect>,
     /// The time of the end.
     pub at: Timestamp,
 }

@@ -1,4 +1,4 @@
-//! What a template says of git, and how far a sandbox's checkout is.
+//! What is configured of git and of pull requests, and how far a sandbox's checkout is.
 
 use super::Repository;
 
@@ -46,6 +46,107 @@ impl CloneMode {
     /// Reads the word back; `None` for any other text.
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mode| mode.as_str() == word)
+    }
+}
+
+/// `github.pull_request`: what is opened for a branch that was pushed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PullRequestMode {
+    /// A draft; where GitHub refuses drafts, one that is ready for review.
+    #[default]
+    Draft,
+    /// One that is ready for review.
+    Ready,
+    /// None: people open it.
+    None,
+}
+
+impl PullRequestMode {
+    /// Every one.
+    pub const ALL: [Self; 3] = [Self::Draft, Self::Ready, Self::None];
+
+    /// The stable word for this.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Draft => "draft",
+            Self::Ready => "ready",
+            Self::None => "none",
+        }
+    }
+
+    /// Reads the word back; `None` for any other text.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|mode| mode.as_str() == word)
+    }
+}
+
+/// `github.publish`: whether what a sandbox pushes is published at once. A branch that is pushed runs
+/// the repository's workflows, with its secrets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PublishMode {
+    /// At once if all texts that the work follows are by people who may write to the repository;
+    /// else a person is asked.
+    #[default]
+    Auto,
+    /// At once.
+    Push,
+    /// A person is asked.
+    Ask,
+    /// Never.
+    Never,
+}
+
+impl PublishMode {
+    /// Every one.
+    pub const ALL: [Self; 4] = [Self::Auto, Self::Push, Self::Ask, Self::Never];
+
+    /// The stable word for this.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Push => "push",
+            Self::Ask => "ask",
+            Self::Never => "never",
+        }
+    }
+
+    /// Reads the word back; `None` for any other text.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|mode| mode.as_str() == word)
+    }
+}
+
+/// What becomes of a sandbox's pushes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PushPermission {
+    /// They are published: so it is configured.
+    #[default]
+    Free,
+    /// They are published: all texts that the work follows are by people who may write.
+    Trusted,
+    /// They are refused until a person publishes the work.
+    Waits,
+    /// They are refused.
+    Off,
+}
+
+impl PushPermission {
+    /// Every one.
+    pub const ALL: [Self; 4] = [Self::Free, Self::Trusted, Self::Waits, Self::Off];
+
+    /// The stable word for this.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Free => "free",
+            Self::Trusted => "trusted",
+            Self::Waits => "waits",
+            Self::Off => "off",
+        }
+    }
+
+    /// Reads the word back; `None` for any other text.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|permission| permission.as_str() == word)
     }
 }
 

@@ -59,6 +59,14 @@ worded! {
 }
 
 impl Phase {
+    /// Whether a sandbox in this phase is at work, or comes up for it.
+    pub const fn is_at_work(self) -> bool {
+        match self {
+            Self::Creating | Self::Starting | Self::Running => true,
+            Self::Stopping | Self::Stopped | Self::Failed | Self::Deleting => false,
+        }
+    }
+
     /// Whether an operation is in progress in this phase.
     pub const fn is_transitional(self) -> bool {
         match self {

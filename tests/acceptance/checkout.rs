@@ -8,18 +8,18 @@ use serde_json::{Value, json};
 
 use crate::process::{Place, Server, until};
 
-const REPOSITORY: &str = "octo/hello";
+pub const REPOSITORY: &str = "octo/hello";
 const MAINTAINER: &str = "mona";
 
 /// A GitHub with one issue, and the place of a server with credentials for it and real sandboxes.
-struct CheckoutWorld {
-    github: GithubModel,
-    place: Place,
-    number: u64,
+pub struct CheckoutWorld {
+    pub github: GithubModel,
+    pub place: Place,
+    pub number: u64,
 }
 
 impl CheckoutWorld {
-    async fn new() -> Option<Self> {
+    pub async fn new() -> Option<Self> {
         let place = Place::local(None).await?;
         let github = GithubModel::start().expect("it starts");
         github.repository(REPOSITORY);
@@ -30,7 +30,12 @@ impl CheckoutWorld {
         Some(Self { github, place, number })
     }
 
-    async fn serve(&self) -> Server {
+    pub async fn serve(&self) -> Server {
+        self.serve_with(&[]).await
+    }
+
+    /// Serves with these variables as well.
+    pub async fn serve_with(&self, more: &[(&str, &str)]) -> Server {
         let (app, _, secret) = self.github.app();
         let mut command = self.place.serve_command("127.0.0.1:0");
         command
@@ -38,18 +43,19 @@ impl CheckoutWorld {
             .env("ISSUEBOX__GITHUB__WEB_URL", self.github.web_url())
             .env("ISSUEBOX__GITHUB__APP_ID", app.to_string())
             .env("ISSUEBOX__GITHUB__APP_KEY", APP_KEY)
-            .env("ISSUEBOX_WEBHOOK_SECRET", secret);
+            .env("ISSUEBOX_WEBHOOK_SECRET", secret)
+            .envs(more.iter().copied());
         let server = Server::start(command.stdout(Stdio::null())).await;
         self.github.set_door(HookDoor::Open(format!("{}/webhooks/github", server.url)));
         server
     }
 
-    fn label(&self) {
+    pub fn label(&self) {
         self.github.label((REPOSITORY, self.number), MAINTAINER, "agent");
     }
 
     /// The id of the issue's sandbox, once its checkout is ready.
-    async fn checked_out(&self, server: &Server) -> String {
+    pub async fn checked_out(&self, server: &Server) -> String {
         let path = format!("/v1/sandboxes?repository={REPOSITORY}");
         let listed = || async { server.get(&path).await.json()["data"][0]["id"].clone() };
         until("a sandbox", || async { listed().await.is_string() }).await;
@@ -62,7 +68,7 @@ impl CheckoutWorld {
     }
 }
 
-async fn sh(server: &Server, id: &str, script: &str) -> Value {
+pub async fn sh(server: &Server, id: &str, script: &str) -> Value {
     server.sh(id, script).await
 }
 
@@ -73,7 +79,7 @@ async fn succeeds(server: &Server, id: &str, script: &str) -> bool {
     answer.is_success() && answer.json()["data"]["exitCode"] == 0
 }
 
-async fn done(server: &Server, id: &str, script: &str) -> String {
+pub async fn done(server: &Server, id: &str, script: &str) -> String {
     let ended = sh(server, id, script).await;
     assert_eq!(ended["exitCode"], 0, "{script}: {ended}");
     ended["stdout"].as_str().expect("text").to_owned()

@@ -24,6 +24,7 @@ mod order;
 #[path = "../common/process.rs"]
 mod process;
 mod processes;
+mod pull;
 mod refusals;
 mod rotation;
 mod said;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use issuebox::clock::{Clock, SystemClock, SystemIds};
 use issuebox::config::RepositoryPattern;
 use issuebox::engine::{Engine, EngineParts, Quotas, Retention, Threads};
+use issuebox::git::{LatePublisher, PublishRefusal, WorkPublisher};
 use issuebox::github::policy::TriggerPolicy;
 use issuebox::github::webhook::sign;
 use issuebox::http::{Edge, Feed, Limits, LiveToken, TokenHash};
@@ -326,6 +327,7 @@ async fn serve(mut parts: Parts, io: tokio::runtime::Handle, started: Sender<Sta
         intake: Intake::new(engine.clone(), policy()),
         checkouts: None,
         github: None,
+        publisher: publisher(None),
         admin_token: LiveToken::new(TokenHash::of(&Secret::new(TOKEN))),
         public_url: None,
         trusted_proxies: Vec::new(),
@@ -405,4 +407,23 @@ fn rules(provider: &ProviderName) -> Rules {
         },
         providers: HashMap::from([(provider.clone(), provider_rules)]),
     }
+}
+
+/// A publisher of work that always succeeds, or always refuses.
+struct StubPublisher(Option<PublishRefusal>);
+
+#[async_trait::async_trait]
+impl WorkPublisher for StubPublisher {
+    async fn publish(&self, _sandbox: &SandboxId, _by: &str) -> Result<String, PublishRefusal> {
+        self.0.clone().map_or_else(|| Ok("issuebox/issue-1".to_owned()), Err)
+    }
+}
+
+/// A publisher of work that always succeeds, or always refuses.
+pub fn publisher(refusal: Option<PublishRefusal>) -> LatePublisher {
+    let (publisher, late) = (Arc::new(StubPublisher(refusal)), LatePublisher::default());
+    late.set(Arc::downgrade(&publisher) as _);
+    // It has no other owner, and the test's process ends soon.
+    std::mem::forget(publisher);
+    late
 }

@@ -14,9 +14,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::common::document::{Operation, listed, operations};
-use crate::common::server::{SECRET, TOKEN, TestServer, opened, opening, send};
+use crate::common::server::{SECRET, TOKEN, TestServer, opened, opening, publisher, send};
 use crate::common::store::Mood;
 use issuebox::engine::Quotas;
+use issuebox::git::{LatePublisher, PublishRefusal};
 use issuebox::github::webhook::sign;
 use issuebox::http::Limits;
 use issuebox::sandbox::{Capability, WorkError};
@@ -489,6 +490,21 @@ async fn a_server_that_ends_says_so() {
 }
 
 #[tokio::test]
+async fn work_that_cannot_be_published_says_so() {
+    for refused in [Some(PublishRefusal::NoCheckout), None] {
+        let server = TestServer::with(move |edge| {
+            edge.publisher = match refused {
+                Some(refusal) => publisher(Some(refusal)),
+                None => LatePublisher::default(),
+            };
+        });
+        let server = server.await;
+        server.running("1").await;
+        expect(&server, "not_published", "claude-issue-1", |_| true).await;
+    }
+}
+
+#[tokio::test]
 async fn a_test_here_provokes_every_described_code() {
     let provoked = [
         "invalid_request",
@@ -509,6 +525,7 @@ async fn a_test_here_provokes_every_described_code() {
         "sandbox_deleted",
         "deleting",
         "not_failed",
+        "not_published",
         "stopped",
         "not_running",
         "issue_id_conflict",

@@ -54,6 +54,7 @@ fn ended(row: &GithubRow, state: GithubState) -> GithubEnd {
         reason: None,
         released_by: None,
         shown: row.shown.clone(),
+        follow_ups: Vec::new(),
         at: at(50),
     }
 }

@@ -75,6 +75,7 @@ pub(super) fn unchanged(row: &GithubRow, at: Timestamp) -> GithubEnd {
         reason: None,
         released_by: None,
         shown: row.shown.clone(),
+        follow_ups: Vec::new(),
         at,
     }
 }

@@ -163,7 +163,8 @@ impl SimGitHub {
                 | DeliveryEffect::Update
                 | DeliveryEffect::Activity
                 | DeliveryEffect::Command(_)
-                | DeliveryEffect::Status => continue,
+                | DeliveryEffect::Status
+                | DeliveryEffect::Publish { .. } => continue,
             };
             acts.on_github(kind, *acted_at);
         }

@@ -1,4 +1,4 @@
-//! A GitHub in memory with one repository: comments and reactions, and faults to order.
+//! A GitHub in memory with one repository: comments, reactions and pull requests, and faults to order.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -33,6 +33,11 @@ struct FakeState {
     last_id: u64,
     faults: VecDeque<WriteFault>,
     reaction_faults: VecDeque<WriteFault>,
+    pulls: Vec<GitHubPull>,
+    pull_faults: VecDeque<WriteFault>,
+    refuses_drafts: bool,
+    labels: Vec<String>,
+    statuses: Vec<(String, StatusEntry)>,
     /// The error of every call.
     down: Option<GitHubError>,
     /// How many calls wrote.
@@ -62,6 +67,52 @@ impl FakeGitHub {
     /// The next reaction fails like this.
     pub fn fail_reaction(&self, fault: WriteFault) {
         self.state().reaction_faults.push_back(fault);
+    }
+
+    /// The next calls that open or edit a pull request fail like this.
+    pub fn fail_pull(&self, faults: impl IntoIterator<Item = WriteFault>) {
+        self.state().pull_faults.extend(faults);
+    }
+
+    /// From now on drafts are refused.
+    pub fn refuse_drafts(&self) {
+        self.state().refuses_drafts = true;
+    }
+
+    pub fn labels(&self) -> Vec<String> {
+        self.state().labels.clone()
+    }
+
+    /// Every commit status that was set, with its commit.
+    pub fn statuses(&self) -> Vec<(String, StatusEntry)> {
+        self.state().statuses.clone()
+    }
+
+    pub fn pulls(&self) -> Vec<GitHubPull> {
+        self.state().pulls.clone()
+    }
+
+    /// A person changes the pull requests.
+    pub fn pulls_by_hand(&self, change: impl FnOnce(&mut Vec<GitHubPull>)) {
+        change(&mut self.state().pulls);
+    }
+
+    /// A pull request of this account.
+    pub fn pull_of(&self, author: u64, new: &NewPull) -> GitHubPull {
+        let mut state = self.state();
+        state.last_id += 1;
+        let number = IssueNumber(100 + state.last_id);
+        GitHubPull {
+            number,
+            state: PullState::Open,
+            is_draft: new.draft,
+            title: new.title.clone(),
+            body: new.body.clone(),
+            head_commit: "a".into(),
+            base: new.base.clone(),
+            author: GitHubAccount { id: author, login: format!("user{author}") },
+            html_url: format!("https://github.com/octo/hello/pull/{number}"),
+        }
     }
 
     /// Every call fails with this; `None` ends it.
@@ -263,7 +314,8 @@ impl GitHubApi for FakeGitHub {
         _: &RepositoryTarget,
         _: &str,
     ) -> Result<Vec<GitHubPull>, GitHubError> {
-        not_here()
+        self.up()?;
+        Ok(self.state().pulls.iter().rev().cloned().collect())
     }
 
     async fn branch_tip(
@@ -333,9 +385,14 @@ impl GitHubApi for FakeGitHub {
         _: WriteTurn,
         _: &RepositoryTarget,
         _: IssueNumber,
-        _: &str,
+        label: &str,
     ) -> Result<(), GitHubError> {
-        not_here()
+        self.up()?;
+        let mut state = self.state();
+        if !state.labels.iter().any(|known| known == label) {
+            state.labels.push(label.to_owned());
+        }
+        Ok(())
     }
 
     async fn remove_label(
@@ -343,37 +400,64 @@ impl GitHubApi for FakeGitHub {
         _: WriteTurn,
         _: &RepositoryTarget,
         _: IssueNumber,
-        _: &str,
+        label: &str,
     ) -> Result<(), GitHubError> {
-        not_here()
+        self.up()?;
+        self.state().labels.retain(|known| known != label);
+        Ok(())
     }
 
     async fn create_pull(
         &self,
         _: WriteTurn,
         _: &RepositoryTarget,
-        _: &NewPull,
+        new: &NewPull,
     ) -> Result<GitHubPull, GitHubError> {
-        not_here()
+        self.up()?;
+        let pull = self.pull_of(OWN, new);
+        let fault = self.state().pull_faults.pop_front();
+        self.write(fault, |state| {
+            let refused = |words: &str| GitHubError::Refused { status: 422, words: words.into() };
+            if new.draft && state.refuses_drafts {
+                return Err(refused("Draft pull requests are not supported in this repository."));
+            }
+            if state.pulls.iter().any(|pull| pull.state == PullState::Open) {
+                let words = "A pull request already exists for octo:branch.";
+                return Err(GitHubError::AlreadyExists(words.into()));
+            }
+            state.pulls.push(pull.clone());
+            Ok(pull)
+        })
+        .await
     }
 
     async fn edit_pull(
         &self,
         _: WriteTurn,
         _: &RepositoryTarget,
-        _: IssueNumber,
-        _: &PullEdit,
+        number: IssueNumber,
+        edit: &PullEdit,
     ) -> Result<GitHubPull, GitHubError> {
-        not_here()
+        self.up()?;
+        let fault = self.state().pull_faults.pop_front();
+        self.write(fault, |state| {
+            let pull = state.pulls.iter_mut().find(|pull| pull.number == number);
+            let pull = pull.ok_or_else(|| GitHubError::NotFound("pull request".into()))?;
+            pull.body.clone_from(edit.body.as_ref().unwrap_or(&pull.body.clone()));
+            Ok(pull.clone())
+        })
+        .await
     }
 
     async fn set_status(
         &self,
         _: WriteTurn,
         _: &RepositoryTarget,
-        _: &str,
-        _: &StatusEntry,
+        commit: &str,
+        status: &StatusEntry,
     ) -> Result<(), GitHubError> {
-        not_here()
+        self.up()?;
+        self.state().statuses.push((commit.to_owned(), status.clone()));
+        Ok(())
     }
 }

@@ -11,6 +11,7 @@ use super::provider::HeldProvider;
 use super::serial::issue_delivery;
 use super::{SetForward, TrapIds, account, eventually, named, rules, template};
 use crate::engine::{Engine, EngineParts, GithubParts, Quotas, Retention, Threads, WaitFor};
+use crate::git::LatePublisher;
 use crate::github::api::{GitHubError, HeldReason, ReactionTarget};
 use crate::github::messages::MessageContext;
 use crate::issue::event::{DeliveryEffect, ProviderRules, TriggerKind};
@@ -19,21 +20,21 @@ use crate::sabotage::{Bug, with};
 use crate::store::Store;
 use crate::store::github::{GithubOutbox, GithubRow, GithubState};
 use crate::store::sqlite::SqliteStore;
-use crate::types::{Cause, HomeId, IssueNumber, Phase, ProviderName, Timestamp};
+use crate::types::{Cause, HomeId, IssueNumber, Phase, ProviderName, PullRequestMode, Timestamp};
 
 /// A server that may say something, in a test's hands.
-struct SaidBench {
-    engine: Engine,
+pub(super) struct SaidBench {
+    pub engine: Engine,
     arbiter: Arbiter,
-    github: Arc<FakeGitHub>,
-    clock: Arc<SetForward>,
-    store: Arc<SqliteStore>,
+    pub github: Arc<FakeGitHub>,
+    pub clock: Arc<SetForward>,
+    pub store: Arc<SqliteStore>,
     provider: Arc<HeldProvider>,
     dir: Arc<tempfile::TempDir>,
 }
 
 impl SaidBench {
-    async fn new() -> Self {
+    pub async fn new() -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let store = Arc::new(SqliteStore::open(dir.path()).expect("opens"));
         let clock = Arc::new(SetForward::default());
@@ -64,6 +65,9 @@ impl SaidBench {
             github: Some(GithubParts {
                 api: Arc::clone(&github) as _,
                 outbox: Arc::clone(&store) as _,
+                checkouts: Arc::clone(&store) as _,
+                publisher: LatePublisher::default(),
+                working_label: "at work".into(),
                 context,
             }),
             retention: Retention::default(),
@@ -71,7 +75,13 @@ impl SaidBench {
             clock: Arc::clone(&clock) as _,
             ids: Arc::new(TrapIds::default()),
             rules: Rules {
-                github: Some(GithubRules { comments: true, reactions: true }),
+                github: Some(GithubRules {
+                    comments: true,
+                    reactions: true,
+                    pull_request: PullRequestMode::Draft,
+                    statuses: true,
+                    working_label: true,
+                }),
                 providers: [(provider.clone(), provider_rules)].into(),
                 ..rules()
             },
@@ -93,24 +103,24 @@ impl SaidBench {
     }
 
     /// The process ends here and now, and another one begins on what it stored.
-    async fn crash(self) -> Self {
+    pub async fn crash(self) -> Self {
         self.engine.parts.env.begin_stop();
         self.arbiter.stop();
         Self::on(self.dir, self.store, self.provider, self.clock, self.github).await
     }
 
-    async fn deliver(&self, guid: &str, change: impl FnOnce(&mut IssueDelivery)) {
+    pub async fn deliver(&self, guid: &str, change: impl FnOnce(&mut IssueDelivery)) {
         let mut delivery = issue_delivery(guid, 1);
         change(&mut delivery);
         self.engine.deliver(&account(), delivery).await.expect("durable");
     }
 
-    async fn command(&self, command: Command) {
+    pub async fn command(&self, command: Command) {
         let cause = Cause::Service("test");
         self.engine.command(&account(), &named("1"), command, cause).await.expect("accepted");
     }
 
-    async fn phase(&self, phase: Phase) {
+    pub async fn phase(&self, phase: Phase) {
         let until = WaitFor::Phase(phase);
         let waited =
             self.engine.wait(&account(), &named("1"), until, Duration::from_secs(20)).await;
@@ -118,19 +128,19 @@ impl SaidBench {
     }
 
     /// The only effect of this kind.
-    async fn row(&self, kind: &str) -> Option<GithubRow> {
+    pub async fn row(&self, kind: &str) -> Option<GithubRow> {
         let rows = self.store.github_effects_of(HomeId(1)).await.expect("reads");
         rows.into_iter().find(|row| row.effect.kind().as_str() == kind)
     }
 
-    async fn until_state(&self, kind: &str, state: GithubState) {
+    pub async fn until_state(&self, kind: &str, state: GithubState) {
         eventually(&format!("{kind} is {state:?}"), async || {
             self.row(kind).await.is_some_and(|row| row.state == state)
         })
         .await;
     }
 
-    async fn until_said(&self, words: &str) {
+    pub async fn until_said(&self, words: &str) {
         eventually(&format!("{words} is said"), async || {
             self.github.bodies().iter().any(|body| body.contains(words))
         })

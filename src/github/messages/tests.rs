@@ -2,9 +2,10 @@
 
 use super::*;
 use crate::issue::{IssueState, PendingStart, Record};
+use crate::store::checkout::CheckoutRow;
 use crate::types::{
-    AccountName, Attempt, Cause, ExternalId, Generation, IssueId, Mode, Network, ObjectName,
-    OnLimit, ProviderName, Resources, SandboxId, Template, TemplateName, TimelineEntry,
+    AccountName, Attempt, Cause, CheckoutState, ExternalId, Generation, IssueId, Mode, Network,
+    ObjectName, OnLimit, ProviderName, Resources, SandboxId, Template, TemplateName, TimelineEntry,
 };
 
 const HOME: HomeId = HomeId(3);
@@ -65,6 +66,24 @@ fn running() -> Issue {
     Issue { state: IssueState::Running { record: record(), external_id }, ..issue() }
 }
 
+fn nothing() -> WorkShown {
+    WorkShown::default()
+}
+
+/// Work on a branch that was pushed.
+fn work(state: CheckoutState, reason: &str) -> WorkShown {
+    let remote = crate::types::Repository::trusted("octo/hello");
+    let begun = CheckoutRow::begun(SandboxId::trusted("sandbox-1"), HOME, remote, at(1));
+    let checkout = CheckoutRow {
+        state,
+        reason: reason.to_owned(),
+        branch: Some("issuebox/issue-1".to_owned()),
+        tip: Some("a".to_owned()),
+        ..begun
+    };
+    WorkShown { checkout: Some(checkout), pull: Some(34), pull_trouble: None }
+}
+
 fn entry(minute: i64, reason: &str) -> TimelineListRow {
     let entry = TimelineEntry {
         at: at(minute),
@@ -82,7 +101,7 @@ fn a_status_says_the_phase_the_reasons_and_how_to_stop() {
     let latest: Vec<_> = [(4, "fixes #12, says @octocat"), (3, "two"), (2, "one"), (1, "zero")]
         .map(|(m, r)| entry(m, r))
         .into();
-    let text = status_text(&context(), &running(), &latest);
+    let text = status_text(&context(), &running(), &nothing(), &latest);
     assert_eq!(
         text.part,
         "**Running**: the sandbox is up since 2026-01-31 12:01 UTC.\n\
@@ -100,8 +119,49 @@ fn a_status_says_the_phase_the_reasons_and_how_to_stop() {
     assert_eq!(crate::github::comment::find("/issuebox", &body), None, "it commands nothing");
     let bare = MessageContext { public_url: None, command: String::new(), ..context() };
     assert_eq!(
-        status_text(&bare, &running(), &[]).part,
+        status_text(&bare, &running(), &nothing(), &[]).part,
         "**Running**: the sandbox is up since 2026-01-31 12:01 UTC."
+    );
+}
+
+#[test]
+fn a_status_names_branch_and_pull_request_which_are_part_of_the_phase() {
+    let latest = [entry(1, "up")];
+    let said = |work: &WorkShown| status_text(&context(), &running(), work, &latest);
+    let text = said(&work(CheckoutState::Ready, ""));
+    assert!(
+        text.part.contains(
+            " 12:01 UTC.\n\nBranch `issuebox/issue-1`, pull request #34.\n\n- 2026-01-31 12:01 UTC up"
+        ),
+        "{}",
+        text.part
+    );
+    let mut phases = std::collections::BTreeSet::from(["1 running".to_owned(), text.phase]);
+    let new = WorkShown { pull: None, ..work(CheckoutState::Ready, "") };
+    let trouble = WorkShown { pull_trouble: Some("nothing to propose".into()), ..new.clone() };
+    let mut unpushed = new.clone();
+    unpushed.checkout.as_mut().expect("it has one").tip = None;
+    for (work, words) in [
+        (new, "Branch `issuebox/issue-1`.\n"),
+        (trouble, "Branch `issuebox/issue-1`. No pull request: nothing to propose.\n"),
+        (
+            work(CheckoutState::Failed, "no route to @host"),
+            "**The checkout failed**: No route to `@host`.",
+        ),
+    ] {
+        let text = said(&work);
+        assert!(text.part.contains(words), "{}", text.part);
+        assert!(phases.insert(text.phase), "{words} is shown at once");
+    }
+    assert!(said(&unpushed).part.contains("Branch `issuebox/issue-1`; nothing is pushed yet."));
+    let again = said(&work(CheckoutState::Fetching, "no route; trying again in 2 s"));
+    assert!(again.part.contains("Checkout: No route; trying again in 2 s."), "{}", again.part);
+    assert!(phases.contains(&again.phase), "a try is progress");
+    let answer = CommentAnswer::Status("it is up".into());
+    let reply = reply_body("m", &answer, &work(CheckoutState::Ready, ""), &context());
+    assert!(
+        reply.starts_with("m\nIt is up. Branch `issuebox/issue-1`, pull request #34.\n"),
+        "{reply}"
     );
 }
 
@@ -111,15 +171,15 @@ fn at_the_end_it_says_closed_or_stopped() {
     for (is_closed, words) in [(true, "**closed**"), (false, "**Stopped**")] {
         let mut gone = issue();
         gone.facts.open = closed(is_closed);
-        let text = status_text(&context(), &gone, &[]);
+        let text = status_text(&context(), &gone, &nothing(), &[]);
         assert!(text.is_end && text.part.contains(words), "{text:?}");
         assert!(!text.part.contains("Comment `"), "there is nothing to stop");
     }
     let merged = Issue { merged_into: Some(HomeId(4)), ..running() };
-    assert!(status_text(&context(), &merged, &[]).is_end);
+    assert!(status_text(&context(), &merged, &nothing(), &[]).is_end);
     let pending = PendingStart { since: at(2), why: "a label".into(), template: None };
     let waiting = Issue { pending_start: Some(pending), ..issue() };
-    let text = status_text(&context(), &waiting, &[]);
+    let text = status_text(&context(), &waiting, &nothing(), &[]);
     assert!(
         !text.is_end && text.part.starts_with("**Waiting** for a sandbox since 2026-01-31 12:02")
     );
@@ -143,7 +203,7 @@ fn only_our_part_of_a_comment_is_replaced() {
 #[test]
 fn long_texts_are_cut_at_a_line() {
     let long = "word ".repeat(400);
-    let text = status_text(&context(), &running(), &[entry(1, &long)]);
+    let text = status_text(&context(), &running(), &nothing(), &[entry(1, &long)]);
     assert!(text.part.contains("word …\n"), "{}", text.part);
     let part = bounded("a line\n".repeat(4_000));
     assert!(part.len() <= PART_LEN_MAX && part.ends_with("a line\n… more on the page"));
@@ -155,9 +215,12 @@ fn a_reply_is_one_sentence_behind_its_marker() {
     let bare = MessageContext { public_url: None, ..context() };
     let answer = CommentAnswer::Refused("the issue has no sandbox".into());
     assert_eq!(
-        reply_body(&marker, &answer, &bare),
+        reply_body(&marker, &answer, &nothing(), &bare),
         "<!-- issuebox inst 3 reply 5 -->\nThis was not carried out: The issue has no sandbox.\n"
     );
     let answer = CommentAnswer::Status("it is up".into());
-    assert!(reply_body(&marker, &answer, &context()).contains("\nIt is up.\n\n[More on the page]"));
+    assert!(
+        reply_body(&marker, &answer, &nothing(), &context())
+            .contains("\nIt is up.\n\n[More on the page]")
+    );
 }

@@ -67,9 +67,14 @@ pub fn public_text(text: &str, rules: &OutgoingRules<'_>) -> Result<PublicText, 
 
 /// One line that does nothing, for sentences of ours that hold words of others.
 pub(in crate::github) fn plain(text: &str) -> String {
+    safe_text(&one_line(text), None)
+}
+
+/// One line of visible characters without anything that looks like a token or key.
+pub(in crate::github) fn one_line(text: &str) -> String {
     let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let line: String = line.chars().filter(|c| !is_shapeless(*c)).collect();
-    safe_text(&redacted(&line), None)
+    redacted(&line).into_owned()
 }
 
 /// At most so many characters from the beginning.

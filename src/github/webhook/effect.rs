@@ -262,7 +262,7 @@ fn commented(policy: &TriggerPolicy, payload: &Payload, kind: TriggerKind) -> De
     let Some(comment) = payload.comment.as_ref() else { return ignore("there is no comment") };
     let text = comment.body.as_deref().unwrap_or_default();
     let (effect, counted) = match comment::find(&policy.command, text) {
-        Some(said) => (effect_of(said, kind), comment.id),
+        Some(said) => (effect_of(said, kind, payload), comment.id),
         None => (DeliveryEffect::Activity, None),
     };
     match permitted(policy, payload, Right::of_commenter(comment), effect) {
@@ -285,7 +285,7 @@ fn comment_edited(policy: &TriggerPolicy, payload: &Payload) -> Decision {
     }
 }
 
-const fn effect_of(said: Said, kind: TriggerKind) -> DeliveryEffect {
+fn effect_of(said: Said, kind: TriggerKind, payload: &Payload) -> DeliveryEffect {
     match said {
         Said::Work => DeliveryEffect::Trigger(kind),
         Said::Manage(Management::Stop) => DeliveryEffect::Command(Command::Stop),
@@ -293,6 +293,10 @@ const fn effect_of(said: Said, kind: TriggerKind) -> DeliveryEffect {
         Said::Manage(Management::Retry) => DeliveryEffect::Command(Command::Retry),
         Said::Manage(Management::Delete) => DeliveryEffect::Command(Command::Delete),
         Said::Manage(Management::Status) => DeliveryEffect::Status,
+        Said::Manage(Management::Publish) => {
+            let login = payload.sender.as_ref().and_then(|sender| sender.login.as_deref());
+            DeliveryEffect::Publish { by: login.unwrap_or("a comment").to_owned() }
+        }
     }
 }
 

@@ -28,7 +28,8 @@ pub(super) fn instruction(
         | DeliveryEffect::Update
         | DeliveryEffect::Activity
         | DeliveryEffect::Command(_)
-        | DeliveryEffect::Status => return None,
+        | DeliveryEffect::Status
+        | DeliveryEffect::Publish { .. } => return None,
     }
     let comment = payload.comment.as_ref().and_then(|comment| Words::of_comment(policy, comment));
     let words = comment.or_else(|| payload.issue.as_ref().map(Words::of_issue))?;

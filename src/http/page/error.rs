@@ -111,6 +111,7 @@ pub const fn advice(code: Code) -> Option<&'static str> {
         Code::SandboxDeleted => Some("Create the issue's next sandbox on the page of this one."),
         Code::Deleting => Some("Wait until it is deleted; the request is carried out after that."),
         Code::NotFailed => Some("Only failed sandboxes can be retried: check its phase."),
+        Code::NotPublished => Some("Look at the sandbox's log for what its last push said."),
         Code::Stopped | Code::NotRunning => Some("Start it first."),
         Code::DriftOver => Some("List the drift again: the last sweep changed it."),
         Code::ProviderUnknown => Some("Configure its provider again and restart the server."),

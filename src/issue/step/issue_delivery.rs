@@ -63,6 +63,7 @@ impl Transition<'_> {
                 self.commented(command, issue_delivery.acted_at, before)
             }
             DeliveryEffect::Status => applied(self.status()),
+            DeliveryEffect::Publish { .. } => self.published(),
         };
         self.follow(before, self.why_now(&issue_delivery.effect));
         if result.applied {
@@ -261,7 +262,8 @@ impl Transition<'_> {
             | DeliveryEffect::Delete
             | DeliveryEffect::Update
             | DeliveryEffect::Activity
-            | DeliveryEffect::Status => {
+            | DeliveryEffect::Status
+            | DeliveryEffect::Publish { .. } => {
                 if is_closed {
                     "the issue was closed"
                 } else {
@@ -435,6 +437,17 @@ impl Transition<'_> {
         match self.command_retry() {
             None => applied("the step that failed is tried again: a comment asked for it"),
             Some(_) => ignored(format!("its sandbox is {phase}; only a failed one is retried")),
+        }
+    }
+
+    /// A comment asks to publish the work, which an effect does.
+    fn published(&self) -> DeliveryResult {
+        if self.context.rules.github.is_none() {
+            return ignored("publishing needs credentials for GitHub in [github]");
+        }
+        match self.issue.state.record() {
+            Some(_) => applied("its work is published: a comment asked for it"),
+            None => ignored("the issue has no sandbox"),
         }
     }
 

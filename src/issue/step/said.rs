@@ -29,7 +29,11 @@ impl Transition<'_> {
             DeliveryEffect::Trigger(_) if result.applied => {
                 (Some(comment.map_or(ReactTo::Issue, ReactTo::Comment)), None)
             }
-            DeliveryEffect::Trigger(_) | DeliveryEffect::Command(_) if !result.applied => {
+            DeliveryEffect::Trigger(_)
+            | DeliveryEffect::Command(_)
+            | DeliveryEffect::Publish { .. }
+                if !result.applied =>
+            {
                 (None, Some(CommentAnswer::Refused(reason())))
             }
             DeliveryEffect::Status => (None, Some(CommentAnswer::Status(reason()))),
@@ -38,9 +42,16 @@ impl Transition<'_> {
             | DeliveryEffect::Stop(_)
             | DeliveryEffect::Delete
             | DeliveryEffect::Update
-            | DeliveryEffect::Activity => (None, None),
+            | DeliveryEffect::Activity
+            | DeliveryEffect::Publish { .. } => (None, None),
         };
         self.is_asked = to.is_some();
+        if let (DeliveryEffect::Publish { by }, true) = (&issue_delivery.effect, result.applied)
+            && let (Some(comment), Some(record)) = (comment, self.issue.state.record())
+        {
+            let (sandbox, by) = (record.id.clone(), by.clone());
+            self.effects.push(Effect::Github(GithubEffect::Publish { comment, sandbox, by }));
+        }
         let mut say = |effect| self.effects.push(Effect::Github(effect));
         if let Some(to) = to.filter(|_| rules.reactions) {
             let generation = self.issue.generation;
@@ -67,5 +78,23 @@ impl Transition<'_> {
         let (version, is_asked) = (*version, self.is_asked);
         let effect = GithubEffect::ShowStatus { version, is_asked, can_wait };
         self.effects.push(Effect::Github(effect));
+    }
+
+    /// Asks for the marks that show whether a sandbox is at work, when its phase changed.
+    pub fn mark_work(&mut self, before: Option<Phase>) {
+        let (Some(rules), now) = (self.github(), self.issue.state.phase()) else { return };
+        if before == now {
+            return;
+        }
+        if rules.working_label
+            && before.is_some_and(Phase::is_at_work) != now.is_some_and(Phase::is_at_work)
+        {
+            self.effects.push(Effect::Github(GithubEffect::SetWorkingLabel));
+        }
+        let ended = self.ended.as_ref().map(|sandbox| &sandbox.id);
+        let sandbox = self.issue.state.record().map(|record| &record.id).or(ended).cloned();
+        if let Some(sandbox) = sandbox.filter(|_| rules.statuses) {
+            self.effects.push(Effect::Github(GithubEffect::SetCommitStatus { sandbox }));
+        }
     }
 }

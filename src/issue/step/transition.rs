@@ -44,7 +44,7 @@ pub(super) struct Transition<'a> {
     is_fast_create: bool,
     /// As of when an answer shows what is there: when its look was asked, not when it was answered.
     pub seen_as_of: Timestamp,
-    ended: Option<Sandbox>,
+    pub ended: Option<Sandbox>,
     timeline: Vec<TimelineEntry>,
     call: Option<ProviderCall>,
 }
@@ -91,6 +91,7 @@ impl<'a> Transition<'a> {
             self.issue.version += 1;
         }
         self.show_status();
+        self.mark_work(before.state.phase());
         Commit {
             issue: self.issue,
             changed,

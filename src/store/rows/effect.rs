@@ -54,9 +54,13 @@ pub(in crate::store) fn effect_body(effect: &Effect) -> Result<String, BadRow> {
 /// [`BadRow`] when this version cannot have written it.
 pub(in crate::store) fn effect(kind: &str, body: &str) -> Result<Effect, BadRow> {
     match EffectKind::parse(kind).ok_or_else(|| BadRow::UnknownWord(kind.into()))? {
-        EffectKind::React | EffectKind::Reply | EffectKind::ShowStatus => {
-            Ok(Effect::Github(super::github_effect(kind, body)?))
-        }
+        EffectKind::Publish
+        | EffectKind::React
+        | EffectKind::Reply
+        | EffectKind::SetCommitStatus
+        | EffectKind::SetWorkingLabel
+        | EffectKind::ShowPull
+        | EffectKind::ShowStatus => Ok(Effect::Github(super::github_effect(kind, body)?)),
         EffectKind::CleanUp => {
             let CleanupBody { provider, external_id, sandbox, action } =
                 serde_json::from_str(body)?;

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::BadRow;
 use crate::issue::{CommentAnswer, EffectKind, GithubEffect, ReactTo};
-use crate::types::Generation;
+use crate::types::{Generation, SandboxId};
 
 #[derive(Serialize, Deserialize)]
 struct ReactBody {
@@ -25,6 +25,18 @@ struct ReplyBody {
 enum AnswerPart {
     Status(String),
     Refused(String),
+}
+
+#[derive(Serialize, Deserialize)]
+struct PublishBody {
+    comment: u64,
+    sandbox: String,
+    by: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct SandboxBody {
+    sandbox: String,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -51,6 +63,15 @@ pub(in crate::store) fn github_body(effect: &GithubEffect) -> Result<String, Bad
                 CommentAnswer::Refused(text) => AnswerPart::Refused(text),
             };
             serde_json::to_string(&ReplyBody { comment: *comment, answer })
+        }
+        GithubEffect::Publish { comment, sandbox, by } => serde_json::to_string(&PublishBody {
+            comment: *comment,
+            sandbox: sandbox.as_str().to_owned(),
+            by: by.clone(),
+        }),
+        GithubEffect::SetWorkingLabel => return Ok("{}".to_owned()),
+        GithubEffect::SetCommitStatus { sandbox } | GithubEffect::ShowPull { sandbox } => {
+            serde_json::to_string(&SandboxBody { sandbox: sandbox.as_str().to_owned() })
         }
         GithubEffect::ShowStatus { version, .. } => {
             serde_json::to_string(&StatusBody { version: *version })
@@ -79,6 +100,19 @@ pub(in crate::store) fn github_effect(kind: &str, body: &str) -> Result<GithubEf
                 AnswerPart::Refused(text) => CommentAnswer::Refused(text),
             };
             Ok(GithubEffect::Reply { comment, answer })
+        }
+        EffectKind::Publish => {
+            let PublishBody { comment, sandbox, by } = serde_json::from_str(body)?;
+            Ok(GithubEffect::Publish { comment, sandbox: SandboxId::trusted(sandbox), by })
+        }
+        EffectKind::SetCommitStatus => {
+            let SandboxBody { sandbox } = serde_json::from_str(body)?;
+            Ok(GithubEffect::SetCommitStatus { sandbox: SandboxId::trusted(sandbox) })
+        }
+        EffectKind::SetWorkingLabel => Ok(GithubEffect::SetWorkingLabel),
+        EffectKind::ShowPull => {
+            let SandboxBody { sandbox } = serde_json::from_str(body)?;
+            Ok(GithubEffect::ShowPull { sandbox: SandboxId::trusted(sandbox) })
         }
         EffectKind::ShowStatus => {
             let StatusBody { version } = serde_json::from_str(body)?;

@@ -6,13 +6,15 @@ use rusqlite::{Connection, Row, params};
 
 use super::SqliteStore;
 use super::apply::execute;
+use super::github;
 use super::read::{all, one};
+use crate::issue::GithubEffect;
 use crate::store::checkout::{CheckoutRow, CheckoutStore};
 use crate::store::{CommitError, StoreError};
-use crate::types::{CheckoutState, HomeId, Repository, SandboxId, Timestamp};
+use crate::types::{CheckoutState, HomeId, PushPermission, Repository, SandboxId, Timestamp};
 
 const COLUMNS: &str = "sandbox, home, state, reason, changed_at, remote, base, branch, tip, pushing, \
-                       foreign_tip, foreign_is_fetched";
+                       foreign_tip, foreign_is_fetched, pushes, pushes_why, published_by";
 
 #[async_trait]
 impl CheckoutStore for SqliteStore {
@@ -26,15 +28,31 @@ impl CheckoutStore for SqliteStore {
         self.readers.read(|conn| all(conn, &sql, [home.0], checkout))
     }
 
-    async fn put_checkout(&self, row: CheckoutRow) -> Result<(), CommitError> {
-        self.change(move |conn| put(conn, &row)).await
+    async fn unfinished_pushes(&self) -> Result<Vec<CheckoutRow>, StoreError> {
+        let sql = format!("SELECT {COLUMNS} FROM checkout WHERE pushing IS NOT NULL");
+        self.readers.read(|conn| all(conn, &sql, [], checkout))
+    }
+
+    async fn put_checkout(
+        &self,
+        row: CheckoutRow,
+        effects: Vec<GithubEffect>,
+        now: Timestamp,
+    ) -> Result<(), CommitError> {
+        self.change(move |conn| {
+            for effect in &effects {
+                github::record(conn, row.home, effect, now)?;
+            }
+            put(conn, &row)
+        })
+        .await
     }
 }
 
 fn put(conn: &Connection, row: &CheckoutRow) -> Result<usize, CommitError> {
     let sql = format!(
         "INSERT OR REPLACE INTO checkout ({COLUMNS})
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)"
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)"
     );
     let values = params![
         row.sandbox.as_str(),
@@ -49,6 +67,9 @@ fn put(conn: &Connection, row: &CheckoutRow) -> Result<usize, CommitError> {
         row.pushing,
         row.foreign_tip,
         row.foreign_is_fetched,
+        row.pushes.as_str(),
+        row.pushes_why,
+        row.published_by,
     ];
     execute(conn, &sql, values)
 }
@@ -71,5 +92,8 @@ fn checkout(row: &Row<'_>) -> rusqlite::Result<CheckoutRow> {
         pushing: row.get(9)?,
         foreign_tip: row.get(10)?,
         foreign_is_fetched: row.get(11)?,
+        pushes: PushPermission::parse(&text(12)?).ok_or_else(|| wrong(12, "no permission"))?,
+        pushes_why: text(13)?,
+        published_by: row.get(14)?,
     })
 }

@@ -8,7 +8,7 @@ use super::apply::{execute, failed};
 use super::read::{all, one, readable};
 use super::trouble::Troubles;
 use crate::github::api::{PaceError, PaceRecord, WritePace, WriterId};
-use crate::issue::{EffectKind, GithubEffect};
+use crate::issue::GithubEffect;
 use crate::store::github::{GithubEnd, GithubOutbox, GithubRow, GithubState, ShownComment};
 use crate::store::rows::{self, BadRow};
 use crate::store::{CommitError, EffectId, StoreError};
@@ -20,15 +20,15 @@ const COLUMNS: &str =
     first_begun_at, reason, comment, author, shown_hash, shown_phase, shown_at";
 
 /// In a restored backup: what was to be said once may be said by now; a status comment that is not known
-/// is looked for among all comments.
+/// is looked for among all comments. A pull request is looked for in any case.
 pub(super) const AFTER_RESTORE: &str = "
     UPDATE github_effect SET state = 'given_up', due_at = NULL, reason = 'a backup was restored'
-    WHERE kind <> 'show_status' AND state <> 'done';
+    WHERE kind IN ('publish', 'react', 'reply') AND state <> 'done';
     UPDATE github_effect SET state = 'look', due_at = 0, begun_at = 0, first_begun_at = 0
     WHERE kind = 'show_status' AND comment IS NULL;";
 
-/// Records what is to be said. A reaction and a reply are recorded once; a status is due again, unless a
-/// call is under way or it waits for something: then the newer one follows.
+/// Records what is to be said. A reaction and a reply are recorded once; a desired state is due again,
+/// unless a call is under way or it waits for something: then the newer one follows.
 pub(super) fn record(
     conn: &Connection,
     home: HomeId,
@@ -37,8 +37,8 @@ pub(super) fn record(
 ) -> Result<(), CommitError> {
     let is_asked = matches!(effect, GithubEffect::ShowStatus { is_asked: true, .. });
     let kind = effect.kind();
-    let conflict = match kind {
-        EffectKind::ShowStatus => {
+    let conflict = match kind.is_desired_state() {
+        true => {
             // What is over begins again; what a person must look at does when a person asked.
             let again = "(state IN ('done', 'given_up') OR (?6 AND (state = 'gone'
                          OR (state = 'held' AND released_by = 'person'))))";
@@ -55,7 +55,7 @@ pub(super) fn record(
                     comment = CASE WHEN state = 'gone' AND ?6 THEN NULL ELSE comment END"
             )
         }
-        EffectKind::CleanUp | EffectKind::React | EffectKind::Reply => "NOTHING".to_owned(),
+        false => "NOTHING".to_owned(),
     };
     execute(
         conn,
@@ -136,6 +136,14 @@ fn begin(conn: &Connection, id: EffectId, at: Timestamp) -> Result<usize, Commit
 }
 
 fn end(conn: &Connection, id: EffectId, end: &GithubEnd) -> Result<usize, CommitError> {
+    if !end.follow_ups.is_empty() {
+        let sql = "SELECT home FROM github_effect WHERE id = ?1";
+        let home = one(conn, sql, [id.number], |row| row.get(0).map(HomeId)).map_err(failed)?;
+        let home = home.ok_or_else(|| failed("what ended is not in the outbox"))?;
+        for effect in &end.follow_ups {
+            record(conn, home, effect, end.at)?;
+        }
+    }
     let ms = |time: Option<Timestamp>| time.map(Timestamp::unix_ms);
     let shown = &end.shown;
     execute(
@@ -194,7 +202,8 @@ impl GithubOutbox for SqliteStore {
     }
 
     async fn comments_edited_since(&self, since: Timestamp) -> Result<u64, StoreError> {
-        let sql = "SELECT count(*) FROM github_effect WHERE shown_at >= ?1";
+        let sql =
+            "SELECT count(*) FROM github_effect WHERE kind = 'show_status' AND shown_at >= ?1";
         let count = self.readers.read(|conn| {
             one(conn, sql, [since.unix_ms()], |row| row.get::<_, i64>(0).map(i64::cast_unsigned))
         })?;

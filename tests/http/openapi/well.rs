@@ -41,6 +41,7 @@ const CALLS: &[(&str, &str, &str)] = &[
     ("DELETE", "/v1/sandboxes/claude-issue-1/files/content?path=f", ""),
     ("POST", "/v1/sandboxes/claude-issue-1/stop?wait=5", ""),
     ("POST", "/v1/sandboxes/claude-issue-1/start?wait=5", ""),
+    ("POST", "/v1/sandboxes/claude-issue-1/publish", ""),
     ("DELETE", "/v1/sandboxes/claude-issue-1", ""),
     ("DELETE", "/v1/sandboxes/claude-issue-1?wait=5", ""),
     ("GET", "/v1/deliveries", ""),

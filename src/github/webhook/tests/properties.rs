@@ -85,7 +85,7 @@ proptest! {
         let meant = read(&policy, fixture.event(), payload.to_string().as_bytes());
         let took_effect = match meant {
             Ok(Interpreted::Issue(issue_delivery)) => match issue_delivery.effect {
-                DeliveryEffect::Trigger(_) | DeliveryEffect::Activity | DeliveryEffect::Command(_) | DeliveryEffect::Status => true,
+                DeliveryEffect::Trigger(_) | DeliveryEffect::Activity | DeliveryEffect::Command(_) | DeliveryEffect::Status | DeliveryEffect::Publish { .. } => true,
                 DeliveryEffect::Stop(_) | DeliveryEffect::Delete | DeliveryEffect::Update => false,
             },
             Ok(Interpreted::FanOut(_) | Interpreted::Ignored { .. }) | Err(_) => false,

@@ -4,11 +4,19 @@ use super::StepBench;
 use super::issue_deliveries::{issue_delivery, labelled};
 use crate::issue::event::{Command, DeliveryEffect, GithubRules, IssueEvent, TriggerKind};
 use crate::issue::{CommentAnswer, Commit, Effect, EffectKind, GithubEffect, ReactTo};
-use crate::types::Generation;
+use crate::types::{Generation, PullRequestMode};
+
+const RULES: GithubRules = GithubRules {
+    comments: true,
+    reactions: true,
+    pull_request: PullRequestMode::Draft,
+    statuses: false,
+    working_label: false,
+};
 
 fn bench() -> StepBench {
     let mut bench = StepBench::new(true);
-    bench.rules.github = Some(GithubRules { comments: true, reactions: true });
+    bench.rules.github = Some(RULES);
     bench
 }
 
@@ -74,8 +82,8 @@ fn what_is_turned_off_or_has_no_place_is_not_said() {
     let mut bench = bench();
     assert_eq!(kinds(&bench.ensure()), [], "GitHub has said nothing of this issue");
     for (rules, expected) in [
-        (GithubRules { comments: false, reactions: true }, vec![EffectKind::React]),
-        (GithubRules { comments: true, reactions: false }, vec![EffectKind::ShowStatus]),
+        (GithubRules { comments: false, ..RULES }, vec![EffectKind::React]),
+        (GithubRules { reactions: false, ..RULES }, vec![EffectKind::ShowStatus]),
     ] {
         let mut bench = StepBench::new(true);
         bench.rules.github = Some(rules);

@@ -1,0 +1,113 @@
+//! What a server has because there are credentials for GitHub: it says things on issues, and its sandboxes
+//! have checkouts; deliveries that did not arrive are found.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+
+use crate::checkout::{CheckoutParts, CheckoutWorker, KnownWriters, SandboxWorkplaces};
+use crate::config::Config;
+use crate::engine::{Engine, GithubParts};
+use crate::github::client::GitHubClient;
+use crate::github::gateway::GitHubGateway;
+use crate::github::messages::MessageContext;
+use crate::intake::{Intake, RecoveryPace, RecoveryParts, RecoveryWorker};
+use crate::issue::GithubRules;
+use crate::logs::Logs;
+use crate::sandbox::Capability;
+use crate::store::Store;
+
+use super::Adapters;
+
+/// What is said on issues where there are credentials.
+pub(super) fn github_rules(config: &Config) -> GithubRules {
+    GithubRules {
+        comments: config.github.comments,
+        reactions: config.github.reactions,
+        pull_request: config.github.pull_request,
+        statuses: config.github.statuses,
+        working_label: !config.github.working_label.is_empty(),
+    }
+}
+
+/// What is needed to say something on issues.
+pub(super) fn said_by(
+    config: &Config,
+    adapters: &Adapters,
+    client: &Arc<GitHubClient>,
+) -> GithubParts {
+    let Adapters { sqlite: store, publisher, .. } = adapters;
+    let url = config.server.public_url.as_deref();
+    GithubParts {
+        api: Arc::clone(client) as _,
+        outbox: Arc::clone(store) as _,
+        checkouts: Arc::clone(store) as _,
+        publisher: publisher.clone(),
+        working_label: config.github.working_label.clone(),
+        context: MessageContext {
+            instance: store.instance(),
+            public_url: url.map(|url| url.trim_end_matches('/').to_owned()),
+            command: config.triggers.command.clone(),
+        },
+    }
+}
+
+/// Sets the git gateway, and returns what makes checkouts, if there are credentials.
+pub(super) fn checkouts(
+    config: &Config,
+    adapters: &Adapters,
+    engine: &Engine,
+    logs: &Logs,
+    io: &tokio::runtime::Handle,
+) -> anyhow::Result<Option<CheckoutWorker>> {
+    let (Some(client), Some(gateway)) = (&adapters.github, &adapters.gateway) else {
+        return Ok(None);
+    };
+    let web_url = config.github.web_url.clone();
+    let processes = (adapters.providers.iter())
+        .filter(|(_, provider)| provider.descriptor.offers(Capability::Git))
+        .map(|(name, provider)| (name.clone(), Arc::clone(&provider.processes)));
+    let parts = Arc::new(CheckoutParts {
+        engine: engine.clone(),
+        processes: processes.collect(),
+        logs: logs.clone(),
+        store: Arc::clone(&adapters.sqlite) as _,
+        rows: Arc::clone(&adapters.sqlite) as _,
+        api: Arc::clone(client) as _,
+        said: github_rules(config),
+        publish: config.github.publish,
+        command: config.triggers.command.clone(),
+        writers: KnownWriters::default(),
+        pattern: config.github.branch.clone(),
+        web_url: web_url.clone(),
+        clock: Arc::clone(&adapters.clock),
+        runtime: io.clone(),
+    });
+    let workplaces = Arc::new(SandboxWorkplaces::new(Arc::clone(&parts)));
+    adapters.publisher.set(Arc::downgrade(&workplaces) as _);
+    io.spawn(Arc::clone(&workplaces).resume());
+    let (api, tokens) = (Arc::clone(client) as _, Arc::clone(client) as _);
+    let opened = GitHubGateway::new(&web_url, api, tokens, workplaces);
+    gateway.set(Some(Arc::new(opened.context("cannot start the git gateway")?)));
+    Ok(Some(CheckoutWorker::new(parts)))
+}
+
+/// What finds deliveries that did not arrive, if there are credentials.
+pub(super) fn recovery(
+    config: &Config,
+    adapters: &Adapters,
+    intake: &Intake,
+) -> Option<RecoveryWorker> {
+    let client = adapters.github.as_ref()?;
+    Some(RecoveryWorker::new(RecoveryParts {
+        intake: intake.clone(),
+        api: Arc::clone(client) as _,
+        store: Arc::clone(&adapters.sqlite) as _,
+        rows: Arc::clone(&adapters.sqlite) as _,
+        clock: Arc::clone(&adapters.clock),
+        mode: config.github.intake,
+        public_url: config.server.public_url.clone(),
+        web_url: config.github.web_url.clone(),
+        pace: RecoveryPace::of(config.github.intake),
+    }))
+}

@@ -1,0 +1,91 @@
+//! Marks that show whether a sandbox is at work: a commit status, and a label.
+
+use crate::github::api::{CommitState, StatusEntry, WriteUrgency};
+use crate::issue::Issue;
+use crate::store::github::{GithubEnd, GithubRow, GithubState, ShownComment};
+use crate::types::{Phase, SandboxId};
+
+use super::GithubWorker;
+use super::answers::{AttemptError, over};
+use super::attempt::SaidWhere;
+use super::look::hash;
+
+/// Which of a commit's statuses is ours.
+const CONTEXT: &str = "issuebox";
+
+impl GithubWorker {
+    /// Sets the status of the last commit that a sandbox pushed, if it pushed one.
+    pub(super) async fn set_commit_status(
+        &self,
+        row: &GithubRow,
+        place: &SaidWhere,
+        issue: &Issue,
+        sandbox: &SandboxId,
+    ) -> Result<GithubEnd, AttemptError> {
+        let done = |hash| self.marked(row, hash);
+        let checkout = self.parts.checkouts.checkout(sandbox).await?;
+        let Some(tip) = checkout.and_then(|checkout| checkout.tip) else {
+            return Ok(done(row.shown.hash.clone()));
+        };
+        let is_this = issue.state.record().is_some_and(|record| record.id == *sandbox);
+        let (state, description) = match issue.state.phase().filter(|_| is_this) {
+            Some(Phase::Failed) => (CommitState::Failure, "The sandbox failed."),
+            Some(phase) if phase.is_at_work() => (CommitState::Pending, "The sandbox is at work."),
+            Some(_) | None => (CommitState::Success, "The sandbox stopped."),
+        };
+        let wanted = hash(&format!("{tip} {}", state.as_str()));
+        if row.shown.hash.as_ref() == Some(&wanted) {
+            return Ok(done(Some(wanted)));
+        }
+        let url = self.parts.context.public_url.as_ref();
+        let status = StatusEntry {
+            state,
+            context: CONTEXT.to_owned(),
+            description: description.to_owned(),
+            target_url: url.map(|url| format!("{url}/sandboxes/{sandbox}")),
+        };
+        let api = &self.parts.api;
+        let turn = api.turn(&place.repository, WriteUrgency::Progress).await?;
+        let _call = self.begin(row).await?;
+        api.set_status(turn, &place.repository, &tip, &status).await?;
+        Ok(done(Some(wanted)))
+    }
+
+    /// Puts the label on or takes it off. What is known to be on is kept, so that a label of another
+    /// name is taken off after the configuration changed.
+    pub(super) async fn set_working_label(
+        &self,
+        row: &GithubRow,
+        place: &SaidWhere,
+        issue: &Issue,
+    ) -> Result<GithubEnd, AttemptError> {
+        let (api, repository) = (&self.parts.api, &place.repository);
+        let label = &self.parts.working_label;
+        let is_wanted = issue.state.phase().is_some_and(Phase::is_at_work) && !label.is_empty();
+        // With an unknown outcome it may be on.
+        let asked = row.first_begun_at.map(|_| label.clone());
+        let known = row.shown.hash.clone().or(asked);
+        if is_wanted && row.shown.hash.as_ref() == Some(label) {
+            return Ok(self.marked(row, Some(label.clone())));
+        }
+        if let Some(old) = known.filter(|known| !is_wanted || known != label) {
+            let turn = api.turn(repository, WriteUrgency::Progress).await?;
+            let _call = self.begin(row).await?;
+            api.remove_label(turn, repository, place.number, &old).await?;
+        }
+        if !is_wanted {
+            return Ok(self.marked(row, None));
+        }
+        let turn = api.turn(repository, WriteUrgency::Progress).await?;
+        let call = self.begin(row).await?;
+        let added = api.add_label(turn, repository, place.number, label).await;
+        added.map_err(|error| AttemptError::Creating(error, call.begun_at))?;
+        Ok(self.marked(row, Some(label.clone())))
+    }
+
+    fn marked(&self, row: &GithubRow, hash: Option<String>) -> GithubEnd {
+        let now = self.env.now();
+        let shown = ShownComment { hash, at: Some(now), ..ShownComment::default() };
+        GithubEnd { shown, ..over(row, now, GithubState::Done, "") }
+    }
+}

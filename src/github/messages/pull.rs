@@ -1,0 +1,132 @@
+//! What is said in a pull request.
+
+use super::{MessageContext, page_link};
+use crate::github::text::{one_line, plain};
+use crate::issue::Issue;
+use crate::issue::instruction::GithubUser;
+use crate::types::{HomeId, SandboxId};
+
+/// Longest title, in characters. GitHub's limit is 256.
+const TITLE_LEN_MAX: usize = 200;
+/// How many people are named who asked.
+const NAMED_MAX: usize = 5;
+
+/// What is said in a pull request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PullText {
+    /// The first line, by which it is found again.
+    pub marker: String,
+    /// Its title.
+    pub title: String,
+    /// The text between the marks.
+    pub part: String,
+}
+
+/// What is said in the pull request of a sandbox. `asked` are the people who asked for the work.
+pub fn pull_text<'a>(
+    context: &MessageContext,
+    issue: &Issue,
+    sandbox: &SandboxId,
+    asked: impl Iterator<Item = &'a GithubUser>,
+) -> PullText {
+    let mut lines = Vec::new();
+    if let Some(number) = issue.facts.number {
+        lines.push(format!("Fixes #{number}"));
+    }
+    let mut names: Vec<String> = Vec::new();
+    for name in asked.map(|user| plain(&user.login)) {
+        if names.len() < NAMED_MAX && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let by = match names.as_slice() {
+        [] => String::new(),
+        names => format!(" It was asked for by {}.", names.join(", ")),
+    };
+    lines.push(format!("This work was done in the sandbox of the issue.{by}"));
+    let part = format!("{}{}", lines.join("\n\n"), page_link(context, Some(sandbox.as_str())));
+    PullText { marker: pull_marker(context, issue.home, sandbox), title: title(issue), part }
+}
+
+fn pull_marker(context: &MessageContext, home: HomeId, sandbox: &SandboxId) -> String {
+    format!("<!-- issuebox {} {} pull {sandbox} -->", context.instance, home.0)
+}
+
+/// The issue's title on one line. It may become a commit's message, so it mentions and references
+/// nothing.
+fn title(issue: &Issue) -> String {
+    let known = issue.facts.title.as_ref().map_or("", |title| title.value.as_str());
+    let title: String = inactive(&one_line(known)).chars().take(TITLE_LEN_MAX).collect();
+    match (title.trim(), issue.facts.number) {
+        ("", Some(number)) => format!("Work on issue {number}"),
+        ("", None) => "Work on an issue".to_owned(),
+        (title, _) => title.to_owned(),
+    }
+}
+
+/// A line that mentions nobody and references nothing.
+fn inactive(line: &str) -> String {
+    let line = line.replace("://", ":").replace("GH-", "GH ").replace("gh-", "gh ");
+    let mut next = line.chars().skip(1);
+    let kept = line.chars().filter(|c| {
+        let next = next.next();
+        match c {
+            '@' | '＠' => !next.is_some_and(char::is_alphanumeric),
+            '#' | '＃' => !next.is_some_and(char::is_numeric),
+            _ => true,
+        }
+    });
+    kept.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::issue::Dated;
+    use crate::types::{AccountName, InstanceId, IssueId, IssueNumber, Timestamp};
+
+    fn said_of(title: &str, logins: &[&str]) -> PullText {
+        let id = IssueId::parse("1").expect("a valid id");
+        let mut issue = Issue::new(HomeId(3), AccountName::default_account(), id);
+        issue.facts.number = Some(IssueNumber(12));
+        let as_of = Timestamp::from_unix_ms(0);
+        issue.facts.title = Some(Dated { value: title.to_owned(), as_of });
+        let context = MessageContext {
+            instance: InstanceId::trusted("inst"),
+            public_url: Some("https://box.example.org".into()),
+            command: "/issuebox".into(),
+        };
+        let users: Vec<GithubUser> =
+            logins.iter().map(|login| GithubUser { id: 1, login: (*login).to_owned() }).collect();
+        pull_text(&context, &issue, &SandboxId::trusted("s-1"), users.iter())
+    }
+
+    #[test]
+    fn a_pull_request_names_its_issue_and_who_asked() {
+        let said = said_of("A title", &["mona", "mona", "@hub"]);
+        assert_eq!(said.marker, "<!-- issuebox inst 3 pull s-1 -->");
+        assert_eq!(said.title, "A title");
+        assert_eq!(
+            said.part,
+            "Fixes #12\n\nThis work was done in the sandbox of the issue. It was asked for by mona, \
+             `@hub`.\n\n[More on the page](https://box.example.org/sandboxes/s-1)"
+        );
+    }
+
+    #[test]
+    fn a_title_mentions_and_references_nothing() {
+        for (title, expected) in [
+            ("  Vec<T>\n in C# ", "Vec<T> in C#"),
+            ("fixes #3, says @mona", "fixes 3, says mona"),
+            (
+                "see https://github.com/o/r/issues/1 and GH-2",
+                "see https:github.com/o/r/issues/1 and GH 2",
+            ),
+            ("hid\u{200b}den", "hidden"),
+            ("", "Work on issue 12"),
+        ] {
+            assert_eq!(said_of(title, &[]).title, expected);
+        }
+        assert_eq!(said_of(&"long ".repeat(100), &[]).title.chars().count(), 199);
+    }
+}

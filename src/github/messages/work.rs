@@ -1,0 +1,98 @@
+//! What is said of the branch that a sandbox works on, and of its pull request.
+
+use std::fmt::Write as _;
+
+use super::{sentence, shortened};
+use crate::github::text::plain;
+use crate::store::checkout::CheckoutRow;
+use crate::types::{CheckoutState, PushPermission};
+
+/// What is known of a sandbox's work.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WorkShown {
+    /// Its checkout, if it has one.
+    pub checkout: Option<CheckoutRow>,
+    /// The number of its pull request.
+    pub pull: Option<u64>,
+    /// Why its pull request is not opened or edited now.
+    pub pull_trouble: Option<String>,
+}
+
+impl WorkShown {
+    /// What belongs to the phase of the status: a change of it is shown at once. Empty without a
+    /// branch.
+    pub(super) fn phase(&self) -> String {
+        let Some(row) = &self.checkout else { return String::new() };
+        let mut phase = String::new();
+        if let Some(branch) = &row.branch {
+            // Writing to a text never fails.
+            let _ = write!(phase, " {branch}");
+        }
+        if let Some(pull) = self.pull {
+            let _ = write!(phase, " #{pull}");
+        }
+        if row.state == CheckoutState::Failed {
+            phase.push_str(" checkout failed");
+        }
+        if row.pushes == PushPermission::Waits && row.published_by.is_none() {
+            phase.push_str(" pushes wait");
+        }
+        if self.pull_trouble.is_some() {
+            phase.push_str(" pull request waits");
+        }
+        phase
+    }
+
+    /// Sentences about it; empty if there is nothing to say.
+    pub(super) fn sentences(&self, command: &str) -> String {
+        let Some(row) = &self.checkout else { return String::new() };
+        let mut said = Vec::new();
+        if let Some(branch) = &row.branch {
+            let branch = name(branch);
+            said.push(match (self.pull, &row.tip) {
+                (Some(pull), _) => format!("Branch {branch}, pull request #{pull}."),
+                (None, Some(_)) => format!("Branch {branch}."),
+                (None, None) => format!("Branch {branch}; nothing is pushed yet."),
+            });
+        }
+        said.extend(pushes(row, command));
+        let reason = &row.reason;
+        match row.state {
+            CheckoutState::Failed => {
+                said.push(format!("**The checkout failed**: {}", sentence(reason)));
+            }
+            CheckoutState::Fetching | CheckoutState::Ready if !reason.is_empty() => {
+                said.push(format!("Checkout: {}", sentence(reason)));
+            }
+            CheckoutState::Fetching | CheckoutState::Ready => {}
+        }
+        if let Some(why) = &self.pull_trouble {
+            said.push(format!("No pull request: {}.", shortened(&plain(why))));
+        }
+        said.join(" ")
+    }
+}
+
+/// What becomes of pushes, if there is something to say.
+fn pushes(row: &CheckoutRow, command: &str) -> Option<String> {
+    row.branch.as_ref()?;
+    let why = shortened(&plain(&row.pushes_why));
+    Some(match (row.pushes, &row.published_by) {
+        (PushPermission::Free, _) => return None,
+        (PushPermission::Trusted, _) => format!("Pushes are published at once: {why}."),
+        (PushPermission::Waits, Some(by)) => format!("Published by {}.", shortened(&plain(by))),
+        (PushPermission::Waits, None) => {
+            let how = match command {
+                "" => "run `issuebox publish`".to_owned(),
+                command => format!("comment `{command} publish`"),
+            };
+            format!("**Pushes wait** for a person, because {why}; to publish the work, {how}.")
+        }
+        (PushPermission::Off, _) => "Pushes are turned off here.".to_owned(),
+    })
+}
+
+/// A branch's name as code.
+fn name(branch: &str) -> String {
+    if branch.contains('`') { plain(branch) } else { format!("`{branch}`") }
+}
