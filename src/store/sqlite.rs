@@ -38,6 +38,7 @@ mod schema;
 mod sessions;
 mod sweeps;
 mod trouble;
+mod waiting;
 mod writer;
 
 use std::collections::HashSet;
