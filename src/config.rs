@@ -42,7 +42,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::types::{BranchPattern, ProviderName, Secret, SecretName, Template, TemplateName};
+use crate::types::{
+    BranchPattern, PermissionLevel, ProviderName, Secret, SecretName, Template, TemplateName,
+};
 
 /// The default address to listen on.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:8787";
@@ -130,6 +132,8 @@ pub struct Triggers {
     pub command: String,
     /// `opened`
     pub opened: bool,
+    /// `permission`: with credentials for GitHub, what people must be allowed to trigger.
+    pub permission: PermissionLevel,
     /// `associations`, in capitals as GitHub writes them.
     pub associations: Vec<String>,
     /// `bots`: numeric ids.

@@ -18,7 +18,7 @@ use crate::github::gateway::GitHubGateway;
 use crate::github::messages::MessageContext;
 use crate::github::policy::TriggerPolicy;
 use crate::http::{Edge, Feed, Limits, LiveToken, LoginLinks, TokenHash};
-use crate::intake::Intake;
+use crate::intake::{Intake, PermissionParts};
 use crate::issue::event::ProviderRules;
 use crate::issue::{GithubRules, Rules, StepRules};
 use crate::logs::{LogBounds, Logs};
@@ -83,13 +83,7 @@ pub(super) async fn serve(
         io.spawn(github::learn_own_account(Arc::clone(client), triggers.bot_user_id.clone()));
     }
     let checkouts = checkouts(&config, &adapters, &engine, &logs)?;
-    if let Some(worker) = checkouts.clone() {
-        io.spawn(async move {
-            if let Err(error) = worker.resume().await {
-                tracing::error!(%error, "cannot resume checkouts; the next start tries again");
-            }
-        });
-    }
+    io.spawn(resume(checkouts.clone()));
     let entry_parts = EntryParts {
         checkouts,
         engine: engine.clone(),
@@ -103,7 +97,8 @@ pub(super) async fn serve(
         EndingParts { engine: engine.clone(), logs: logs.clone(), gateway, arbiter, store };
     let address = listener.local_addr()?;
     let closing = ended.clone();
-    let intake = Intake::new(engine.clone(), triggers);
+    let intake = intake(&adapters, &engine, triggers);
+    io.spawn(intake.clone().take_waiting(ended.clone()));
     let shared = EdgeParts { engine, logs, feed, login_links, live, intake, closing };
     let server = crate::http::build(shared.edge(&config, adapters), listener)?;
     let mut stopped = ended.clone();
@@ -259,6 +254,26 @@ fn checkouts(
     let opened = GitHubGateway::new(&web_url, api, tokens, workplaces);
     gateway.set(Some(Arc::new(opened.context("cannot start the git gateway")?)));
     Ok(Some(CheckoutWorker::new(parts)))
+}
+
+/// Resumes checkouts, if there are credentials.
+async fn resume(checkouts: Option<CheckoutWorker>) {
+    let Some(worker) = checkouts else { return };
+    if let Err(error) = worker.resume().await {
+        tracing::error!(%error, "cannot resume checkouts; the next start tries again");
+    }
+}
+
+/// Takes deliveries in; with credentials, after GitHub was asked what their senders may do.
+fn intake(adapters: &Adapters, engine: &Engine, triggers: TriggerPolicy) -> Intake {
+    let intake = Intake::new(engine.clone(), triggers);
+    let Some(client) = &adapters.github else { return intake };
+    intake.asking(PermissionParts {
+        api: Arc::clone(client) as _,
+        waiting: Arc::clone(&adapters.sqlite) as _,
+        store: Arc::clone(&adapters.sqlite) as _,
+        clock: Arc::clone(&adapters.clock),
+    })
 }
 
 fn open_logs(config: &Config, clock: &Arc<dyn Clock>) -> anyhow::Result<Logs> {

@@ -17,6 +17,7 @@ mod logs;
 mod openapi;
 mod page;
 mod pages;
+mod permission;
 mod ports;
 #[path = "../common/process.rs"]
 mod process;
