@@ -26,5 +26,6 @@ mod sandboxes;
 mod server;
 mod streams;
 mod terminal;
+mod verification;
 mod webhooks;
 mod work;
