@@ -26,6 +26,7 @@ use crate::sandbox::{Capability, Provider, Uniqueness};
 use crate::store::Store;
 use crate::store::sqlite::SqliteStore;
 use crate::types::{LiveSecrets, NamedSecrets, TemplateName};
+use crate::verification::IssueVerifier;
 
 use super::entry::{self, EntryParts, EntryPublisher};
 use super::github::{self, ReloadGitHub};
@@ -72,7 +73,8 @@ pub(super) async fn serve(
     let feed = Arc::new(Feed::new(&format!("{}-{}", store.instance(), store.epoch())));
     let (new_entries, entries) = mpsc_async::unbounded_channel();
     let logged = Arc::new(LifeLog::new(Arc::clone(&feed) as _));
-    let publisher = EntryPublisher { next: logged, entries: new_entries };
+    let verifies = adapters.github.is_some();
+    let publisher = EntryPublisher { next: logged, entries: new_entries, verifies };
     io.spawn(life_log::sum_up_deliveries(Arc::clone(&feed), ended.clone()));
     let arbiter = Arbiter::new();
     let threads = Threads { arbiter: arbiter.handle(), io: io.clone(), calls };
@@ -86,6 +88,7 @@ pub(super) async fn serve(
     io.spawn(resume(checkouts.clone()));
     let entry_parts = EntryParts {
         checkouts,
+        verifier: verifier(&adapters, &engine, &triggers),
         engine: engine.clone(),
         providers: Arc::new(adapters.providers.clone()),
         logs: logs.clone(),
@@ -262,6 +265,18 @@ async fn resume(checkouts: Option<CheckoutWorker>) {
     if let Err(error) = worker.resume().await {
         tracing::error!(%error, "cannot resume checkouts; the next start tries again");
     }
+}
+
+/// Verifies issues, if there are credentials.
+fn verifier(
+    adapters: &Adapters,
+    engine: &Engine,
+    triggers: &TriggerPolicy,
+) -> Option<Arc<IssueVerifier>> {
+    let api = Arc::clone(adapters.github.as_ref()?);
+    let (store, clock) = (Arc::clone(&adapters.sqlite), Arc::clone(&adapters.clock));
+    let triggers = triggers.clone();
+    Some(Arc::new(IssueVerifier::new(engine.clone(), store, api, clock, triggers)))
 }
 
 /// Takes deliveries in; with credentials, after GitHub was asked what their senders may do.

@@ -20,6 +20,7 @@ mod host_disk;
 mod limits;
 mod network;
 mod order;
+mod permission;
 #[path = "../common/process.rs"]
 mod process;
 mod processes;
