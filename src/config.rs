@@ -43,8 +43,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::types::{
-    BranchPattern, ProviderName, PublishMode, PullRequestMode, Secret, SecretName, Template,
-    TemplateName,
+    BranchPattern, PermissionLevel, ProviderName, PublishMode, PullRequestMode, Secret, SecretName,
+    Template, TemplateName,
 };
 
 /// The default address to listen on.
@@ -144,6 +144,8 @@ pub struct Triggers {
     pub command: String,
     /// `opened`
     pub opened: bool,
+    /// `permission`: with credentials for GitHub, what people must be allowed to trigger.
+    pub permission: PermissionLevel,
     /// `associations`, in capitals as GitHub writes them.
     pub associations: Vec<String>,
     /// `bots`: numeric ids.

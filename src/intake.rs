@@ -6,6 +6,8 @@
 //! - A delivery is treated the same whichever way it came; its row says which way.
 //! - A delivery is durable when [`Intake::take`] returns. A GUID is applied once: who brings it
 //!   again gets [`Duplicate`](crate::engine::DeliveredStatus::Duplicate).
+//! - With credentials for GitHub no trigger and no command has an effect before GitHub said what its
+//!   sender may do. What is not known yet is durable and waits ([`waiting`]).
 //! - Nothing is read without trust: who brings a delivery has verified its signature, or has it from
 //!   GitHub's API.
 
@@ -13,24 +15,29 @@ mod delivery_log;
 mod issue_check;
 mod known;
 mod label_check;
+mod permission;
 mod recovery;
 mod signals;
 mod sources;
 mod synthetic;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 use std::sync::Arc;
 
 use crate::engine::{Delivered, DeliveredStatus, Engine, EngineError};
 use crate::github::policy::TriggerPolicy;
-use crate::github::webhook::{Interpreted, Malformed, interpret};
+use crate::github::webhook::{ConditionalDelivery, Interpreted, Malformed, interpret};
 use crate::store::{DeliveryRow, DeliveryState};
 use crate::types::{AccountName, DeliveryId, Timestamp};
 
+use permission::PermissionVerdict;
 pub use recovery::{RecoveryPace, RecoveryParts, RecoveryWorker};
 pub use signals::IntakeFigures;
 use signals::IntakeSignals;
+pub use waiting::PermissionParts;
+use waiting::PermissionStage;
 
 /// Takes deliveries in; cheap to clone.
 #[derive(Clone)]
@@ -38,6 +45,8 @@ pub struct Intake {
     engine: Engine,
     triggers: TriggerPolicy,
     signals: Arc<IntakeSignals>,
+    /// Asks GitHub what senders may do; `None` without credentials.
+    permissions: Option<Arc<PermissionStage>>,
 }
 
 /// Which way a delivery came.
@@ -64,14 +73,23 @@ pub struct ReceivedDelivery<'a> {
     pub source: DeliverySourceKind,
 }
 
-/// A delivery that was interpreted and is not yet durable. It holds nothing of the payload's memory.
+/// A delivery that was interpreted and is not yet durable. It holds nothing of the payload's memory, but
+/// for a copy if GitHub must be asked about the sender.
 #[derive(Clone, Debug)]
 pub struct ReadDelivery {
+    head: ReadHead,
+    meaning: Interpreted,
+    /// The payload as JSON, if the delivery may have to wait.
+    body: Vec<u8>,
+}
+
+/// What is known of a delivery besides its meaning.
+#[derive(Clone, Debug)]
+struct ReadHead {
     id: DeliveryId,
     event: String,
     received_at: Timestamp,
     recovered: bool,
-    meaning: Interpreted,
 }
 
 /// Why a delivery was not taken in. Nothing was stored.
@@ -88,7 +106,15 @@ pub enum IntakeError {
 impl Intake {
     /// Takes deliveries in under this policy.
     pub fn new(engine: Engine, triggers: TriggerPolicy) -> Self {
-        Self { engine, triggers, signals: Arc::default() }
+        Self { engine, triggers, signals: Arc::default(), permissions: None }
+    }
+
+    /// Asks GitHub what senders may do, if the policy says so. [`Self::take_waiting`] must run then.
+    #[must_use]
+    pub fn asking(self, parts: PermissionParts) -> Self {
+        let level = self.triggers.permission;
+        let permissions = level.map(|level| Arc::new(PermissionStage::new(parts, level)));
+        Self { permissions, ..self }
     }
 
     /// What may trigger, and who.
@@ -136,9 +162,13 @@ impl Intake {
         match &mut meaning {
             Interpreted::Issue(issue_delivery) => issue_delivery.recovered = recovered,
             Interpreted::FanOut(fan_out) => fan_out.recovered = recovered,
+            Interpreted::IfPermitted(delivery) => delivery.permitted.recovered = recovered,
             Interpreted::Ignored { .. } => {}
         }
-        Ok(ReadDelivery { id, event: event.to_owned(), received_at, recovered, meaning })
+        let may_wait = matches!(meaning, Interpreted::IfPermitted(_));
+        let body = if may_wait { json.to_vec() } else { Vec::new() };
+        let head = ReadHead { id, event: event.to_owned(), received_at, recovered };
+        Ok(ReadDelivery { head, meaning, body })
     }
 
     /// Makes an interpreted delivery durable, with what it changes: the second half of
@@ -151,31 +181,54 @@ impl Intake {
         account: &AccountName,
         read: ReadDelivery,
     ) -> Result<Delivered, EngineError> {
-        let ReadDelivery { id, event, received_at, recovered, meaning } = read;
+        let ReadDelivery { head, meaning, body } = read;
+        let recovered = head.recovered;
         let delivered = match meaning {
             Interpreted::Issue(issue_delivery) => {
                 self.engine.deliver(account, *issue_delivery).await?
             }
             Interpreted::FanOut(fan_out) => self.engine.deliver_scope_event(*fan_out).await?,
-            Interpreted::Ignored { action, reason } => {
-                let row = DeliveryRow {
-                    id,
-                    received_at,
-                    recovered,
-                    event,
-                    action,
-                    home: None,
-                    applied: false,
-                    reason,
-                    state: DeliveryState::Done,
+            Interpreted::IfPermitted(delivery) => {
+                let judged = match &self.permissions {
+                    Some(stage) => stage.judge_or_keep(&head, body, &delivery).await?,
+                    None => {
+                        let reason = "GitHub cannot be asked what the sender may do".to_owned();
+                        Ok(PermissionVerdict::Refused(reason))
+                    }
                 };
-                self.engine.record_ignored(row).await?
+                match judged {
+                    Ok(verdict) => self.apply_verdict(account, head, *delivery, verdict).await?,
+                    Err(delivered) => delivered,
+                }
             }
+            Interpreted::Ignored { action, reason } => self.ignore(head, action, reason).await?,
         };
         if recovered && delivered.status != DeliveredStatus::Duplicate {
             self.signals.recovered_one();
         }
         Ok(delivered)
+    }
+
+    /// Makes a delivery durable whose sender's permission is known.
+    async fn apply_verdict(
+        &self,
+        account: &AccountName,
+        head: ReadHead,
+        delivery: ConditionalDelivery,
+        verdict: PermissionVerdict,
+    ) -> Result<Delivered, EngineError> {
+        let ConditionalDelivery { mut permitted, otherwise, .. } = delivery;
+        match (verdict, otherwise) {
+            (PermissionVerdict::Allowed, _) => self.engine.deliver(account, permitted).await,
+            (PermissionVerdict::Refused(_), Some(effect)) => {
+                permitted.effect = effect;
+                (permitted.comment, permitted.instruction) = (None, None);
+                self.engine.deliver(account, permitted).await
+            }
+            (PermissionVerdict::Refused(reason), None) => {
+                self.ignore(head, permitted.action, reason).await
+            }
+        }
     }
 
     /// Records a delivery of GitHub's log that has no effect, without its payload.
@@ -191,8 +244,28 @@ impl Intake {
         reason: String,
     ) -> Result<Delivered, EngineError> {
         let meaning = Interpreted::Ignored { action: action.to_owned(), reason };
-        let event = event.to_owned();
-        let read = ReadDelivery { id, event, received_at, recovered: true, meaning };
-        self.apply(account, read).await
+        let head = ReadHead { id, event: event.to_owned(), received_at, recovered: true };
+        self.apply(account, ReadDelivery { head, meaning, body: Vec::new() }).await
+    }
+
+    async fn ignore(
+        &self,
+        head: ReadHead,
+        action: String,
+        reason: String,
+    ) -> Result<Delivered, EngineError> {
+        let ReadHead { id, event, received_at, recovered } = head;
+        let row = DeliveryRow {
+            id,
+            received_at,
+            recovered,
+            event,
+            action,
+            home: None,
+            applied: false,
+            reason,
+            state: DeliveryState::Done,
+        };
+        self.engine.record_ignored(row).await
     }
 }

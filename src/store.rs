@@ -27,6 +27,7 @@ pub mod report;
 mod rows;
 pub mod session;
 pub mod sqlite;
+pub mod waiting;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};

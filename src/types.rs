@@ -11,6 +11,7 @@ mod header;
 mod hold;
 mod ids;
 mod network;
+mod permission;
 mod reserve;
 mod sandbox;
 mod secret;
@@ -33,6 +34,7 @@ pub use ids::{
     TemplateName,
 };
 pub use network::{AllowedHost, HostName, Network, NetworkKind, WEB_PORTS, split_port};
+pub use permission::PermissionLevel;
 pub use reserve::Reserve;
 pub use sandbox::{
     Cause, Failure, FailureCode, Mode, ObjectState, Outcome, Phase, ProviderStep, Sandbox,

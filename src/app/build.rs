@@ -9,6 +9,7 @@ use actix::Arbiter;
 use anyhow::Context;
 use tokio::sync::{mpsc as mpsc_async, watch};
 
+use crate::checkout::CheckoutWorker;
 use crate::clock::{Clock, IdSource, SystemClock, SystemIds};
 use crate::config::{Config, Secrets, StepBounds};
 use crate::engine::{Engine, EngineError, EngineParts, Quotas, Retention, Threads};
@@ -26,7 +27,7 @@ use crate::store::Store;
 use crate::store::sqlite::SqliteStore;
 use crate::types::{LiveSecrets, NamedSecrets, TemplateName};
 
-use self::credentials::{checkouts, github_rules, recovery, said_by};
+use self::credentials::{checkouts, github_rules, intake, recovery, said_by, verifier};
 use super::entry::{self, EntryParts, EntryPublisher};
 use super::github::{self, ReloadGitHub};
 use super::life_log::{self, LifeLog};
@@ -72,7 +73,8 @@ pub(super) async fn serve(
     let feed = Arc::new(Feed::new(&format!("{}-{}", store.instance(), store.epoch())));
     let (new_entries, entries) = mpsc_async::unbounded_channel();
     let logged = Arc::new(LifeLog::new(Arc::clone(&feed) as _));
-    let publisher = EntryPublisher { next: logged, entries: new_entries };
+    let verifies = adapters.github.is_some();
+    let publisher = EntryPublisher { next: logged, entries: new_entries, verifies };
     io.spawn(life_log::sum_up_deliveries(Arc::clone(&feed), ended.clone()));
     let arbiter = Arbiter::new();
     let threads = Threads { arbiter: arbiter.handle(), io: io.clone(), calls };
@@ -83,15 +85,10 @@ pub(super) async fn serve(
         io.spawn(github::learn_own_account(Arc::clone(client), triggers.bot_user_id.clone()));
     }
     let checkouts = checkouts(&config, &adapters, &engine, &logs, &io)?;
-    if let Some(worker) = checkouts.clone() {
-        io.spawn(async move {
-            if let Err(error) = worker.resume().await {
-                tracing::error!(%error, "cannot resume checkouts; the next start tries again");
-            }
-        });
-    }
+    io.spawn(credentials::resume(checkouts.clone()));
     let entry_parts = EntryParts {
         checkouts: checkouts.clone(),
+        verifier: verifier(&adapters, &engine, &triggers),
         engine: engine.clone(),
         providers: Arc::new(adapters.providers.clone()),
         logs: logs.clone(),
@@ -103,7 +100,8 @@ pub(super) async fn serve(
         EndingParts { engine: engine.clone(), logs: logs.clone(), gateway, arbiter, store };
     let address = listener.local_addr()?;
     let closing = ended.clone();
-    let intake = Intake::new(engine.clone(), triggers);
+    let intake = intake(&adapters, &engine, triggers);
+    io.spawn(intake.clone().take_waiting(ended.clone()));
     if let Some(worker) = recovery(&config, &adapters, &intake) {
         io.spawn(async move { worker.run().await });
     }

@@ -1,5 +1,5 @@
-//! What happens when a sandbox comes up: its checkout is made, then the command of its template is
-//! started, with its output in the sandbox's log.
+//! What happens when a sandbox comes up: with credentials for GitHub its issue is verified and its
+//! checkout is made, then the command of its template is started, with its output in the sandbox's log.
 //!
 //! The command is started once each time the sandbox comes up, whatever became of the checkout. It is not started again when it ends;
 //! the log has its exit code. It does not keep the sandbox from being idle, and it ends with it.
@@ -16,6 +16,7 @@ use crate::engine::{Change, Engine, Publisher, SandboxRef};
 use crate::logs::Logs;
 use crate::sandbox::{ExecRequest, Execution};
 use crate::types::{AccountName, Cause, HomeId, SandboxId, Workload};
+use crate::verification::IssueVerifier;
 
 /// What the log calls an entry command, in place of a request's id.
 const ENTRY: &str = "entry";
@@ -34,12 +35,14 @@ pub(super) struct EntryPublisher {
     pub next: Arc<dyn Publisher>,
     /// What to start. Unbounded, because publishing must not block; its receiver only spawns.
     pub entries: mpsc::UnboundedSender<Entry>,
+    /// Whether issues are verified at GitHub: then every sandbox has something to be done.
+    pub verifies: bool,
 }
 
 impl Publisher for EntryPublisher {
     fn publish(&self, change: Arc<Change>) {
         if let (Some(sandbox), Some(workload)) = (&change.sandbox, &change.came_up)
-            && (workload.git.is_some() || !workload.command.is_empty())
+            && (self.verifies || workload.git.is_some() || !workload.command.is_empty())
         {
             let entry = Entry {
                 home: change.home,
@@ -65,6 +68,8 @@ pub(super) struct EntryParts {
     pub logs: Logs,
     /// Makes checkouts, if there are credentials for GitHub.
     pub checkouts: Option<CheckoutWorker>,
+    /// Verifies issues, if there are credentials for GitHub.
+    pub verifier: Option<Arc<IssueVerifier>>,
 }
 
 /// Makes checkouts and starts entry commands until the server ends.
@@ -86,8 +91,13 @@ pub(super) async fn run(
 }
 
 async fn run_one(entry: Entry, parts: EntryParts) {
-    let EntryParts { engine, providers, logs, checkouts } = parts;
+    let EntryParts { engine, providers, logs, checkouts, verifier } = parts;
     let Entry { home, account, sandbox, workload } = entry;
+    if let Some(verifier) = verifier
+        && !verifier.before_work(home, &sandbox, |text| logs.note(&sandbox, text)).await
+    {
+        return;
+    }
     if let (Some(checkouts), Some(git)) = (checkouts, &workload.git) {
         checkouts.ensure(home, &sandbox, git).await;
     }

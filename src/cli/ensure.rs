@@ -23,8 +23,8 @@ pub(super) struct EnsureArgs {
     /// The issue: owner/repo#number, its URL or id, or its sandbox's id or name
     #[arg(value_parser = IssueRef::parse)]
     issue: IssueRef,
-    /// GitHub's id of the issue owner/repo#number, if the server has not seen it yet: the field `id`
-    /// of https://api.github.com/repos/OWNER/REPO/issues/NUMBER
+    /// GitHub's id of the issue owner/repo#number, if the server has not seen it and cannot ask GitHub:
+    /// the field `id` of https://api.github.com/repos/OWNER/REPO/issues/NUMBER
     #[arg(long, value_name = "ID", value_parser = parse_id)]
     issue_id: Option<IssueId>,
     /// Template for a new sandbox

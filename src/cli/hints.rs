@@ -25,6 +25,9 @@ impl HintSubject {
 /// The hint for an error; `None` if the error says it all. `own` is the API's hint.
 pub(super) fn hint(code: &str, own: Option<String>, subject: &HintSubject) -> Option<String> {
     let known = Code::ALL.iter().find(|known| known.as_str() == code);
+    // With credentials for GitHub the API asks for no id, and says what to do.
+    let asks_for_id = own.as_deref().is_none_or(|own| own.contains("issueId"));
+    let known = known.filter(|code| **code != Code::IssueUnknown || asks_for_id);
     let written = known.and_then(|code| of_code(*code, subject));
     let issue = subject.issue.as_ref().map_or_else(|| "ISSUE".to_owned(), IssueRef::to_string);
     match (written, &subject.issue) {
@@ -74,6 +77,7 @@ fn of_code(code: Code, subject: &HintSubject) -> Option<&'static str> {
              It is the field `id` of https://api.github.com/repos/OWNER/REPO/issues/NUMBER \
              (gh api repos/OWNER/REPO/issues/NUMBER --jq .id)"
         }
+        Code::IssueClosed => "reopen the issue on GitHub, then run issuebox ensure ISSUE again",
         Code::DriftOver => "run issuebox drift to list what there is now",
         Code::FileExists => "choose another path; issuebox files mv has --overwrite",
         Code::ProviderUnknown => "configure the provider again, then restart the server",
@@ -110,7 +114,8 @@ fn of_code(code: Code, subject: &HintSubject) -> Option<&'static str> {
         | Code::NotSupported
         | Code::ProcessNotFound
         | Code::StdinClosed
-        | Code::PortNotListed => return None,
+        | Code::PortNotListed
+        | Code::GithubUnavailable => return None,
     })
 }
 

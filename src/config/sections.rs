@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::types::{
-    BranchPattern, Mode, OnLimit, ProviderName, Resources, Secret, Template, TemplateName,
+    BranchPattern, Mode, OnLimit, PermissionLevel, ProviderName, Resources, Secret, Template,
+    TemplateName,
 };
 
 use super::error::ConfigError;
@@ -252,6 +253,8 @@ fn triggers(r: &mut ConfigReader) -> Triggers {
         Ok(text.to_owned())
     });
     let opened = r.flag("triggers.opened", false);
+    let permission =
+        r.parsed("triggers.permission", PermissionLevel::Write, PermissionLevel::parse);
     let key = "triggers.associations";
     let associations: Vec<String> = r
         .texts(key, &["OWNER", "MEMBER", "COLLABORATOR"])
@@ -265,6 +268,7 @@ fn triggers(r: &mut ConfigReader) -> Triggers {
         label,
         command,
         opened,
+        permission,
         associations,
         bots: r.numbers("triggers.bots"),
         assignee: r.number("triggers.assignee", 0, 0..=u64::MAX),

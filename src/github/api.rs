@@ -124,6 +124,13 @@ pub trait GitHubApi: Send + Sync + 'static {
     /// A repository, also by a former name.
     async fn repository(&self, target: &RepositoryTarget) -> Result<GitHubRepository, GitHubError>;
 
+    /// A repository by its id; `near` is one of the same owner.
+    async fn repository_by_id(
+        &self,
+        near: &RepositoryTarget,
+        id: u64,
+    ) -> Result<GitHubRepository, GitHubError>;
+
     /// The App's installation on a repository; [`GitHubError::NotFound`] if there is none, and with
     /// a token.
     async fn installation_of(&self, target: &RepositoryTarget)

@@ -5,6 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::config::{GitHub, RepositoryPattern, Triggers};
+use crate::types::PermissionLevel;
+
+/// The id of the repository of sample deliveries, which the server sends to itself: larger than GitHub's
+/// ids, and exact as a JSON number. GitHub is not asked about it.
+pub const SAMPLE_REPOSITORY_ID: u64 = 9_000_000_000_000_002;
 
 /// The numeric id of our own account; configured, or learnt from GitHub. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -46,6 +51,9 @@ pub struct TriggerPolicy {
     pub command: String,
     /// Every issue opened by someone who may trigger does.
     pub opened: bool,
+    /// What people must be allowed in a repository to trigger: GitHub is asked. `None` without
+    /// credentials: then `associations` decide.
+    pub permission: Option<PermissionLevel>,
     /// The `author_association`s that may trigger, in capitals.
     pub associations: Vec<String>,
     /// The numeric ids of bots that may trigger.
@@ -67,6 +75,7 @@ impl TriggerPolicy {
             label: triggers.label.clone(),
             command: triggers.command.clone(),
             opened: triggers.opened,
+            permission: github.login.as_ref().map(|_| triggers.permission),
             associations: triggers.associations.clone(),
             bots: triggers.bots.clone(),
             assignee: triggers.assignee,
@@ -74,6 +83,11 @@ impl TriggerPolicy {
             bot_user_id: github.bot_user_id.into(),
             repositories: github.repositories.clone(),
         }
+    }
+
+    /// Whether people's permission in this repository is asked at GitHub.
+    pub fn asks_permission(&self, repository_id: Option<u64>) -> bool {
+        self.permission.is_some() && repository_id != Some(SAMPLE_REPOSITORY_ID)
     }
 
     /// Whether this is the name of the trigger label.

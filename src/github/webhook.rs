@@ -10,6 +10,8 @@
 //!   action or event is acknowledged with a reason, never an error.
 //! - No trigger or command without a right to it (`sender`); what any person does to an issue as a
 //!   fact (it is closed, deleted, edited, transferred, the label is gone) applies for every sender.
+//! - With credentials for GitHub nothing of the payload gives that right: whose permission is to be asked
+//!   comes with the delivery ([`ConditionalDelivery`]).
 //! - What repositories do not match the configured ones is ignored, with one exception: if one
 //!   side of a transfer or of a new name matches, it is followed. So an issue that leaves them keeps
 //!   its sandbox and is found by its new name; what happens to it there is ignored from then on.
@@ -32,11 +34,12 @@ pub use signature::{Unsigned, sign, verify};
 
 use crate::github::policy::TriggerPolicy;
 use crate::issue::acts::plausible;
-use crate::issue::event::News;
+use crate::issue::event::{DeliveryEffect, News};
+use crate::issue::instruction::GithubUser;
 use crate::issue::{FanOut, IssueDelivery, IssueName};
 use crate::types::{DeliveryId, Repository, Timestamp};
 
-use effect::{Decision, IssueAction, Moved};
+use effect::{Decision, IssueAction, Moved, PermissionCondition};
 use payload::{Payload, PayloadHead};
 use scope_event::Happened;
 
@@ -45,6 +48,8 @@ use scope_event::Happened;
 pub enum Interpreted {
     /// It says something of one issue.
     Issue(Box<IssueDelivery>),
+    /// It does something if its sender has a permission that GitHub is to be asked for.
+    IfPermitted(Box<ConditionalDelivery>),
     /// It says something of every issue of a repository or an installation.
     FanOut(Box<FanOut>),
     /// It has no effect.
@@ -54,6 +59,17 @@ pub enum Interpreted {
         /// Why it has no effect, in words.
         reason: String,
     },
+}
+
+/// A delivery about one issue whose effect depends on what an account may do in the repository.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConditionalDelivery {
+    /// Whose permission is asked.
+    pub asker: GithubUser,
+    /// The delivery if the account has the permission.
+    pub permitted: IssueDelivery,
+    /// The effect if it has not; `None` for nothing.
+    pub otherwise: Option<DeliveryEffect>,
 }
 
 /// A verified delivery that is not what GitHub sends. The message is for people.
@@ -136,11 +152,11 @@ impl DeliveryHead<'_> {
         }
         match effect::decide(policy, act, &payload) {
             Decision::Ignore(reason) => ignored(&action, reason),
-            Decision::Apply { effect, comment } => {
+            Decision::Apply { effect, comment, condition } => {
                 let instruction =
                     instruction::instruction(policy, &effect, &payload, self.received_at);
                 let news = news(policy, act, &payload, name, self.received_at);
-                Ok(Interpreted::Issue(Box::new(IssueDelivery {
+                let delivery = IssueDelivery {
                     delivery: self.delivery,
                     received_at: self.received_at,
                     recovered: false,
@@ -153,7 +169,17 @@ impl DeliveryHead<'_> {
                     action,
                     effect,
                     instruction,
-                })))
+                };
+                Ok(match condition {
+                    None => Interpreted::Issue(Box::new(delivery)),
+                    Some(PermissionCondition { asker, otherwise }) => {
+                        Interpreted::IfPermitted(Box::new(ConditionalDelivery {
+                            asker,
+                            permitted: delivery,
+                            otherwise,
+                        }))
+                    }
+                })
             }
         }
     }

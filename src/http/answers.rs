@@ -20,10 +20,27 @@ pub fn of(codes: &[Code]) -> ResponseMap {
     codes.iter().map(|code| (key(code), Response::new("").into())).collect()
 }
 
-/// The code of a key that [`of`] made; `None` for a status alone.
-pub fn code_of(key: &str) -> Option<Code> {
-    let (_, word) = key.split_once(' ')?;
-    Code::ALL.iter().copied().find(|code| code.as_str() == word)
+/// The status and the code of a key that [`of`] made; `None` for a status alone.
+pub fn code_of(key: &str) -> Option<(&str, Code)> {
+    let (status, word) = key.split_once(' ')?;
+    let code = Code::ALL.iter().copied().find(|code| code.as_str() == word)?;
+    Some((status, code))
+}
+
+/// Answers of an *ensure* by what GitHub says of the issue.
+#[derive(Debug)]
+pub struct VerificationErrors;
+
+impl IntoResponses for VerificationErrors {
+    fn responses() -> ResponseMap {
+        let mut answers = of(&[Code::IssueClosed, Code::GithubUnavailable]);
+        let unknown = Code::IssueUnknown;
+        if let Some(status) = unknown.status_by_github() {
+            let key = format!("{} {}", status.as_u16(), unknown.as_str());
+            answers.insert(key, Response::new("").into());
+        }
+        answers
+    }
 }
 
 /// Declares groups: their own codes, and those of the groups that they extend.

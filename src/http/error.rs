@@ -14,6 +14,7 @@ use crate::issue::commit::CommandRefusal;
 use crate::sandbox::WorkError;
 use crate::store::StoreError;
 use crate::types::InvalidId;
+use crate::verification::VerificationError;
 
 use super::wire::{ErrorAnswer, ErrorBody};
 
@@ -95,6 +96,8 @@ codes! {
     Stopped = "stopped", CONFLICT;
     /// The sandbox is not running.
     NotRunning = "not_running", CONFLICT;
+    /// The issue is closed on GitHub.
+    IssueClosed = "issue_closed", CONFLICT;
     /// The issue id and the repository and number belong to different issues.
     IssueIdConflict = "issue_id_conflict", CONFLICT;
     /// The drift item has changed since it was listed.
@@ -109,7 +112,8 @@ codes! {
     RangeNotSatisfiable = "range_not_satisfiable", RANGE_NOT_SATISFIABLE;
     /// The body's content type or encoding is not supported.
     UnsupportedMediaType = "unsupported_media_type", UNSUPPORTED_MEDIA_TYPE;
-    /// The repository and number are unknown, and the request has no issue id.
+    /// The repository and number are unknown, and the request has no issue id. With credentials for
+    /// GitHub it is asked; if GitHub does not know the issue, the status is 404.
     IssueUnknown = "issue_unknown", UNPROCESSABLE_ENTITY;
     /// The template is not configured.
     TemplateUnknown = "template_unknown", UNPROCESSABLE_ENTITY;
@@ -145,6 +149,8 @@ codes! {
     PortNotListed = "port_not_listed", NOT_FOUND;
     /// The sandbox's provider could not be reached or failed.
     ProviderFailed = "provider_failed", BAD_GATEWAY;
+    /// GitHub could not be asked about the issue; nothing was stored.
+    GithubUnavailable = "github_unavailable", SERVICE_UNAVAILABLE;
     /// The server is overloaded; nothing was stored.
     Overloaded = "overloaded", SERVICE_UNAVAILABLE;
     /// The store failed; nothing was stored.
@@ -153,11 +159,19 @@ codes! {
     ShuttingDown = "shutting_down", SERVICE_UNAVAILABLE;
 }
 
+impl Code {
+    /// The status of its answers if GitHub was asked, where that is another one.
+    pub const fn status_by_github(self) -> Option<StatusCode> {
+        if matches!(self, Self::IssueUnknown) { Some(StatusCode::NOT_FOUND) } else { None }
+    }
+}
+
 /// An error that is ready to be answered.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{}: {message}", .code.as_str())]
 pub struct ApiError {
     code: Code,
+    status: StatusCode,
     message: String,
     hint: Option<String>,
     field: Option<String>,
@@ -170,12 +184,19 @@ impl ApiError {
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self {
             code,
+            status: code.status(),
             message: message.into(),
             hint: None,
             field: None,
             retry_after_secs: None,
             headers: Vec::new(),
         }
+    }
+
+    /// An error with a message for people, by what GitHub said.
+    fn by_github(code: Code, message: impl Into<String>) -> Self {
+        let status = code.status_by_github().unwrap_or(code.status());
+        Self { status, ..Self::new(code, message) }
     }
 
     /// 400: this input is wrong.
@@ -245,7 +266,7 @@ impl ApiError {
 
 impl ResponseError for ApiError {
     fn status_code(&self) -> StatusCode {
-        self.code.status()
+        self.status
     }
 
     fn error_response(&self) -> HttpResponse {
@@ -319,6 +340,29 @@ impl From<EngineError> for ApiError {
                 .hint("check GET /readyz until the store works again; then ensure the issue again")
                 .retry_after(5),
             EngineError::ShuttingDown => Self::new(Code::ShuttingDown, message).retry_after(5),
+        }
+    }
+}
+
+impl From<VerificationError> for ApiError {
+    fn from(error: VerificationError) -> Self {
+        let message = error.to_string();
+        match error {
+            VerificationError::Unknown { .. } => {
+                Self::by_github(Code::IssueUnknown, message).about("issueNumber").hint(
+                    "check the repository and the number, and that the App is installed on the \
+                     repository or the token may read its issues",
+                )
+            }
+            VerificationError::Closed(..) => Self::by_github(Code::IssueClosed, message)
+                .hint("reopen the issue on GitHub first, then ensure it again"),
+            VerificationError::IdConflict => EngineError::IssueIdConflict.into(),
+            VerificationError::Unavailable { retry_after_secs, .. } => {
+                Self::by_github(Code::GithubUnavailable, message)
+                    .hint("try again later; nothing was stored")
+                    .retry_after(retry_after_secs)
+            }
+            VerificationError::Engine(error) => error.into(),
         }
     }
 }

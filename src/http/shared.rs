@@ -10,11 +10,12 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use utoipa::openapi::OpenApi;
 
-use crate::engine::{EngineError, SandboxRef, WaitFor, Waited};
+use crate::engine::{EngineError, EnsureIssue, Ensured, SandboxRef, WaitFor, Waited};
 use crate::github::api::GitHubApi;
 use crate::sandbox::{Health, Provider};
 use crate::store::{Store, StoreError};
 use crate::types::{AccountName, Check, IssueId, ProviderName, SandboxId, Timestamp, tally};
+use crate::verification::IssueVerifier;
 
 use super::Edge;
 use super::attempts::Attempts;
@@ -52,6 +53,8 @@ pub struct Shared {
     store: Recent<Result<(), StoreError>>,
     survey: Recent<(Position, Arc<Survey>)>,
     github: Recent<Arc<Vec<Check>>>,
+    /// Asks GitHub about issues; `None` without credentials.
+    verifier: Option<IssueVerifier>,
 }
 
 /// A problem of the server. It is public, so it names no issue.
@@ -111,6 +114,7 @@ impl Shared {
             store: Recent(Mutex::new(None)),
             survey: Recent(Mutex::new(None)),
             github: Recent(Mutex::new(None)),
+            verifier: verifier(&edge),
             edge,
         }
     }
@@ -245,6 +249,21 @@ impl Shared {
         Degraded::each_once(damages.chain(in_trouble).chain(alarms))
     }
 
+    /// Gives an issue its one sandbox; with credentials for GitHub, after asking there about the issue.
+    ///
+    /// # Errors
+    /// What GitHub or the engine refuses.
+    pub async fn ensure(
+        &self,
+        account: &AccountName,
+        mut ask: EnsureIssue,
+    ) -> Result<Ensured, ApiError> {
+        if let Some(verifier) = &self.verifier {
+            ask.issue = verifier.before_ensure(account, ask.issue).await?;
+        }
+        Ok(self.edge.engine.ensure(account, ask).await?)
+    }
+
     /// Waits for an issue, at most until the shutdown.
     pub async fn wait(
         &self,
@@ -264,6 +283,13 @@ impl Shared {
             () = closed(self.edge.closing.clone()) => Ok(None),
         }
     }
+}
+
+fn verifier(edge: &Edge) -> Option<IssueVerifier> {
+    let (engine, store) = (edge.engine.clone(), Arc::clone(&edge.store));
+    let api = Arc::clone(edge.github.as_ref()?);
+    let triggers = edge.intake.triggers().clone();
+    Some(IssueVerifier::new(engine, store, api, Arc::clone(&edge.clock), triggers))
 }
 
 /// Returns at shutdown.

@@ -39,6 +39,7 @@ mod schema;
 mod sessions;
 mod sweeps;
 mod trouble;
+mod waiting;
 mod writer;
 
 use std::collections::HashSet;

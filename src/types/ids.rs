@@ -198,6 +198,8 @@ impl Repository {
 impl DeliveryId {
     /// How the ids of sample deliveries begin, which the server sends to itself. GitHub's are GUIDs.
     pub const SAMPLE_PREFIX: &str = "issuebox-sample-";
+    /// How the ids begin of what GitHub said when it was asked, and did not deliver.
+    pub const VERIFIED_PREFIX: &str = "issuebox-verified-";
 
     /// Parses the value of `X-GitHub-Delivery`: 1 to 64 characters of `[A-Za-z0-9-]`.
     ///

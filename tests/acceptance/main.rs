@@ -21,6 +21,7 @@ mod limits;
 mod missed;
 mod network;
 mod order;
+mod permission;
 #[path = "../common/process.rs"]
 mod process;
 mod processes;

@@ -15,7 +15,7 @@ use issuebox::git::{LatePublisher, PublishRefusal, WorkPublisher};
 use issuebox::github::policy::TriggerPolicy;
 use issuebox::github::webhook::sign;
 use issuebox::http::{Edge, Feed, Limits, LiveToken, TokenHash};
-use issuebox::intake::Intake;
+use issuebox::intake::{Intake, PermissionParts};
 use issuebox::issue::event::ProviderRules;
 use issuebox::issue::{Rules, StepRules};
 use issuebox::logs::{LogBounds, Logs};
@@ -287,6 +287,7 @@ async fn serve(mut parts: Parts, io: tokio::runtime::Handle, started: Sender<Sta
     let store = open_store(parts.data.path());
     let store = Arc::new(store);
     let (sessions, reports) = (Arc::clone(&store) as _, Arc::clone(&store) as _);
+    let waiting = Arc::clone(&store);
     let store = Arc::new(MoodyStore::new(store));
     let feed = Arc::new(Feed::new("testrun"));
     let arbiter = actix::Arbiter::new();
@@ -307,7 +308,7 @@ async fn serve(mut parts: Parts, io: tokio::runtime::Handle, started: Sender<Sta
         creates_in_flight: 0,
         quotas: parts.quotas,
         publisher: Arc::clone(&feed) as _,
-        spawner: Arc::new(Threads { arbiter: arbiter.handle(), calls: io.clone(), io }),
+        spawner: Arc::new(Threads { arbiter: arbiter.handle(), calls: io.clone(), io: io.clone() }),
         reconcile: None,
     })
     .await
@@ -336,6 +337,12 @@ async fn serve(mut parts: Parts, io: tokio::runtime::Handle, started: Sender<Sta
         closing: parts.closed,
     };
     (parts.change)(&mut edge);
+    if let Some(api) = edge.github.clone() {
+        let (store, clock) = (Arc::clone(&edge.store), Arc::new(SystemClock));
+        let asked = PermissionParts { api, waiting, store, clock };
+        edge.intake = Intake::new(engine.clone(), asking_policy()).asking(asked);
+        io.spawn(edge.intake.clone().take_waiting(parts.stopped.clone()));
+    }
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("it is bound");
     let server = issuebox::http::build(edge, listener).expect("a usable listener");
@@ -346,6 +353,10 @@ async fn serve(mut parts: Parts, io: tokio::runtime::Handle, started: Sender<Sta
     engine.stop(Duration::from_secs(1)).await;
     arbiter.stop();
     arbiter.join().expect("the arbiter ends well");
+}
+
+fn threads(arbiter: &actix::Arbiter, io: &tokio::runtime::Handle) -> Threads {
+    Threads { arbiter: arbiter.handle(), calls: io.clone(), io: io.clone() }
 }
 
 fn open_logs(data: &Path) -> Logs {
@@ -364,11 +375,13 @@ fn open_store(dir: &Path) -> SqliteStore {
     }
 }
 
-fn policy() -> TriggerPolicy {
+/// The policy without credentials for GitHub.
+pub fn policy() -> TriggerPolicy {
     TriggerPolicy {
         label: "agent".into(),
         command: "/issuebox".into(),
         opened: true,
+        permission: None,
         associations: vec!["OWNER".into()],
         bots: Vec::new(),
         assignee: 0,
@@ -376,6 +389,11 @@ fn policy() -> TriggerPolicy {
         bot_user_id: 0.into(),
         repositories: vec![RepositoryPattern::parse("*").expect("a valid pattern")],
     }
+}
+
+/// The policy with credentials for GitHub.
+fn asking_policy() -> TriggerPolicy {
+    TriggerPolicy { permission: Some(PermissionLevel::Write), ..policy() }
 }
 
 fn rules(provider: &ProviderName) -> Rules {

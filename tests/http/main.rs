@@ -2,6 +2,7 @@
 //! every move a test decides: the API, the pages, the webhooks, and that the served description
 //! says what the server does.
 
+mod before_work;
 mod capabilities;
 #[path = "../common/mod.rs"]
 mod common;
@@ -17,6 +18,7 @@ mod logs;
 mod openapi;
 mod page;
 mod pages;
+mod permission;
 mod ports;
 #[path = "../common/process.rs"]
 mod process;
@@ -25,5 +27,6 @@ mod sandboxes;
 mod server;
 mod streams;
 mod terminal;
+mod verification;
 mod webhooks;
 mod work;

@@ -529,6 +529,8 @@ async fn a_test_here_provokes_every_described_code() {
         "stopped",
         "not_running",
         "issue_id_conflict",
+        "issue_closed",
+        "github_unavailable",
         "drift_over",
         "provider_unknown",
         "body_too_large",

@@ -1,5 +1,5 @@
 //! What a server has because there are credentials for GitHub: it says things on issues, and its sandboxes
-//! have checkouts; deliveries that did not arrive are found.
+//! have checkouts; it asks what senders may do, and finds deliveries that did not arrive.
 
 use std::sync::Arc;
 
@@ -11,11 +11,13 @@ use crate::engine::{Engine, GithubParts};
 use crate::github::client::GitHubClient;
 use crate::github::gateway::GitHubGateway;
 use crate::github::messages::MessageContext;
-use crate::intake::{Intake, RecoveryPace, RecoveryParts, RecoveryWorker};
+use crate::github::policy::TriggerPolicy;
+use crate::intake::{Intake, PermissionParts, RecoveryPace, RecoveryParts, RecoveryWorker};
 use crate::issue::GithubRules;
 use crate::logs::Logs;
 use crate::sandbox::Capability;
 use crate::store::Store;
+use crate::verification::IssueVerifier;
 
 use super::Adapters;
 
@@ -110,4 +112,36 @@ pub(super) fn recovery(
         web_url: config.github.web_url.clone(),
         pace: RecoveryPace::of(config.github.intake),
     }))
+}
+
+/// Resumes checkouts, if there are credentials.
+pub(super) async fn resume(checkouts: Option<CheckoutWorker>) {
+    let Some(worker) = checkouts else { return };
+    if let Err(error) = worker.resume().await {
+        tracing::error!(%error, "cannot resume checkouts; the next start tries again");
+    }
+}
+
+/// Verifies issues, if there are credentials.
+pub(super) fn verifier(
+    adapters: &Adapters,
+    engine: &Engine,
+    triggers: &TriggerPolicy,
+) -> Option<Arc<IssueVerifier>> {
+    let api = Arc::clone(adapters.github.as_ref()?);
+    let (store, clock) = (Arc::clone(&adapters.sqlite), Arc::clone(&adapters.clock));
+    let triggers = triggers.clone();
+    Some(Arc::new(IssueVerifier::new(engine.clone(), store, api, clock, triggers)))
+}
+
+/// Takes deliveries in; with credentials, after GitHub was asked what their senders may do.
+pub(super) fn intake(adapters: &Adapters, engine: &Engine, triggers: TriggerPolicy) -> Intake {
+    let intake = Intake::new(engine.clone(), triggers);
+    let Some(client) = &adapters.github else { return intake };
+    intake.asking(PermissionParts {
+        api: Arc::clone(client) as _,
+        waiting: Arc::clone(&adapters.sqlite) as _,
+        store: Arc::clone(&adapters.sqlite) as _,
+        clock: Arc::clone(&adapters.clock),
+    })
 }

@@ -339,6 +339,14 @@ impl GitHubApi for FakeGitHub {
         not_here()
     }
 
+    async fn repository_by_id(
+        &self,
+        _: &RepositoryTarget,
+        _: u64,
+    ) -> Result<GitHubRepository, GitHubError> {
+        not_here()
+    }
+
     async fn installation_of(&self, _: &RepositoryTarget) -> Result<Installation, GitHubError> {
         not_here()
     }

@@ -218,6 +218,17 @@ impl GitHubApi for GitHubClient {
         read::<WireRepository>(&answer.body)?.read()
     }
 
+    async fn repository_by_id(
+        &self,
+        near: &RepositoryTarget,
+        id: u64,
+    ) -> Result<GitHubRepository, GitHubError> {
+        let auth = self.auth(near, List).await?;
+        let path = format!("/repositories/{id}");
+        let answer = self.ask(Ask::new("repository", Method::GET, path, auth)).await?;
+        read::<WireRepository>(&answer.body)?.read()
+    }
+
     async fn installation_of(
         &self,
         target: &RepositoryTarget,

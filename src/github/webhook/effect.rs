@@ -2,15 +2,17 @@
 //!
 //! Facts (closed, deleted, edited, transferred, the label is gone) apply whatever the sender.
 //! Triggers, commands and activity need a sender with the right. All else is acknowledged with a
-//! reason.
+//! reason. With credentials the right of triggers and commands is left open: GitHub is asked. Activity
+//! only keeps a sandbox from being idle, so the payload decides about it.
 
 use crate::github::comment::{self, Management, Said};
 use crate::github::policy::TriggerPolicy;
 use crate::issue::Command;
 use crate::issue::event::{DeliveryEffect, TriggerKind};
+use crate::issue::instruction::GithubUser;
 
 use super::payload::{IssuePart, Label, Payload};
-use super::sender::{self, Right};
+use super::sender::{self, Right, SenderRight};
 
 /// The acts that can have an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,8 +39,18 @@ pub(super) enum Decision {
         effect: DeliveryEffect,
         /// The comment whose command led to it.
         comment: Option<u64>,
+        /// What must be asked first.
+        condition: Option<PermissionCondition>,
     },
     Ignore(String),
+}
+
+/// The effect is allowed if this account has the permission.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PermissionCondition {
+    pub asker: GithubUser,
+    /// The effect if it has not; `None` for nothing.
+    pub otherwise: Option<DeliveryEffect>,
 }
 
 impl IssueAction {
@@ -252,10 +264,12 @@ fn edited(policy: &TriggerPolicy, payload: &Payload, issue: &IssuePart) -> Decis
     let before = payload.changes.as_ref().and_then(|changes| changes.body.as_ref());
     let newly =
         before.is_some_and(|before| asks(issue.body.as_deref()) && !asks(before.from.as_deref()));
-    if newly && sender::check(policy, payload.sender.as_ref(), Right::Triage(issue)).is_ok() {
-        return apply(DeliveryEffect::Trigger(TriggerKind::EditedIssue));
+    let right = sender::check(policy, payload, Right::Triage(issue));
+    let trigger = DeliveryEffect::Trigger(TriggerKind::EditedIssue);
+    match right {
+        Ok(right) if newly => apply_by(trigger, right, Some(DeliveryEffect::Update)),
+        Ok(_) | Err(_) => apply(DeliveryEffect::Update),
     }
-    apply(DeliveryEffect::Update)
 }
 
 fn commented(policy: &TriggerPolicy, payload: &Payload, kind: TriggerKind) -> Decision {
@@ -265,8 +279,17 @@ fn commented(policy: &TriggerPolicy, payload: &Payload, kind: TriggerKind) -> De
         Some(said) => (effect_of(said, kind, payload), comment.id),
         None => (DeliveryEffect::Activity, None),
     };
-    match permitted(policy, payload, Right::of_commenter(comment), effect) {
-        Decision::Apply { effect, comment: _ } => Decision::Apply { effect, comment: counted },
+    let right = Right::of_commenter(comment);
+    if effect == DeliveryEffect::Activity {
+        return match sender::check_by_payload(policy, payload, right) {
+            Ok(()) => apply(effect),
+            Err(refusal) => ignore(refusal.reason()),
+        };
+    }
+    match permitted(policy, payload, right, effect) {
+        Decision::Apply { effect, condition, .. } => {
+            Decision::Apply { effect, comment: counted, condition }
+        }
         Decision::Ignore(reason) => Decision::Ignore(reason),
     }
 }
@@ -315,10 +338,22 @@ fn permitted(
     right: Right<'_>,
     effect: DeliveryEffect,
 ) -> Decision {
-    match sender::check(policy, payload.sender.as_ref(), right) {
-        Ok(()) => apply(effect),
+    match sender::check(policy, payload, right) {
+        Ok(right) => apply_by(effect, right, None),
         Err(refusal) => ignore(refusal.reason()),
     }
+}
+
+fn apply_by(
+    effect: DeliveryEffect,
+    right: SenderRight,
+    otherwise: Option<DeliveryEffect>,
+) -> Decision {
+    let condition = match right {
+        SenderRight::Granted => None,
+        SenderRight::Asked(asker) => Some(PermissionCondition { asker, otherwise }),
+    };
+    Decision::Apply { effect, comment: None, condition }
 }
 
 fn is_trigger(policy: &TriggerPolicy, label: Option<&Label>) -> bool {
@@ -331,7 +366,7 @@ fn is_bot(policy: &TriggerPolicy, payload: &Payload) -> bool {
 }
 
 const fn apply(effect: DeliveryEffect) -> Decision {
-    Decision::Apply { effect, comment: None }
+    Decision::Apply { effect, comment: None, condition: None }
 }
 
 fn ignore(reason: &str) -> Decision {

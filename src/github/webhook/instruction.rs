@@ -76,7 +76,8 @@ impl<'a> Words<'a> {
     }
 }
 
-fn user(user: &User) -> Option<GithubUser> {
+/// An account as it is kept; `None` without an id.
+pub(super) fn user(user: &User) -> Option<GithubUser> {
     let login = user.login.as_deref().unwrap_or_default();
     let login = login.chars().filter(|c| !c.is_control()).take(LOGIN_LEN_MAX).collect();
     Some(GithubUser { id: user.id?, login })

@@ -4,10 +4,14 @@
 //! GitHub's `author_association` decides; when another person labelled, assigned or reopened,
 //! they needed triage rights to do so. Bots pass by configured id alone, never by how they are
 //! called. A missing (ghost) user is a stranger.
+//!
+//! With credentials neither counts: GitHub is asked for the sender's permission, which is left open
+//! here. An account whose name ends in `[bot]` is never asked about.
 
 use crate::github::policy::TriggerPolicy;
+use crate::issue::instruction::GithubUser;
 
-use super::payload::{Comment, IssuePart, User};
+use super::payload::{Comment, IssuePart, Payload, User};
 
 /// Why a sender may not trigger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +30,15 @@ impl SenderRefusal {
             Self::Stranger => "the sender may not trigger",
         }
     }
+}
+
+/// What is known of a sender's right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum SenderRight {
+    /// The sender may trigger.
+    Granted,
+    /// GitHub is to be asked what this account may do in the repository.
+    Asked(GithubUser),
 }
 
 /// What decides besides the sender itself.
@@ -64,14 +77,35 @@ impl<'a> Right<'a> {
 /// [`SenderRefusal`] says why not.
 pub(super) fn check(
     policy: &TriggerPolicy,
-    sender: Option<&User>,
+    payload: &Payload,
+    right: Right<'_>,
+) -> Result<SenderRight, SenderRefusal> {
+    let repository_id = payload.repository.as_ref().and_then(|repository| repository.id);
+    if !policy.asks_permission(repository_id) {
+        return check_by_payload(policy, payload, right).map(|()| SenderRight::Granted);
+    }
+    let (sender, id) = sender_of(policy, payload)?;
+    if policy.bots.contains(&id) {
+        return Ok(SenderRight::Granted);
+    }
+    let is_author = match right {
+        Right::Author { user, .. } => is(user, id),
+        Right::Triage(_) => true,
+    };
+    let asker = super::instruction::user(sender).filter(|user| !is_bot(sender, &user.login));
+    asker.filter(|_| is_author).map(SenderRight::Asked).ok_or(SenderRefusal::Stranger)
+}
+
+/// The same by what the payload says alone.
+///
+/// # Errors
+/// [`SenderRefusal`] says why not.
+pub(super) fn check_by_payload(
+    policy: &TriggerPolicy,
+    payload: &Payload,
     right: Right<'_>,
 ) -> Result<(), SenderRefusal> {
-    let Some(sender) = sender else { return Err(SenderRefusal::Stranger) };
-    let Some(id) = sender.id else { return Err(SenderRefusal::Stranger) };
-    if policy.bot_user_id.is(id) {
-        return Err(SenderRefusal::Ourselves);
-    }
+    let (sender, id) = sender_of(policy, payload)?;
     if policy.bots.contains(&id) {
         return Ok(());
     }
@@ -86,6 +120,21 @@ pub(super) fn check(
         Right::Triage(_) => kind == Some("User"),
     };
     if allowed { Ok(()) } else { Err(SenderRefusal::Stranger) }
+}
+
+/// The sender and its id, unless it is us.
+fn sender_of<'a>(
+    policy: &TriggerPolicy,
+    payload: &'a Payload,
+) -> Result<(&'a User, u64), SenderRefusal> {
+    let sender = payload.sender.as_ref().ok_or(SenderRefusal::Stranger)?;
+    let id = sender.id.ok_or(SenderRefusal::Stranger)?;
+    if policy.bot_user_id.is(id) { Err(SenderRefusal::Ourselves) } else { Ok((sender, id)) }
+}
+
+/// Whether an account is a bot by its kind or its name, or has no name.
+fn is_bot(user: &User, login: &str) -> bool {
+    user.kind.as_deref() == Some("Bot") || login.ends_with("[bot]") || login.is_empty()
 }
 
 fn is(user: Option<&User>, id: u64) -> bool {

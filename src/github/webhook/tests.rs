@@ -2,6 +2,7 @@
 
 mod commands;
 mod instructions;
+mod permission;
 mod properties;
 mod rules;
 mod scope_event;
@@ -25,6 +26,7 @@ fn policy() -> TriggerPolicy {
         label: "agent".into(),
         command: "/issuebox".into(),
         opened: false,
+        permission: None,
         associations: ["OWNER", "MEMBER", "COLLABORATOR"].map(String::from).to_vec(),
         bots: Vec::new(),
         assignee: BOX,
@@ -67,6 +69,7 @@ fn changed(
 fn effect(result: Result<Interpreted, Malformed>) -> Result<DeliveryEffect, String> {
     match result {
         Ok(Interpreted::Issue(issue_delivery)) => Ok(issue_delivery.effect),
+        Ok(Interpreted::IfPermitted(delivery)) => panic!("GitHub is to be asked: {delivery:?}"),
         Ok(Interpreted::FanOut(fan_out)) => panic!("it concerns no single issue: {fan_out:?}"),
         Ok(Interpreted::Ignored { reason, .. }) => Err(reason),
         Err(malformed) => Err(malformed.to_string()),
@@ -111,6 +114,7 @@ fn meaning(interpreted: &Interpreted) -> String {
                 comment.unwrap_or_default()
             )
         }
+        Interpreted::IfPermitted(delivery) => format!("if {} may", delivery.asker.login),
         Interpreted::FanOut(fan_out) => format!("{:?} for {:?}", fan_out.news, fan_out.scope),
     }
 }

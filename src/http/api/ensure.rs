@@ -23,7 +23,7 @@ use crate::types::{IssueId, IssueNumber, Mode, Outcome, TemplateName};
 #[derive(Debug, ToSchema)]
 #[schema(rename_all = "camelCase")]
 pub struct EnsureRequest {
-    /// The issue's id; optional if repository and number are known.
+    /// The issue's id; optional if repository and number are known, or GitHub can be asked.
     pub issue_id: Option<String>,
     /// `owner/name`; together with `issueNumber`.
     pub repository: Option<String>,
@@ -73,7 +73,7 @@ pub struct EnsureBody<'a> {
         (status = 201, body = EnsureBody, description = "a new sandbox; `Location` has its address",
          headers(("Location" = String))),
         (status = 200, body = EnsureBody, description = "the existing sandbox"),
-        answers::EnsureErrors, only::IssueUnknown,
+        answers::EnsureErrors, answers::VerificationErrors, only::IssueUnknown,
     )
 )]
 #[post("/v1/sandboxes")]
@@ -95,7 +95,7 @@ pub async fn ensure(
         (status = 201, body = EnsureBody, description = "a new sandbox; `Location` has its address",
          headers(("Location" = String))),
         (status = 200, body = EnsureBody, description = "the existing sandbox"),
-        answers::EnsureErrors,
+        answers::EnsureErrors, answers::VerificationErrors,
     )
 )]
 #[put("/v1/issues/{issueId}/sandbox")]
@@ -121,7 +121,7 @@ async fn answer_ensure(
     let at_most = super::wait(&mut query, 0)?;
     query.finish()?;
     let ask = EnsureRequest::read(fields)?.into_ask(issue, caller)?;
-    let ensured = shared.edge.engine.ensure(&caller.account, ask).await?;
+    let ensured = shared.ensure(&caller.account, ask).await?;
     let mut sandbox = ensured.sandbox;
     let mut settled = sandbox.phase.is_some_and(|phase| !phase.is_transitional());
     if !settled {

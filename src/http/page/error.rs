@@ -124,6 +124,8 @@ pub const fn advice(code: Code) -> Option<&'static str> {
         Code::ProviderFailed => Some("The page “Providers” shows its health."),
         Code::Overloaded | Code::ShuttingDown => Some("Nothing was changed. Try again shortly."),
         Code::StoreFailed => Some("Nothing was changed. The server's log says what is wrong."),
+        Code::IssueClosed => Some("Reopen the issue on GitHub first."),
+        Code::GithubUnavailable => Some("Nothing was changed. Try again later."),
         Code::FileExists => Some("Choose another path, or allow replacing it."),
         Code::PortClosed => Some("Start a server on that port first."),
         Code::PortNotListed => Some("List the port in the sandbox's template."),

@@ -223,6 +223,7 @@ fn policy(github: &GithubModel) -> TriggerPolicy {
         bots: Vec::new(),
         assignee: 0,
         unlabel_stops: true,
+        permission: None,
         bot_user_id: github.bot().0.into(),
         repositories: vec![RepositoryPattern::parse("octo/*").expect("a pattern")],
     }

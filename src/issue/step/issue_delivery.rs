@@ -4,11 +4,17 @@
 
 use crate::issue::acts::{ActKind, Verdict, of_change};
 use crate::issue::commit::{DeliveryResult, Reply};
-use crate::issue::event::{Command, DeliveryEffect, IssueDelivery, News, TriggerKind};
+use crate::issue::event::{
+    Command, DeliveryEffect, EDITED_SINCE, IssueDelivery, News, TriggerKind,
+};
 use crate::issue::state::{Dated, Facts, IssueState, StoppedBy};
 use crate::types::{Alias, Cause, Phase, Timestamp, Wanted};
 
 use super::transition::Transition;
+
+/// What the timeline says of an edit by a person who may not trigger.
+const EDITED_BY_OTHERS: &str = "the issue was edited since by a person who may not trigger; the \
+                                agent has the text of the trigger";
 
 impl Transition<'_> {
     /// Takes in a delivery: what it says first, then what it may do.
@@ -45,6 +51,10 @@ impl Transition<'_> {
                 self.issue.facts.deleted = true;
                 self.delete("the issue was deleted on GitHub");
                 applied("the issue is deleted; its sandbox goes with it")
+            }
+            DeliveryEffect::Update if issue_delivery.action == EDITED_SINCE => {
+                self.record_entry(EDITED_BY_OTHERS.to_owned());
+                applied(EDITED_BY_OTHERS)
             }
             DeliveryEffect::Update if learned => {
                 let title = |facts: &Facts| facts.title.as_ref().map(|known| known.value.clone());

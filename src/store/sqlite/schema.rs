@@ -26,6 +26,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/sqlite/0008_github.sql"),
     include_str!("../../../migrations/sqlite/0009_checkouts.sql"),
     include_str!("../../../migrations/sqlite/0010_recovered.sql"),
+    include_str!("../../../migrations/sqlite/0011_waiting.sql"),
     include_str!("../../../migrations/sqlite/0012_publish.sql"),
 ];
 

@@ -126,6 +126,7 @@ async fn what_people_do_is_a_delivery_that_the_server_understands() {
         label: "agent".into(),
         command: "/issuebox".into(),
         opened: false,
+        permission: None,
         associations: vec!["MEMBER".into()],
         bots: Vec::new(),
         assignee: github.bot().0,
@@ -146,6 +147,7 @@ async fn what_people_do_is_a_delivery_that_the_server_understands() {
             let received = received.expect("a time");
             match interpret(&policy, guid, received, event, body.as_bytes()).expect("well formed") {
                 Interpreted::Issue(issue) => format!("{:?}", issue.effect),
+                Interpreted::IfPermitted(delivery) => delivery.permitted.action,
                 Interpreted::FanOut(fan_out) => fan_out.action,
                 Interpreted::Ignored { action, .. } => format!("ignored {action}"),
             }

@@ -88,6 +88,7 @@ proptest! {
                 DeliveryEffect::Trigger(_) | DeliveryEffect::Activity | DeliveryEffect::Command(_) | DeliveryEffect::Status | DeliveryEffect::Publish { .. } => true,
                 DeliveryEffect::Stop(_) | DeliveryEffect::Delete | DeliveryEffect::Update => false,
             },
+            Ok(Interpreted::IfPermitted(_)) => true,
             Ok(Interpreted::FanOut(_) | Interpreted::Ignored { .. }) | Err(_) => false,
         };
         prop_assert!(!took_effect);

@@ -21,6 +21,7 @@ fn scope_event(
         Ok(Interpreted::Issue(issue_delivery)) => {
             panic!("it concerns one issue only: {issue_delivery:?}")
         }
+        Ok(Interpreted::IfPermitted(delivery)) => panic!("GitHub is to be asked: {delivery:?}"),
         Ok(Interpreted::Ignored { reason, .. }) => Err(reason),
         Err(malformed) => Err(malformed.to_string()),
     }

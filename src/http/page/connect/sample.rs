@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::github::policy::SAMPLE_REPOSITORY_ID;
 use crate::github::webhook::sign;
 use crate::http::Shared;
 use crate::types::DeliveryId;
@@ -78,7 +79,7 @@ fn trigger(label: &str, now: &str) -> Value {
             "user": octocat, "author_association": "OWNER",
             "created_at": now, "updated_at": now,
         },
-        "repository": {"id": 9_000_000_000_000_002_u64, "name": "sample", "full_name": REPOSITORY,
+        "repository": {"id": SAMPLE_REPOSITORY_ID, "name": "sample", "full_name": REPOSITORY,
             "owner": {"id": 9_000_000_000_000_003_u64, "login": "issuebox"}},
         "sender": octocat,
     })

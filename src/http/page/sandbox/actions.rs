@@ -183,7 +183,7 @@ impl Action {
                     retry: false,
                     cause: caller.cause(),
                 };
-                return Ok(engine.ensure(&caller.account, ask).await?.sandbox.id);
+                return Ok(shared.ensure(&caller.account, ask).await?.sandbox.id);
             }
             Self::Hold => {
                 let scope = HoldScope::Issue(sandbox.issue_id.clone());

@@ -167,6 +167,7 @@ pub fn policy() -> Policy {
         label: "agent".into(),
         command: "/issuebox".into(),
         opened: true,
+        permission: None,
         associations: vec!["OWNER".into()],
         bots: vec![],
         assignee: BOT,
@@ -195,6 +196,7 @@ fn delivery(deed: Deed, second: i64, issue: SimpleIssue, policy: &Policy) -> Opt
     match interpret(policy, guid, at(3600), event, body.as_bytes()).expect("well formed") {
         Interpreted::Issue(issue_delivery) => Some(*issue_delivery),
         Interpreted::Ignored { .. } => None,
+        Interpreted::IfPermitted(delivery) => panic!("GitHub cannot be asked: {delivery:?}"),
         Interpreted::FanOut(fan_out) => panic!("it concerns one issue: {fan_out:?}"),
     }
 }

@@ -1,0 +1,189 @@
+//! Verification before work begins: the issue of a sandbox that came up is compared with what GitHub says.
+//!
+//! | GitHub says | then |
+//! |---|---|
+//! | open, with the label or the assignee that it had | work begins |
+//! | closed, label or assignee gone, deleted, transferred | as if that had been delivered now |
+//! | edited since by a person who may not trigger | work begins; the timeline and the status say so |
+//! | nothing | it is asked again; the sandbox is up and its work waits |
+
+use std::time::Duration;
+
+use crate::engine::EngineError;
+use crate::github::api::{GitHubError, RepositoryTarget, VerifiedIssue};
+use crate::github::policy::SAMPLE_REPOSITORY_ID;
+use crate::issue::Facts;
+use crate::types::{AccountName, HomeId, Phase, SandboxId};
+
+use super::news::{self, TakenBack};
+use super::{IssueVerifier, place_of};
+
+/// The longest pause before GitHub is asked again.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// How many answers in a row may bring something new, before there is a pause.
+const NEWS_MAX: usize = 5;
+/// How many labels and assignees an answer has at most: what is not among so many may still be there.
+const LABELS_MAX: usize = 100;
+const ASSIGNEES_MAX: usize = 20;
+
+/// What an answer of GitHub's comes to.
+enum WorkVerdict {
+    /// Work may begin.
+    Begin,
+    /// No work begins in this sandbox now, for this reason.
+    Not(&'static str),
+    /// Something was news here and was taken in: look at what the issue has come to.
+    TakenIn,
+}
+
+/// Why an issue could not be verified.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum UnverifiedIssue {
+    #[error("{0}")]
+    GitHub(#[from] GitHubError),
+    #[error("{0}")]
+    Engine(#[from] EngineError),
+    #[error("the repository has another id at GitHub than here")]
+    OtherRepository,
+    #[error("what GitHub says of it does not become what is known here")]
+    Restless,
+}
+
+impl From<crate::store::StoreError> for UnverifiedIssue {
+    fn from(error: crate::store::StoreError) -> Self {
+        Self::Engine(error.into())
+    }
+}
+
+impl IssueVerifier {
+    /// Whether work may begin in a sandbox that came up. Waits until GitHub says so; `note` is given what
+    /// people should know meanwhile.
+    pub async fn before_work(
+        &self,
+        home: HomeId,
+        sandbox: &SandboxId,
+        note: impl Fn(String) + Send + Sync,
+    ) -> bool {
+        let mut pause = Duration::from_secs(1);
+        loop {
+            match self.verify(home, sandbox).await {
+                Ok(WorkVerdict::Begin) => return true,
+                Ok(WorkVerdict::Not(reason)) => {
+                    note(format!("no work begins: {reason}"));
+                    return false;
+                }
+                Ok(WorkVerdict::TakenIn) => {}
+                Err(error) => {
+                    tracing::warn!(sandbox.id = %sandbox, %error,
+                        "cannot verify an issue at GitHub; its sandbox waits, asking again");
+                    note(format!("work waits until GitHub says how the issue is: {error}"));
+                }
+            }
+            pause = (pause * 2).min(PAUSE_MAX);
+            self.clock.sleep_until(self.clock.now().after(pause)).await;
+        }
+    }
+
+    /// Asks until an answer brings nothing new.
+    async fn verify(
+        &self,
+        home: HomeId,
+        sandbox: &SandboxId,
+    ) -> Result<WorkVerdict, UnverifiedIssue> {
+        for _ in 0..NEWS_MAX {
+            match self.verify_once(home, sandbox).await? {
+                WorkVerdict::TakenIn => {}
+                verdict @ (WorkVerdict::Begin | WorkVerdict::Not(_)) => return Ok(verdict),
+            }
+        }
+        Err(UnverifiedIssue::Restless)
+    }
+
+    async fn verify_once(
+        &self,
+        home: HomeId,
+        sandbox: &SandboxId,
+    ) -> Result<WorkVerdict, UnverifiedIssue> {
+        let Some(issue) = self.store.load(home).await? else {
+            return Ok(WorkVerdict::Not("the issue has no record"));
+        };
+        let is_its = issue.state.record().is_some_and(|record| record.id == *sandbox);
+        if !is_its || issue.state.phase() != Some(Phase::Running) {
+            return Ok(WorkVerdict::Not("the sandbox does not run any more"));
+        }
+        let (account, facts) = (&issue.account, &issue.facts);
+        let Some((name, number)) = place_of(facts) else { return Ok(WorkVerdict::Begin) };
+        if facts.repository_id == Some(SAMPLE_REPOSITORY_ID) {
+            return Ok(WorkVerdict::Begin);
+        }
+        let target =
+            RepositoryTarget { name, id: facts.repository_id, installation: facts.installation_id };
+        let verified = match self.api.verify(&target, number, "").await {
+            Ok(verified) => verified,
+            Err(GitHubError::Gone(_)) => {
+                self.deleted(account, &target, number, facts)
+                    .await
+                    .map_err(UnverifiedIssue::from)?;
+                return Ok(WorkVerdict::Not("the issue is deleted on GitHub"));
+            }
+            Err(GitHubError::Moved { .. }) => {
+                let found = self.find(&target, number, Some(facts)).await?;
+                let delivery = news::of_found(&found, Some(facts), self.clock.now());
+                self.engine.deliver(account, delivery).await?;
+                return Ok(WorkVerdict::TakenIn);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if facts.repository_id.is_some_and(|known| known != verified.repository_id) {
+            return Err(UnverifiedIssue::OtherRepository);
+        }
+        self.compare(account, &target, home, facts, &verified).await
+    }
+
+    /// Takes in what contradicts what is known.
+    async fn compare(
+        &self,
+        account: &AccountName,
+        target: &RepositoryTarget,
+        home: HomeId,
+        facts: &Facts,
+        verified: &VerifiedIssue,
+    ) -> Result<WorkVerdict, UnverifiedIssue> {
+        let now = self.clock.now();
+        if let Some(taken_back) = self.taken_back(facts, verified) {
+            let delivery =
+                news::of_verified(taken_back, &self.triggers.label, target, facts, verified, now);
+            self.engine.deliver(account, delivery).await?;
+            return Ok(WorkVerdict::TakenIn);
+        }
+        if !verified.is_open {
+            return Ok(WorkVerdict::Not("the issue is closed on GitHub"));
+        }
+        if let Some(edited_at) = self.edited_since(target, home, verified).await? {
+            let delivery = news::edited(edited_at, target, verified, now);
+            self.engine.deliver(account, delivery).await?;
+        }
+        Ok(WorkVerdict::Begin)
+    }
+
+    /// What GitHub says was taken back, if it is not known here.
+    fn taken_back(&self, facts: &Facts, verified: &VerifiedIssue) -> Option<TakenBack> {
+        let is = |known: &Option<crate::issue::Dated<bool>>, value: bool| {
+            known.as_ref().is_some_and(|known| known.value == value)
+        };
+        let triggers = &self.triggers;
+        let has_label = verified.labels.len() >= LABELS_MAX
+            || verified.labels.iter().any(|label| triggers.is_trigger_label(label));
+        let is_assigned = verified.assignees.len() >= ASSIGNEES_MAX
+            || verified.assignees.contains(&triggers.assignee);
+        if !verified.is_open && !is(&facts.open, false) {
+            Some(TakenBack::Closed)
+        } else if triggers.unlabel_stops && is(&facts.labelled, true) && !has_label {
+            Some(TakenBack::Label)
+        } else if triggers.assignee != 0 && is(&facts.assigned, true) && !is_assigned {
+            Some(TakenBack::Assignee(triggers.assignee))
+        } else {
+            None
+        }
+    }
+}

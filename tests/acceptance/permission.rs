@@ -1,0 +1,125 @@
+//! GitHub is asked before a sandbox is made, by the whole program: about the issue of an ensure, and about
+//! who put the label on, also after the server was killed.
+
+use std::process::Stdio;
+
+use issuebox::github::model::{APP_KEY, FaultKind, GithubModel, HookDoor, ModelFault};
+
+use crate::process::{Place, Server, TOKEN, WAIT, until};
+
+const REPOSITORY: &str = "octo/hello";
+const PERMISSION: &str = "repos/*/*/collaborators/*/permission";
+
+/// A GitHub with a writer, a reader and a stranger's issue, and the place of a server with credentials.
+struct AskedWorld {
+    github: GithubModel,
+    place: Place,
+    number: u64,
+}
+
+impl AskedWorld {
+    fn new() -> Self {
+        let github = GithubModel::start().expect("it starts");
+        github.repository(REPOSITORY);
+        github.set_role(REPOSITORY, "wren", "write");
+        github.set_role(REPOSITORY, "remy", "read");
+        github.install("octo");
+        let number = github.open_issue(REPOSITORY, "stella", "A title", "A body");
+        Self { github, place: Place::simulated(""), number }
+    }
+
+    async fn serve(&self) -> Server {
+        let (app, _, secret) = self.github.app();
+        let mut command = self.place.serve_command("127.0.0.1:0");
+        command
+            .env("ISSUEBOX__GITHUB__API_URL", self.github.api_url())
+            .env("ISSUEBOX__GITHUB__APP_ID", app.to_string())
+            .env("ISSUEBOX__GITHUB__APP_KEY", APP_KEY)
+            .env("ISSUEBOX_WEBHOOK_SECRET", secret);
+        let server = Server::start(command.stdout(Stdio::null())).await;
+        self.github.set_door(HookDoor::Open(format!("{}/webhooks/github", server.url)));
+        server
+    }
+
+    /// Runs `issuebox ensure`; its exit code, and what it printed.
+    async fn ensure(&self, server: &Server, issue: &str) -> (Option<i32>, String) {
+        let mut command = self.place.command(&["ensure", issue]);
+        command.arg("--server").arg(&server.url).env("ISSUEBOX_TOKEN", TOKEN);
+        let output = command.output().await.expect("it runs");
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+    }
+
+    fn label(&self, login: &str) {
+        self.github.label((REPOSITORY, self.number), login, "agent");
+    }
+
+    /// Waits until every delivery of GitHub's was taken in.
+    async fn all_taken_in(&self, server: &Server) {
+        let sent = || self.github.delivered_guids().len();
+        let rows = || async {
+            let listed = server.get("/v1/deliveries?limit=100").await.json();
+            listed["data"].as_array().map_or(0, Vec::len)
+        };
+        until("all deliveries", || async { rows().await >= sent() }).await;
+    }
+
+    fn nothing_wrong(&self) {
+        assert_eq!(self.github.violations(), Vec::<String>::new());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_issue_that_the_server_never_heard_of_is_ensured_by_its_number() {
+    let world = AskedWorld::new();
+    let server = world.serve().await;
+    world.github.set_door(HookDoor::Closed);
+    let (code, text) = world.ensure(&server, &format!("{REPOSITORY}#{}", world.number)).await;
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("created"), "{text}");
+    assert_eq!(world.place.calls("create").len(), 1);
+    let (code, text) = world.ensure(&server, "octo/hello#77").await;
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.contains("GitHub does not know the issue octo/hello#77"), "{text}");
+    world.github.close((REPOSITORY, world.number), "stella");
+    let (code, text) = world.ensure(&server, &format!("{REPOSITORY}#{}", world.number)).await;
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("is closed on GitHub"), "{text}");
+    assert_eq!(world.place.calls("create").len(), 1);
+    server.stop().await;
+    world.nothing_wrong();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_label_of_who_may_not_write_makes_no_sandbox_and_a_writers_does() {
+    let world = AskedWorld::new();
+    let server = world.serve().await;
+    for login in ["stella", "remy"] {
+        world.label(login);
+        world.all_taken_in(&server).await;
+        world.github.unlabel((REPOSITORY, world.number), login, "agent");
+        world.all_taken_in(&server).await;
+    }
+    assert_eq!(world.place.calls("create").len(), 0);
+    world.label("wren");
+    until("a sandbox", || async { world.place.calls("create").len() == 1 }).await;
+    server.stop().await;
+    world.nothing_wrong();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_killed_while_it_asks_loses_nothing() {
+    let world = AskedWorld::new();
+    let server = world.serve().await;
+    world.github.order(ModelFault::on("GET", PERMISSION, FaultKind::Held));
+    world.label("wren");
+    let waited = tokio::time::timeout(WAIT, world.github.until(|github| github.held() == 1)).await;
+    assert!(waited.is_ok(), "nothing was asked");
+    server.kill().await;
+    assert_eq!(world.place.calls("create").len(), 0);
+    let server = world.serve().await;
+    until("a sandbox", || async { world.place.calls("create").len() == 1 }).await;
+    world.github.release();
+    server.stop().await;
+    world.nothing_wrong();
+}

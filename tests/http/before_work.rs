@@ -1,0 +1,163 @@
+//! An issue is verified at an in-memory GitHub before work begins in its sandbox.
+
+use std::sync::{Arc, Mutex};
+
+use issuebox::clock::SystemClock;
+use issuebox::github::model::{FaultKind, ModelFault};
+use issuebox::github::policy::TriggerPolicy;
+use issuebox::store::Store;
+use issuebox::types::{AccountName, Alias, HomeId, IssueId, PermissionLevel, SandboxId};
+use issuebox::verification::IssueVerifier;
+use serde_json::json;
+
+use crate::common::server::policy;
+use crate::permission::{PermissionWorld, REPOSITORY, client};
+use crate::process::until;
+
+/// A world whose issue has the label and a running sandbox. GitHub delivers nothing by itself.
+struct LabelledWorld {
+    world: PermissionWorld,
+    sandbox: String,
+}
+
+impl LabelledWorld {
+    async fn new() -> Self {
+        let world = PermissionWorld::new().await;
+        world.github.label((REPOSITORY, world.number), "mona", "agent");
+        world.label("d-1", &world.sender("mona"), "OWNER").await;
+        until("it runs", || async { world.sandbox().await["phase"] == "running" }).await;
+        let sandbox = world.sandbox().await["id"].as_str().expect("an id").to_owned();
+        Self { world, sandbox }
+    }
+
+    async fn home(&self) -> HomeId {
+        let alias = Alias::Issue(IssueId::parse(&self.world.id()).expect("an id"));
+        let home = self.world.server.store.resolve(&AccountName::default_account(), &alias).await;
+        home.expect("read").expect("a home")
+    }
+
+    /// Whether work may begin, and what is noted for people.
+    async fn verify(&self) -> (bool, Vec<String>) {
+        self.verify_home(self.home().await).await
+    }
+
+    /// The same by the issue's home, whatever its names are now.
+    async fn verify_home(&self, home: HomeId) -> (bool, Vec<String>) {
+        let server = &self.world.server;
+        let triggers = TriggerPolicy { permission: Some(PermissionLevel::Write), ..policy() };
+        let (engine, store) = (server.engine.clone(), Arc::clone(&server.store) as Arc<dyn Store>);
+        let (api, clock) = (client(&self.world.github), Arc::new(SystemClock));
+        let verifier = IssueVerifier::new(engine, store, api, clock, triggers);
+        let notes = Mutex::new(Vec::new());
+        let note = |text| notes.lock().expect("not poisoned").push(text);
+        let sandbox = SandboxId::trusted(self.sandbox.as_str());
+        let may_begin = verifier.before_work(home, &sandbox, note).await;
+        (may_begin, notes.into_inner().expect("not poisoned"))
+    }
+
+    async fn stops(&self) {
+        let path = format!("/v1/sandboxes/{}?until=stopped&wait=10", self.sandbox);
+        let stopped = self.world.server.get(&path).await.json();
+        assert_eq!(stopped["data"]["phase"], "stopped", "{stopped}");
+    }
+
+    /// The reasons of the timeline, newest first.
+    async fn reasons(&self) -> Vec<String> {
+        let path = format!("/v1/issues/{}/events", self.world.id());
+        let events = self.world.server.get(&path).await.json();
+        let rows = events["data"].as_array().expect("a list").clone();
+        rows.iter().map(|row| row["reason"].to_string()).collect()
+    }
+
+    async fn says_edited(&self) -> bool {
+        self.reasons().await.iter().any(|reason| reason.contains("edited since by a person"))
+    }
+}
+
+#[tokio::test]
+async fn work_begins_on_an_issue_that_is_as_it_was() {
+    let world = LabelledWorld::new().await;
+    assert_eq!(world.verify().await, (true, Vec::new()));
+    assert_eq!(world.world.sandbox().await["phase"], "running");
+    world.world.nothing_wrong();
+}
+
+#[tokio::test]
+async fn no_work_begins_on_an_issue_that_was_closed_since() {
+    let world = LabelledWorld::new().await;
+    world.world.github.close((REPOSITORY, world.world.number), "mona");
+    assert!(!world.verify().await.0);
+    world.stops().await;
+    assert!(world.reasons().await.iter().any(|reason| reason.contains("the issue was closed")));
+}
+
+#[tokio::test]
+async fn no_work_begins_on_an_issue_that_lost_its_label_since() {
+    let world = LabelledWorld::new().await;
+    world.world.github.unlabel((REPOSITORY, world.world.number), "mona", "agent");
+    assert!(!world.verify().await.0);
+    world.stops().await;
+    let said = "the trigger label was taken off";
+    assert!(world.reasons().await.iter().any(|reason| reason.contains(said)));
+}
+
+#[tokio::test]
+async fn no_work_begins_on_an_issue_that_was_deleted_since() {
+    let world = LabelledWorld::new().await;
+    let home = world.home().await;
+    world.world.github.delete_issue((REPOSITORY, world.world.number), "mona");
+    assert!(!world.verify_home(home).await.0);
+    let path = format!("/v1/sandboxes/{}?until=deleted&wait=10", world.sandbox);
+    let deleted = world.world.server.get(&path).await.json();
+    assert!(deleted["data"]["deletedAt"].is_string(), "{deleted}");
+}
+
+#[tokio::test]
+async fn work_begins_on_an_issue_that_was_transferred_since() {
+    let world = LabelledWorld::new().await;
+    let (github, number) = (&world.world.github, world.world.number);
+    github.repository("octo/other");
+    github.open_issue("octo/other", "mona", "Another", "");
+    let before = world.world.sandbox().await;
+    let home = world.home().await;
+    let there = github.transfer_issue((REPOSITORY, number), "mona", "octo/other");
+    assert!(world.verify_home(home).await.0);
+    let path = format!("/v1/repos/octo/other/issues/{there}/sandbox");
+    let now = world.world.server.get(&path).await.json();
+    assert_eq!((&now["data"]["id"], &now["data"]["phase"]), (&before["id"], &json!("running")));
+}
+
+#[tokio::test]
+async fn work_waits_until_github_answers() {
+    let world = LabelledWorld::new().await;
+    world.world.github.order(ModelFault::on("POST", "graphql", FaultKind::Status(502)));
+    let (may_begin, notes) = world.verify().await;
+    assert!(may_begin);
+    assert!(
+        matches!(&notes[..], [one] if one.contains("work waits until GitHub says")),
+        "{notes:?}"
+    );
+}
+
+#[tokio::test]
+async fn an_edit_by_a_stranger_is_said_and_one_by_a_writer_is_not() {
+    let world = LabelledWorld::new().await;
+    let at = (REPOSITORY, world.world.number);
+    edit(&world, at, "mona").await;
+    assert_eq!(world.verify().await, (true, Vec::new()));
+    assert!(!world.says_edited().await);
+    edit(&world, at, "wren").await;
+    assert_eq!(world.verify().await, (true, Vec::new()));
+    assert!(!world.says_edited().await);
+    edit(&world, at, "stella").await;
+    assert_eq!(world.verify().await, (true, Vec::new()));
+    assert!(world.says_edited().await, "{:?}", world.reasons().await);
+    world.world.nothing_wrong();
+}
+
+/// An edit, at least a second after what was before: GitHub's times are whole seconds.
+async fn edit(world: &LabelledWorld, at: (&str, u64), login: &str) {
+    world.world.github.move_clock(jiff::SignedDuration::from_secs(2));
+    let text = format!("Edited by {login}");
+    world.world.github.edit_issue(at, login, None, Some(&text));
+}
