@@ -4,8 +4,8 @@
 //!
 //! # Guarantees
 //! - A delivery is treated the same whichever way it came; its row says which way.
-//! - A delivery is durable when [`Intake::take`] returns. A GUID is applied once: whoever brings it
-//!   again gets [`Duplicate`](crate::engine::DeliveredStatus::Duplicate).
+//! - A delivery is durable when [`Intake::take`] returns. A GUID is applied once: the second
+//!   time the answer is [`Duplicate`](crate::engine::DeliveredStatus::Duplicate).
 //! - Nothing is read without trust: who brings a delivery has verified its signature, or has it from
 //!   GitHub's API.
 

@@ -78,10 +78,7 @@ pub(super) async fn serve(
     let threads = Threads { arbiter: arbiter.handle(), io: io.clone(), calls };
     let engine = start_engine(&config, &adapters, publisher, threads).await?;
     let logs = open_logs(&config, &adapters.clock)?;
-    let triggers = TriggerPolicy::new(&config.triggers, &config.github);
-    if let (0, Some(client)) = (config.github.bot_user_id, &adapters.github) {
-        io.spawn(github::learn_own_account(Arc::clone(client), triggers.bot_user_id.clone()));
-    }
+    let intake = take_in(&config, &adapters, &engine, &io, &ended);
     let checkouts = checkouts(&config, &adapters, &engine, &logs)?;
     if let Some(worker) = checkouts.clone() {
         io.spawn(async move {
@@ -103,10 +100,6 @@ pub(super) async fn serve(
         EndingParts { engine: engine.clone(), logs: logs.clone(), gateway, arbiter, store };
     let address = listener.local_addr()?;
     let closing = ended.clone();
-    let intake = Intake::new(engine.clone(), triggers);
-    if let Some(worker) = recovery(&config, &adapters, &intake) {
-        io.spawn(async move { worker.run().await });
-    }
     let shared = EdgeParts { engine, logs, feed, login_links, live, intake, closing };
     let server = crate::http::build(shared.edge(&config, adapters), listener)?;
     let mut stopped = ended.clone();
@@ -264,10 +257,33 @@ fn checkouts(
     Ok(Some(CheckoutWorker::new(parts)))
 }
 
-/// What finds deliveries that did not arrive, if there are credentials.
-fn recovery(config: &Config, adapters: &Adapters, intake: &Intake) -> Option<RecoveryWorker> {
-    let client = adapters.github.as_ref()?;
-    Some(RecoveryWorker::new(RecoveryParts {
+/// What takes deliveries in; with credentials it learns who we are, and recovers what did not arrive.
+fn take_in(
+    config: &Config,
+    adapters: &Adapters,
+    engine: &Engine,
+    io: &tokio::runtime::Handle,
+    ended: &watch::Receiver<bool>,
+) -> Intake {
+    let triggers = TriggerPolicy::new(&config.triggers, &config.github);
+    if let (0, Some(client)) = (config.github.bot_user_id, &adapters.github) {
+        io.spawn(github::learn_own_account(Arc::clone(client), triggers.bot_user_id.clone()));
+    }
+    let intake = Intake::new(engine.clone(), triggers);
+    recover(config, adapters, &intake, io, ended.clone());
+    intake
+}
+
+/// Recovers deliveries that did not arrive, if there are credentials, until the server stops.
+fn recover(
+    config: &Config,
+    adapters: &Adapters,
+    intake: &Intake,
+    io: &tokio::runtime::Handle,
+    mut ended: watch::Receiver<bool>,
+) {
+    let Some(client) = &adapters.github else { return };
+    let worker = RecoveryWorker::new(RecoveryParts {
         intake: intake.clone(),
         api: Arc::clone(client) as _,
         store: Arc::clone(&adapters.sqlite) as _,
@@ -277,7 +293,14 @@ fn recovery(config: &Config, adapters: &Adapters, intake: &Intake) -> Option<Rec
         public_url: config.server.public_url.clone(),
         web_url: config.github.web_url.clone(),
         pace: RecoveryPace::of(config.github.intake),
-    }))
+    });
+    io.spawn(async move {
+        tokio::select! {
+            () = worker.run() => {}
+            // An error means that the owner is gone, so the server stops, too.
+            _ = ended.wait_for(|ended| *ended) => {}
+        }
+    });
 }
 
 fn open_logs(config: &Config, clock: &Arc<dyn Clock>) -> anyhow::Result<Logs> {

@@ -117,7 +117,7 @@ async fn each_delivery_is_listed_once_with_its_result() {
         ),
     ] {
         let expected = json!({"delivery": guid, "event": event, "action": action,
-            "status": status, "issueId": issue, "sandboxName": sandbox,
+            "status": status, "issueId": issue, "sandboxName": sandbox, "recovered": false,
             "instruction": if n == 5 { opened_words() } else { Value::Null }});
         assert_eq!(shown(n), expected);
     }
