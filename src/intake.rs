@@ -4,8 +4,8 @@
 //!
 //! # Guarantees
 //! - A delivery is treated the same whichever way it came; its row says which way.
-//! - A delivery is durable when [`Intake::take`] returns. A GUID is applied once: who brings it
-//!   again gets [`Duplicate`](crate::engine::DeliveredStatus::Duplicate).
+//! - A delivery is durable when [`Intake::take`] returns. A GUID is applied once: the second
+//!   time the answer is [`Duplicate`](crate::engine::DeliveredStatus::Duplicate).
 //! - With credentials for GitHub no trigger and no command has an effect before GitHub said what its
 //!   sender may do. What is not known yet is durable and waits ([`waiting`]).
 //! - Nothing is read without trust: who brings a delivery has verified its signature, or has it from

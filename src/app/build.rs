@@ -16,7 +16,6 @@ use crate::engine::{Engine, EngineError, EngineParts, Quotas, Retention, Threads
 use crate::git::{LateGateway, LatePublisher};
 use crate::github::api::GitHubApi;
 use crate::github::client::GitHubClient;
-use crate::github::policy::TriggerPolicy;
 use crate::http::{Edge, Feed, Limits, LiveToken, LoginLinks, TokenHash};
 use crate::intake::Intake;
 use crate::issue::event::ProviderRules;
@@ -27,7 +26,7 @@ use crate::store::Store;
 use crate::store::sqlite::SqliteStore;
 use crate::types::{LiveSecrets, NamedSecrets, TemplateName};
 
-use self::credentials::{checkouts, github_rules, intake, recovery, said_by, verifier};
+use self::credentials::{checkouts, github_rules, said_by, take_in, verifier};
 use super::entry::{self, EntryParts, EntryPublisher};
 use super::github::{self, ReloadGitHub};
 use super::life_log::{self, LifeLog};
@@ -80,15 +79,12 @@ pub(super) async fn serve(
     let threads = Threads { arbiter: arbiter.handle(), io: io.clone(), calls };
     let engine = start_engine(&config, &adapters, publisher, threads).await?;
     let logs = open_logs(&config, &adapters.clock)?;
-    let triggers = TriggerPolicy::new(&config.triggers, &config.github);
-    if let (0, Some(client)) = (config.github.bot_user_id, &adapters.github) {
-        io.spawn(github::learn_own_account(Arc::clone(client), triggers.bot_user_id.clone()));
-    }
+    let intake = take_in(&config, &adapters, &engine, &io, &ended);
     let checkouts = checkouts(&config, &adapters, &engine, &logs, &io)?;
     io.spawn(credentials::resume(checkouts.clone()));
     let entry_parts = EntryParts {
         checkouts: checkouts.clone(),
-        verifier: verifier(&adapters, &engine, &triggers),
+        verifier: verifier(&adapters, &engine, intake.triggers()),
         engine: engine.clone(),
         providers: Arc::new(adapters.providers.clone()),
         logs: logs.clone(),
@@ -100,11 +96,6 @@ pub(super) async fn serve(
         EndingParts { engine: engine.clone(), logs: logs.clone(), gateway, arbiter, store };
     let address = listener.local_addr()?;
     let closing = ended.clone();
-    let intake = intake(&adapters, &engine, triggers);
-    io.spawn(intake.clone().take_waiting(ended.clone()));
-    if let Some(worker) = recovery(&config, &adapters, &intake) {
-        io.spawn(async move { worker.run().await });
-    }
     let shared = EdgeParts { engine, logs, feed, login_links, live, intake, checkouts, closing };
     let server = crate::http::build(shared.edge(&config, adapters), listener)?;
     let mut stopped = ended.clone();

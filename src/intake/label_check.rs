@@ -3,7 +3,7 @@
 //!
 //! Lists are asked for with their ETag, and never by the time of the last change: GitHub does not
 //! promise that a label changes that. An issue that is found is verified, and gets the delivery that
-//! would have said that the label was put on: from the person who did that, at the time when it was done.
+//! would have said that the label was put on: with the account that did that, and when.
 //!
 //! # Races it accepts
 //! A label that is put on while the server runs is left to its delivery for ten minutes. If that

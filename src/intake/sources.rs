@@ -32,9 +32,13 @@ pub(super) struct FoundSources {
 impl LogSources {
     /// The delivery logs of what is known now.
     pub async fn find(&mut self, parts: &RecoveryParts) -> Result<FoundSources, RecoveryError> {
+        let stored = parts.rows.repository_hooks().await?;
+        let mut hooks: HashMap<u64, u64> = stored.into_iter().collect();
         for (repository_id, hook) in parts.intake.signals.take_hooks() {
-            parts.rows.put_repository_hook(repository_id, hook).await?;
-            self.paused.remove(&repository_id);
+            if hooks.insert(repository_id, hook) != Some(hook) {
+                parts.rows.put_repository_hook(repository_id, hook).await?;
+                self.paused.remove(&repository_id);
+            }
         }
         if let IdentityKind::App(_) = parts.api.identity().await?.kind {
             return Ok(FoundSources {
@@ -42,7 +46,6 @@ impl LogSources {
                 not_before: Duration::ZERO,
             });
         }
-        let hooks: HashMap<u64, u64> = parts.rows.repository_hooks().await?.into_iter().collect();
         let mut sources = Vec::new();
         for KnownRepository { mut target, .. } in known_repositories(parts).await? {
             let id = match target.id {

@@ -83,6 +83,8 @@ async fn what_did_not_arrive_is_applied_after_the_next_start_and_once() {
 
     world.github.set_door(HookDoor::Closed);
     world.github.close(at, MAINTAINER);
+    // Within one second, being closed would win.
+    world.github.move_clock(jiff::SignedDuration::from_secs(2));
     world.github.reopen(at, MAINTAINER);
     world.github.comment(at, MAINTAINER, "Go on");
     let server = world.serve("webhook").await;

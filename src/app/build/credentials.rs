@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use anyhow::Context;
+use tokio::sync::watch;
 
 use crate::checkout::{CheckoutParts, CheckoutWorker, KnownWriters, SandboxWorkplaces};
 use crate::config::Config;
@@ -20,6 +21,7 @@ use crate::store::Store;
 use crate::verification::IssueVerifier;
 
 use super::Adapters;
+use crate::app::github;
 
 /// What is said on issues where there are credentials.
 pub(super) fn github_rules(config: &Config) -> GithubRules {
@@ -94,14 +96,43 @@ pub(super) fn checkouts(
     Ok(Some(CheckoutWorker::new(parts)))
 }
 
-/// What finds deliveries that did not arrive, if there are credentials.
-pub(super) fn recovery(
+/// What takes deliveries in. With credentials it learns who we are, asks GitHub what senders may do, and
+/// recovers what did not arrive.
+pub(super) fn take_in(
     config: &Config,
     adapters: &Adapters,
+    engine: &Engine,
+    io: &tokio::runtime::Handle,
+    ended: &watch::Receiver<bool>,
+) -> Intake {
+    let triggers = TriggerPolicy::new(&config.triggers, &config.github);
+    let own = triggers.bot_user_id.clone();
+    let intake = Intake::new(engine.clone(), triggers);
+    let Some(client) = &adapters.github else { return intake };
+    if config.github.bot_user_id == 0 {
+        io.spawn(github::learn_own_account(Arc::clone(client), own));
+    }
+    let intake = intake.asking(PermissionParts {
+        api: Arc::clone(client) as _,
+        waiting: Arc::clone(&adapters.sqlite) as _,
+        store: Arc::clone(&adapters.sqlite) as _,
+        clock: Arc::clone(&adapters.clock),
+    });
+    io.spawn(intake.clone().take_waiting(ended.clone()));
+    recover(config, adapters, client, &intake, io, ended.clone());
+    intake
+}
+
+/// Recovers deliveries that did not arrive, until the server stops.
+fn recover(
+    config: &Config,
+    adapters: &Adapters,
+    client: &Arc<GitHubClient>,
     intake: &Intake,
-) -> Option<RecoveryWorker> {
-    let client = adapters.github.as_ref()?;
-    Some(RecoveryWorker::new(RecoveryParts {
+    io: &tokio::runtime::Handle,
+    mut ended: watch::Receiver<bool>,
+) {
+    let worker = RecoveryWorker::new(RecoveryParts {
         intake: intake.clone(),
         api: Arc::clone(client) as _,
         store: Arc::clone(&adapters.sqlite) as _,
@@ -111,7 +142,14 @@ pub(super) fn recovery(
         public_url: config.server.public_url.clone(),
         web_url: config.github.web_url.clone(),
         pace: RecoveryPace::of(config.github.intake),
-    }))
+    });
+    io.spawn(async move {
+        tokio::select! {
+            () = worker.run() => {}
+            // An error means that the owner is gone, so the server stops, too.
+            _ = ended.wait_for(|ended| *ended) => {}
+        }
+    });
 }
 
 /// Resumes checkouts, if there are credentials.
@@ -132,16 +170,4 @@ pub(super) fn verifier(
     let (store, clock) = (Arc::clone(&adapters.sqlite), Arc::clone(&adapters.clock));
     let triggers = triggers.clone();
     Some(Arc::new(IssueVerifier::new(engine.clone(), store, api, clock, triggers)))
-}
-
-/// Takes deliveries in; with credentials, after GitHub was asked what their senders may do.
-pub(super) fn intake(adapters: &Adapters, engine: &Engine, triggers: TriggerPolicy) -> Intake {
-    let intake = Intake::new(engine.clone(), triggers);
-    let Some(client) = &adapters.github else { return intake };
-    intake.asking(PermissionParts {
-        api: Arc::clone(client) as _,
-        waiting: Arc::clone(&adapters.sqlite) as _,
-        store: Arc::clone(&adapters.sqlite) as _,
-        clock: Arc::clone(&adapters.clock),
-    })
 }
