@@ -64,7 +64,7 @@ impl CheckoutParts {
         })
     }
 
-    /// Why a text that the work follows may be by somebody who may not write to the repository; `None`
+    /// Why a text that the work follows may be by a person who may not write to the repository; `None`
     /// if none is.
     async fn stranger(
         &self,

@@ -23,6 +23,7 @@ mod answers;
 mod attempt;
 mod look;
 mod marks;
+mod place;
 mod pull;
 mod status;
 

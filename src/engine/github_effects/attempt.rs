@@ -4,38 +4,21 @@
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::git::PublishRefusal;
-use crate::github::api::{GitHubComment, Reaction, ReactionTarget, RepositoryTarget, WriteUrgency};
+use crate::github::api::{GitHubComment, Reaction, ReactionTarget, WriteUrgency};
 use crate::github::messages;
 use crate::issue::{CommentAnswer, GithubEffect, Issue, ReactTo};
 use crate::store::github::{GithubEnd, GithubRow, GithubState};
-use crate::types::{IssueNumber, SandboxId, Timestamp};
+use crate::types::{SandboxId, Timestamp};
 
 use super::GithubWorker;
 use super::answers::{AttemptError, over};
 use super::look::{Looked, shown, too_early};
+use super::place::SaidWhere;
 
 /// A call that writes, which the server's end waits for.
 pub(super) struct WritingCall {
     pub begun_at: Timestamp,
     _counted: TaskTrackerToken,
-}
-
-/// Where an issue is at GitHub.
-pub(super) struct SaidWhere {
-    pub repository: RepositoryTarget,
-    pub number: IssueNumber,
-}
-
-impl SaidWhere {
-    fn of(issue: &Issue) -> Option<Self> {
-        let facts = &issue.facts;
-        let repository = RepositoryTarget {
-            name: facts.repository.clone()?,
-            id: facts.repository_id,
-            installation: facts.installation_id,
-        };
-        Some(Self { repository, number: facts.number? })
-    }
 }
 
 impl GithubWorker {

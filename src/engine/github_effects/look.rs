@@ -9,7 +9,7 @@ use crate::store::github::{GithubEnd, GithubRow, ShownComment};
 use crate::types::Timestamp;
 
 use super::answers::{AttemptError, unchanged};
-use super::attempt::SaidWhere;
+use super::place::SaidWhere;
 use super::{GithubWorker, LANDED_AFTER};
 
 impl GithubWorker {

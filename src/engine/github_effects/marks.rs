@@ -7,8 +7,8 @@ use crate::types::{Phase, SandboxId};
 
 use super::GithubWorker;
 use super::answers::{AttemptError, over};
-use super::attempt::SaidWhere;
 use super::look::hash;
+use super::place::SaidWhere;
 
 /// Which of a commit's statuses is ours.
 const CONTEXT: &str = "issuebox";

@@ -13,8 +13,8 @@ use crate::types::{PullRequestMode, SandboxId};
 
 use super::GithubWorker;
 use super::answers::{AttemptError, over};
-use super::attempt::SaidWhere;
 use super::look::hash;
+use super::place::SaidWhere;
 
 /// How many texts of an issue are read for the names of who asked.
 const ASKED_READ_MAX: usize = 20;

@@ -11,8 +11,8 @@ use crate::types::Timestamp;
 
 use super::GithubWorker;
 use super::answers::{AttemptError, over, unchanged};
-use super::attempt::SaidWhere;
 use super::look::{Looked, hash, is_ours, shown, too_early};
+use super::place::SaidWhere;
 
 /// The shortest pause between two edits that show progress alone.
 const PROGRESS_PAUSE_MIN: Duration = Duration::from_secs(30);

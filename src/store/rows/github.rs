@@ -35,7 +35,7 @@ struct PublishBody {
 }
 
 #[derive(Serialize, Deserialize)]
-struct SandboxBody {
+struct PushedWorkBody {
     sandbox: String,
 }
 
@@ -71,7 +71,7 @@ pub(in crate::store) fn github_body(effect: &GithubEffect) -> Result<String, Bad
         }),
         GithubEffect::SetWorkingLabel => return Ok("{}".to_owned()),
         GithubEffect::SetCommitStatus { sandbox } | GithubEffect::ShowPull { sandbox } => {
-            serde_json::to_string(&SandboxBody { sandbox: sandbox.as_str().to_owned() })
+            serde_json::to_string(&PushedWorkBody { sandbox: sandbox.as_str().to_owned() })
         }
         GithubEffect::ShowStatus { version, .. } => {
             serde_json::to_string(&StatusBody { version: *version })
@@ -106,12 +106,12 @@ pub(in crate::store) fn github_effect(kind: &str, body: &str) -> Result<GithubEf
             Ok(GithubEffect::Publish { comment, sandbox: SandboxId::trusted(sandbox), by })
         }
         EffectKind::SetCommitStatus => {
-            let SandboxBody { sandbox } = serde_json::from_str(body)?;
+            let PushedWorkBody { sandbox } = serde_json::from_str(body)?;
             Ok(GithubEffect::SetCommitStatus { sandbox: SandboxId::trusted(sandbox) })
         }
         EffectKind::SetWorkingLabel => Ok(GithubEffect::SetWorkingLabel),
         EffectKind::ShowPull => {
-            let SandboxBody { sandbox } = serde_json::from_str(body)?;
+            let PushedWorkBody { sandbox } = serde_json::from_str(body)?;
             Ok(GithubEffect::ShowPull { sandbox: SandboxId::trusted(sandbox) })
         }
         EffectKind::ShowStatus => {

@@ -1,0 +1,26 @@
+//! Where an issue is at GitHub.
+
+use crate::github::api::RepositoryTarget;
+use crate::issue::Issue;
+use crate::types::IssueNumber;
+
+/// Where an issue is at GitHub.
+pub(super) struct SaidWhere {
+    /// Its repository.
+    pub repository: RepositoryTarget,
+    /// Its number there.
+    pub number: IssueNumber,
+}
+
+impl SaidWhere {
+    /// Of an issue; `None` if that is not known.
+    pub fn of(issue: &Issue) -> Option<Self> {
+        let facts = &issue.facts;
+        let repository = RepositoryTarget {
+            name: facts.repository.clone()?,
+            id: facts.repository_id,
+            installation: facts.installation_id,
+        };
+        Some(Self { repository, number: facts.number? })
+    }
+}
