@@ -284,8 +284,7 @@ pub fn opened(id: u64, title: &str) -> String {
 }
 
 async fn serve(mut parts: Parts, io: tokio::runtime::Handle, started: Sender<Started>) {
-    let store = open_store(parts.data.path());
-    let store = Arc::new(store);
+    let store = Arc::new(open_store(parts.data.path()));
     let (sessions, reports) = (Arc::clone(&store) as _, Arc::clone(&store) as _);
     let waiting = Arc::clone(&store);
     let store = Arc::new(MoodyStore::new(store));

@@ -91,6 +91,11 @@ impl Ledger {
         self.homes.insert(sandbox, home);
     }
 
+    /// The home of a call whose client waits; `None` if there is none.
+    pub fn open_call(&self) -> Option<Option<HomeId>> {
+        self.open.values().next().copied()
+    }
+
     pub fn close(&mut self, call: u64) {
         self.open.remove(&call);
     }

@@ -131,6 +131,10 @@ impl WorldState {
             let phase = issue.state.phase();
             return Some((Some(issue.home), format!("it is still in {phase:?}")));
         }
+        // A clock that was set back gives a call more time.
+        if let Some(home) = self.ledger.open_call() {
+            return Some((home, "a call to its provider is under way".into()));
+        }
         (!self.is_quiet()).then(|| (None, "something is still going to happen".into()))
     }
 

@@ -36,7 +36,6 @@ impl Transition<'_> {
         if issue_delivery.installation.is_some() {
             self.issue.facts.installation_id = issue_delivery.installation;
         }
-        let learned = self.issue.facts != facts_before;
         let counted_before = issue_delivery.comment.is_some_and(|comment| !self.count(comment));
         let mut result = match issue_delivery.effect {
             DeliveryEffect::Trigger(_) | DeliveryEffect::Command(_) if counted_before => {
@@ -52,19 +51,7 @@ impl Transition<'_> {
                 self.delete("the issue was deleted on GitHub");
                 applied("the issue is deleted; its sandbox goes with it")
             }
-            DeliveryEffect::Update if issue_delivery.action == EDITED_SINCE => {
-                self.record_entry(EDITED_BY_OTHERS.to_owned());
-                applied(EDITED_BY_OTHERS)
-            }
-            DeliveryEffect::Update if learned => {
-                let title = |facts: &Facts| facts.title.as_ref().map(|known| known.value.clone());
-                let is_renamed = title(&facts_before) != title(&self.issue.facts);
-                applied(updated(&issue_delivery.action, is_renamed))
-            }
-            DeliveryEffect::Update if issue_delivery.action == "unlocked" => {
-                applied("the issue's conversation was unlocked")
-            }
-            DeliveryEffect::Update => ignored("it has no newer data about the issue"),
+            DeliveryEffect::Update => self.update(&issue_delivery.action, &facts_before),
             DeliveryEffect::Activity if self.issue.state.record().is_some() => {
                 applied("counts as activity")
             }
@@ -88,6 +75,23 @@ impl Transition<'_> {
             self.say_result(&issue_delivery, &result);
         }
         self.reply = Reply::Delivered(result);
+    }
+
+    /// News of the issue: what is said of them, by what was known before.
+    fn update(&mut self, action: &str, before: &Facts) -> DeliveryResult {
+        if action == EDITED_SINCE {
+            self.record_entry(EDITED_BY_OTHERS.to_owned());
+            return applied(EDITED_BY_OTHERS);
+        }
+        let facts = &self.issue.facts;
+        if facts != before {
+            let title = |facts: &Facts| facts.title.as_ref().map(|known| known.value.clone());
+            return applied(updated(action, title(before) != title(facts)));
+        }
+        match action {
+            "unlocked" => applied("the issue's conversation was unlocked"),
+            _ => ignored("it has no newer data about the issue"),
+        }
     }
 
     /// A transfer: the issue has left one repository, and may be back in one that it had left.
