@@ -133,6 +133,11 @@ impl Intake {
         self.signals.missed_one();
     }
 
+    /// Returns when a delivery was turned away, also if that was before. One waits.
+    pub async fn missed(&self) {
+        self.signals.missed().await;
+    }
+
     /// A repository's webhook sent a delivery that can be trusted.
     pub fn note_hook(&self, repository_id: u64, hook: u64) {
         self.signals.note_hook(repository_id, hook);

@@ -183,3 +183,30 @@ const fn word(status: DeliveredStatus) -> &'static str {
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use actix_web::http::header::HeaderName;
+
+    use super::*;
+
+    #[test]
+    fn a_repositorys_webhook_is_known_by_its_headers_and_an_apps_is_not() {
+        let of = |kind: &str, target: &str| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in [
+                ("x-github-hook-installation-target-type", kind),
+                ("x-github-hook-installation-target-id", target),
+                ("x-github-hook-id", "7"),
+            ] {
+                let value = HeaderValue::from_str(value).expect("a value");
+                headers.insert(HeaderName::from_static(name), value);
+            }
+            hook_of(&headers)
+        };
+        assert_eq!(of("repository", "9"), Some((9, 7)));
+        assert_eq!(of("repository", "nine"), None);
+        assert_eq!(of("integration", "9"), None);
+        assert_eq!(hook_of(&HeaderMap::new()), None);
+    }
+}

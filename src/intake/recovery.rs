@@ -188,7 +188,7 @@ impl RecoveryWorker {
             self.first_comparison.notify_one();
             tokio::select! {
                 () = clock.sleep_until(next) => {}
-                () = intake.signals.missed() => {
+                () = intake.missed() => {
                     let soon = clock.now().after(MISSED_PAUSE).max(began.after(MISSED_EVERY));
                     clock.sleep_until(soon.min(next)).await;
                 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::common::server::{Answer, SECRET, TestServer, opened, send};
+use crate::common::store::Mood;
 use crate::github_examples;
 use futures_util::future::join_all;
 use issuebox::github::webhook::sign;
@@ -22,6 +23,28 @@ fn request(server: &TestServer, body: &str) -> reqwest::RequestBuilder {
 
 fn code(answer: &Answer) -> (u16, String) {
     (answer.status, answer.code())
+}
+
+#[tokio::test]
+async fn a_delivery_that_is_turned_away_is_looked_for_and_one_that_is_taken_in_is_not() {
+    let (given, intake) = std::sync::mpsc::channel();
+    let server = TestServer::with(move |edge| {
+        given.send(edge.intake.clone()).expect("the test waits");
+    })
+    .await;
+    let intake = intake.recv().expect("it is given");
+    assert_eq!(server.deliver("issues", "d-1", &opened(1, "A title")).await.status, 202);
+    let forged = server
+        .client
+        .post(server.url("/webhooks/github"))
+        .header("content-type", "application/json")
+        .header("x-hub-signature-256", "none")
+        .body(opened(2, "A title"));
+    assert_eq!(send(forged).await.status, 401);
+    assert!(futures_util::FutureExt::now_or_never(intake.missed()).is_none());
+    server.store.set(Mood::Overloaded);
+    assert_eq!(server.deliver("issues", "d-3", &opened(3, "A title")).await.status, 503);
+    assert!(futures_util::FutureExt::now_or_never(intake.missed()).is_some());
 }
 
 #[tokio::test]
