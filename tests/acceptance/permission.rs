@@ -54,14 +54,19 @@ impl AskedWorld {
         self.github.label((REPOSITORY, self.number), login, "agent");
     }
 
-    /// Waits until every delivery of GitHub's was taken in.
-    async fn all_taken_in(&self, server: &Server) {
-        let sent = || self.github.delivered_guids().len();
-        let rows = || async {
+    /// The label is put on and taken off; returns when both deliveries are taken in.
+    async fn label_for_a_moment(&self, server: &Server, login: &str) {
+        let before = self.github.delivered_guids();
+        self.label(login);
+        self.github.unlabel((REPOSITORY, self.number), login, "agent");
+        let sent: Vec<String> = self.github.delivered_guids().split_off(before.len());
+        assert_eq!(sent.len(), 2);
+        let are_taken_in = || async {
             let listed = server.get("/v1/deliveries?limit=100").await.json();
-            listed["data"].as_array().map_or(0, Vec::len)
+            let rows = listed["data"].as_array().expect("a list").clone();
+            sent.iter().all(|guid| rows.iter().any(|row| row["delivery"] == guid.as_str()))
         };
-        until("all deliveries", || async { rows().await >= sent() }).await;
+        until("both deliveries", are_taken_in).await;
     }
 
     fn nothing_wrong(&self) {
@@ -77,7 +82,7 @@ async fn an_issue_that_the_server_never_heard_of_is_ensured_by_its_number() {
     let (code, text) = world.ensure(&server, &format!("{REPOSITORY}#{}", world.number)).await;
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("created"), "{text}");
-    assert_eq!(world.place.calls("create").len(), 1);
+    until("a sandbox", || async { world.place.calls("create").len() == 1 }).await;
     let (code, text) = world.ensure(&server, "octo/hello#77").await;
     assert_eq!(code, Some(3), "{text}");
     assert!(text.contains("GitHub does not know the issue octo/hello#77"), "{text}");
@@ -95,12 +100,11 @@ async fn the_label_of_who_may_not_write_makes_no_sandbox_and_a_writers_does() {
     let world = AskedWorld::new();
     let server = world.serve().await;
     for login in ["stella", "remy"] {
-        world.label(login);
-        world.all_taken_in(&server).await;
-        world.github.unlabel((REPOSITORY, world.number), login, "agent");
-        world.all_taken_in(&server).await;
+        world.label_for_a_moment(&server, login).await;
     }
     assert_eq!(world.place.calls("create").len(), 0);
+    // Within one second the label that was taken off wins.
+    world.github.move_clock(jiff::SignedDuration::from_secs(2));
     world.label("wren");
     until("a sandbox", || async { world.place.calls("create").len() == 1 }).await;
     server.stop().await;

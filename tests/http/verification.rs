@@ -185,6 +185,6 @@ async fn a_deleted_issue_takes_its_sandbox_with_it() {
     assert_eq!((refused.status, refused.code()), (404, "issue_unknown".to_owned()));
     let id = made["sandboxId"].as_str().expect("an id");
     let path = format!("/v1/sandboxes/{id}?until=deleted&wait=10");
-    assert_eq!(world.server.get(&path).await.json()["data"]["deletedAt"].is_string(), true);
+    assert!(world.server.get(&path).await.json()["data"]["deletedAt"].is_string());
     assert_eq!(world.server.provider.object_count(), 0);
 }

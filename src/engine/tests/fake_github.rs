@@ -36,6 +36,8 @@ struct FakeState {
     pulls: Vec<GitHubPull>,
     pull_faults: VecDeque<WriteFault>,
     refuses_drafts: bool,
+    /// How many lists of pull requests are still empty.
+    hidden_lists: usize,
     labels: Vec<String>,
     statuses: Vec<(String, StatusEntry)>,
     /// The error of every call.
@@ -72,6 +74,11 @@ impl FakeGitHub {
     /// The next calls that open or edit a pull request fail like this.
     pub fn fail_pull(&self, faults: impl IntoIterator<Item = WriteFault>) {
         self.state().pull_faults.extend(faults);
+    }
+
+    /// The next list of pull requests is empty: one is opened right after it.
+    pub fn hide_pulls_once(&self) {
+        self.state().hidden_lists += 1;
     }
 
     /// From now on drafts are refused.
@@ -315,7 +322,12 @@ impl GitHubApi for FakeGitHub {
         _: &str,
     ) -> Result<Vec<GitHubPull>, GitHubError> {
         self.up()?;
-        Ok(self.state().pulls.iter().rev().cloned().collect())
+        let mut state = self.state();
+        if state.hidden_lists > 0 {
+            state.hidden_lists -= 1;
+            return Ok(Vec::new());
+        }
+        Ok(state.pulls.iter().rev().cloned().collect())
     }
 
     async fn branch_tip(

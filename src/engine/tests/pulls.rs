@@ -39,9 +39,8 @@ impl SaidBench {
             tip: Some(tip.into()),
             ..CheckoutRow::begun(sandbox.clone(), HomeId(1), remote, now)
         };
-        let status = GithubEffect::ShowStatus { version: 0, is_asked: false, can_wait: false };
         let mark = GithubEffect::SetCommitStatus { sandbox: sandbox.clone() };
-        let effects = vec![GithubEffect::ShowPull { sandbox }, mark, status];
+        let effects = vec![GithubEffect::ShowPull { sandbox }, mark];
         self.store.put_checkout(row, effects, now).await.expect("stored");
         self.engine.say_recorded();
     }
@@ -122,7 +121,6 @@ async fn why_there_is_no_pull_request_is_in_the_status() {
 
 #[actix::test]
 async fn one_that_a_person_opened_is_taken_and_left_as_it_is() {
-    let bench = SaidBench::up().await;
     let new = NewPull {
         head: BRANCH.into(),
         base: "main".into(),
@@ -130,11 +128,17 @@ async fn one_that_a_person_opened_is_taken_and_left_as_it_is() {
         body: "<!-- begin -->\nmine\n<!-- end -->".into(),
         draft: false,
     };
-    let theirs = bench.github.pull_of(STRANGER, &new);
-    bench.github.pulls_by_hand(|pulls| pulls.push(theirs.clone()));
-    bench.push("a").await;
-    assert_eq!(bench.only_pull().await, theirs);
-    bench.until_said(&format!("pull request #{}.", theirs.number)).await;
+    for is_opened_meanwhile in [false, true] {
+        let bench = SaidBench::up().await;
+        let theirs = bench.github.pull_of(STRANGER, &new);
+        bench.github.pulls_by_hand(|pulls| pulls.push(theirs.clone()));
+        if is_opened_meanwhile {
+            bench.github.hide_pulls_once();
+        }
+        bench.push("a").await;
+        assert_eq!(bench.only_pull().await, theirs);
+        bench.until_said(&format!("pull request #{}.", theirs.number)).await;
+    }
 }
 
 /// How many pull requests there are after a server was killed while it opened one, which a person
