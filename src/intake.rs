@@ -7,7 +7,7 @@
 //! - A delivery is durable when [`Intake::take`] returns. A GUID is applied once: the second
 //!   time the answer is [`Duplicate`](crate::engine::DeliveredStatus::Duplicate).
 //! - With credentials for GitHub no trigger and no command has an effect before GitHub said what its
-//!   sender may do. What is not known yet is durable and waits ([`waiting`]).
+//!   sender may do. What is not known yet is durable and waits.
 //! - Nothing is read without trust: who brings a delivery has verified its signature, or has it from
 //!   GitHub's API.
 

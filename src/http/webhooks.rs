@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_repositorys_webhook_is_known_by_its_headers_and_an_apps_is_not() {
+    fn a_webhook_of_a_repository_is_known_by_its_headers_and_an_apps_is_not() {
         let of = |kind: &str, target: &str| {
             let mut headers = HeaderMap::new();
             for (name, value) in [
