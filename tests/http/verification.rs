@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::common::server::{Answer, TestServer};
 use crate::permission::{REPOSITORY, client};
+use crate::process::until;
 
 const MAINTAINER: &str = "mona";
 
@@ -64,7 +65,7 @@ async fn an_issue_that_is_not_known_is_asked_for_and_ensured() {
         assert_eq!((again.status, &again.json()["outcome"]), (200, &json!("existing")));
         assert_eq!(again.json()["sandboxId"], made.json()["sandboxId"]);
     }
-    assert_eq!(world.server.provider.object_count(), 1);
+    until("one object", || async { world.server.provider.object_count() == 1 }).await;
     world.nothing_wrong();
 }
 
@@ -123,7 +124,7 @@ async fn a_transferred_issue_keeps_its_sandbox() {
     assert_eq!((&data["repository"], &data["issueNumber"]), (&json!("octo/other"), &json!(there)));
     let new = world.ensure(json!({"repository": "octo/other", "issueNumber": there})).await;
     assert_eq!(new.json()["sandboxId"], made["sandboxId"]);
-    assert_eq!(world.server.provider.object_count(), 1);
+    until("one object", || async { world.server.provider.object_count() == 1 }).await;
     world.nothing_wrong();
 }
 
