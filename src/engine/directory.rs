@@ -152,11 +152,14 @@ impl Directory {
 
     /// A create in fast mode is about to be asked for under these names: until
     /// [`Self::let_go`] they stay, unless they become durable. Also if a later claim of the same
-    /// home is abandoned, by an actor that knows nothing of the create.
+    /// home is abandoned, by an actor that knows nothing of the create. A name that another home claims
+    /// is not held: the store refuses one of the two.
     pub fn hold(&self, account: &AccountName, home: HomeId, aliases: &[Alias]) {
         for alias in aliases {
             let entry = self.fresh.entry((account.clone(), as_kept(alias)));
-            entry.or_insert(FreshAlias::new(home, None)).held = true;
+            let mut claimed = entry.or_insert(FreshAlias::new(home, None));
+            let is_own = claimed.home == home;
+            claimed.held |= is_own;
         }
     }
 

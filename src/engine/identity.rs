@@ -44,6 +44,8 @@ pub(super) struct Identities {
 struct KnownIdentity {
     /// What is kept in the store.
     kept: Option<String>,
+    /// The first one that was seen, while it is being stored.
+    first: Option<String>,
     standing: IdentityState,
 }
 
@@ -166,28 +168,50 @@ impl Identities {
         {
             let mut known = self.locked();
             let known = known.entry(name.clone()).or_default();
-            if let Some(kept) = known.kept.clone() {
-                if kept == seen || on(Bug::IdentityIgnored) {
+            // Of two answers before the first is stored, the second is compared, too.
+            let right = known.kept.as_ref().or(known.first.as_ref()).cloned();
+            match right {
+                Some(right) if right != seen && !on(Bug::IdentityIgnored) => {
+                    let since = match &known.standing {
+                        IdentityState::Changed(changed) => changed.since,
+                        IdentityState::Unasked | IdentityState::Confirmed => self.env.now(),
+                    };
+                    let changed = ChangedIdentity { kept: right, seen, since };
+                    known.standing = IdentityState::Changed(changed.clone());
+                    return Err(NotConfirmed::Changed(changed));
+                }
+                Some(_) if known.kept.is_some() => {
                     known.standing = IdentityState::Confirmed;
                     return Ok(());
                 }
-                let since = match &known.standing {
-                    IdentityState::Changed(changed) => changed.since,
-                    IdentityState::Unasked | IdentityState::Confirmed => self.env.now(),
-                };
-                let changed = ChangedIdentity { kept, seen, since };
-                known.standing = IdentityState::Changed(changed.clone());
-                return Err(NotConfirmed::Changed(changed));
+                Some(_) => {}
+                None => known.first = Some(seen.clone()),
             }
         }
-        self.keep(name, seen).await
+        self.keep_first(name, seen).await
+    }
+
+    /// Keeps the first identity ever seen, unless the provider has another one by then.
+    async fn keep_first(&self, name: &ProviderName, seen: String) -> Result<(), NotConfirmed> {
+        let stored = self.env.store.put_identity(name, &seen).await;
+        let mut known = self.locked();
+        let known = known.entry(name.clone()).or_default();
+        known.first = None;
+        stored.map_err(|error| NotConfirmed::StoreFailed(error.to_string()))?;
+        known.kept = Some(seen);
+        if let IdentityState::Changed(changed) = &known.standing {
+            return Err(NotConfirmed::Changed(changed.clone()));
+        }
+        known.standing = IdentityState::Confirmed;
+        Ok(())
     }
 
     /// Accepts an identity. Durable when it returns.
     pub async fn keep(&self, name: &ProviderName, seen: String) -> Result<(), NotConfirmed> {
         let stored = self.env.store.put_identity(name, &seen).await;
         stored.map_err(|error| NotConfirmed::StoreFailed(error.to_string()))?;
-        let known = KnownIdentity { kept: Some(seen), standing: IdentityState::Confirmed };
+        let standing = IdentityState::Confirmed;
+        let known = KnownIdentity { kept: Some(seen), first: None, standing };
         self.locked().insert(name.clone(), known);
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::driver::{SWEEP_PERIOD, SimServer, account, cause};
 use super::world::WorldState;
-use crate::engine::{DriftItem, DriftKind, SandboxRef};
+use crate::engine::{DriftItem, DriftKind, Remedy, SandboxRef};
 use crate::issue::Command;
 use crate::sandbox::Object;
 use crate::types::{ExternalId, Generation, HomeId, ObjectState, Phase, Wanted};
@@ -72,6 +72,11 @@ impl SimServer {
                     && matches!(item.kind, DriftKind::StartedOutside | DriftKind::ObjectLost)
             };
             left.retain(|item| !in_quarantine(item) && !waits_for_a_person(item));
+            // So many that a sweep acts on none of them: a person says that it may.
+            for item in left.iter().filter(|item| item.kind == DriftKind::MassRemoval) {
+                // An error means that the next sweep looks again.
+                drop(self.engine.remedy(&item.id, Remedy::Remove, cause()).await);
+            }
             if left.is_empty() {
                 return;
             }

@@ -208,6 +208,21 @@ async fn a_new_home_is_certain_only_where_no_name_may_have_slipped_through() {
 }
 
 #[actix::test]
+async fn a_create_holds_no_name_that_another_home_claims() {
+    let bench = EngineBench::new().await;
+    let parts = &bench.engine.parts;
+    let id = IssueId::parse("1").expect("valid");
+    let alias = [Alias::Issue(id.clone())];
+    let key = IssueKey { id: Some(id), numbered: None };
+    let route = async || parts.directory.route(&account(), &key).await.expect("a place").home;
+    let first = route().await;
+    let other = HomeId(first.0 + 100);
+    parts.directory.hold(&account(), other, &alias);
+    parts.directory.abandon(parts.env.now(), &account(), first, &alias);
+    assert_ne!(route().await, first, "its claim was abandoned");
+}
+
+#[actix::test]
 async fn the_names_of_a_create_stay_whatever_becomes_of_a_successors_claims() {
     let bench = EngineBench::new().await;
     bench.provider.hold();

@@ -433,6 +433,28 @@ async fn a_provider_with_another_identity_is_neither_believed_nor_asked() {
 }
 
 #[actix::test]
+async fn a_second_identity_before_the_first_is_stored_is_another_one() {
+    let (store, provider) = (Arc::<HeldStore>::default(), Arc::<HeldProvider>::default());
+    provider.identify("first");
+    let bench = EngineBench::on(store, provider).await;
+    bench.store.hold_identities(true);
+    let engine = bench.engine.clone();
+    let sweep = actix::spawn(async move { engine.sweep_now().await });
+    eventually("it is being stored", async || bench.store.waiting_identities() == 1).await;
+    bench.provider.identify("second");
+    let asked = bench.provider.count("health");
+    bench.engine.ensure(&account(), ensure("1")).await.expect("it is answered");
+    eventually("it is asked again", async || bench.provider.count("health") > asked).await;
+    bench.store.hold_identities(false);
+    sweep.await.expect("it ends");
+    assert_eq!(swept(&bench).await, ["identity_changed identity:held"]);
+    let made = ["find", "create", "list"].map(|call| bench.provider.count(call));
+    assert_eq!(made, [0, 0, 0]);
+    let kept = bench.store.identities().await.expect("they are kept");
+    assert_eq!(kept, [(ProviderName::trusted("held"), "first".to_owned())]);
+}
+
+#[actix::test]
 async fn a_known_provider_that_does_not_say_who_it_is_is_not_asked() {
     let (store, provider) = (Arc::<HeldStore>::default(), Arc::<HeldProvider>::default());
     provider.identify("first");

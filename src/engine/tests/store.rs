@@ -33,6 +33,8 @@ pub struct HeldStore {
     open: watch::Sender<bool>,
     /// Whether the newest sandbox of a home is answered at once.
     reads_open: watch::Sender<bool>,
+    /// Whether a provider's identity is stored at once.
+    identities_open: watch::Sender<bool>,
 }
 
 /// What pruning was asked for, and how many rows it finds.
@@ -53,6 +55,7 @@ impl Default for HeldStore {
             last_home: AtomicI64::new(0),
             open: watch::Sender::new(true),
             reads_open: watch::Sender::new(true),
+            identities_open: watch::Sender::new(true),
         }
     }
 }
@@ -73,6 +76,16 @@ impl HeldStore {
 
     pub fn release(&self) {
         self.open.send_replace(true);
+    }
+
+    /// Whether identities are stored at once, or wait.
+    pub fn hold_identities(&self, held: bool) {
+        self.identities_open.send_replace(!held);
+    }
+
+    /// How many identities wait to be stored.
+    pub fn waiting_identities(&self) -> usize {
+        self.identities_open.receiver_count()
     }
 
     /// The newest sandbox of a home is read and not answered until [`Self::release_reads`].
@@ -371,6 +384,8 @@ impl Store for HeldStore {
         provider: &ProviderName,
         identity: &str,
     ) -> Result<(), CommitError> {
+        let mut open = self.identities_open.subscribe();
+        open.wait_for(|open| *open).await.expect("the store lives as long as the test");
         self.rows().put_identity(provider, identity);
         Ok(())
     }

@@ -14,7 +14,6 @@ use crate::http::doc::words::CheckoutWord;
 use crate::http::error::{ApiError, Code};
 use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
-use crate::http::wire::Success;
 use crate::store::checkout::CheckoutRow;
 use crate::types::{Phase, Sandbox};
 
@@ -55,12 +54,24 @@ impl From<CheckoutRow> for CheckoutBody {
     }
 }
 
+/// The answer about a sandbox's checkout.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CheckoutAnswer {
+    /// Always true.
+    pub success: bool,
+    /// The checkout; null if the sandbox has none.
+    pub data: Option<CheckoutBody>,
+    /// The sandbox's id.
+    pub sandbox_id: String,
+}
+
 /// Gets the checkout of a sandbox. `data` is null if it has none.
 #[utoipa::path(
     operation_id = "getCheckout", tag = "sandboxes",
     params(params::OneSandbox),
     responses(
-        (status = 200, description = "the checkout, or null", body = Success<Option<CheckoutBody>>),
+        (status = 200, description = "the checkout, or null", body = CheckoutAnswer),
         answers::SandboxReadErrors,
     )
 )]
@@ -74,7 +85,8 @@ pub async fn checkout(
     Query::parse(request.query_string()).finish()?;
     let sandbox = load(&shared, &caller.account, &sandbox_ref(&path)).await?;
     let checkout = checkout_of(&shared, &sandbox).await?.map(CheckoutBody::from);
-    Ok(HttpResponse::Ok().json(Success::about(&sandbox, checkout)))
+    let sandbox_id = sandbox.id.to_string();
+    Ok(HttpResponse::Ok().json(CheckoutAnswer { success: true, data: checkout, sandbox_id }))
 }
 
 /// The checkout of a sandbox, if it has one.
