@@ -152,15 +152,33 @@ impl Directory {
 
     /// A create in fast mode is about to be asked for under these names: until
     /// [`Self::let_go`] they stay, unless they become durable. Also if a later claim of the same
-    /// home is abandoned, by an actor that knows nothing of the create. A name that another home claims
-    /// is not held: the store refuses one of the two.
-    pub fn hold(&self, account: &AccountName, home: HomeId, aliases: &[Alias]) {
-        for alias in aliases {
+    /// home is abandoned, by an actor that knows nothing of the create. False, and nothing is held, if
+    /// another home claims one of them by now.
+    pub fn hold(&self, account: &AccountName, home: HomeId, aliases: &[Alias]) -> bool {
+        for (at, alias) in aliases.iter().enumerate() {
             let entry = self.fresh.entry((account.clone(), as_kept(alias)));
             let mut claimed = entry.or_insert(FreshAlias::new(home, None));
-            let is_own = claimed.home == home;
-            claimed.held |= is_own;
+            if claimed.home != home {
+                drop(claimed);
+                self.let_go(account, home, &aliases[..at]);
+                return false;
+            }
+            claimed.held = true;
         }
+        true
+    }
+
+    /// Whether a create in fast mode of another home holds one of these names.
+    pub fn is_held_elsewhere(
+        &self,
+        account: &AccountName,
+        home: HomeId,
+        aliases: &[Alias],
+    ) -> bool {
+        aliases.iter().any(|alias| {
+            let claimed = self.fresh_entry(account, as_kept(alias));
+            claimed.is_some_and(|claimed| claimed.held && claimed.home != home)
+        })
     }
 
     /// The object of that create is recorded or destroyed.

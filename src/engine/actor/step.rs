@@ -22,8 +22,8 @@ use crate::issue::{
     ProviderCall, Reply, Step, StepContext, Verb,
 };
 use crate::sabotage::{Bug, on};
-use crate::store::{DeliveryRow, NewEffect, Write};
-use crate::types::{Alias, DeliveryId, Timestamp};
+use crate::store::{CommitError, DeliveryRow, NewEffect, Write};
+use crate::types::{AccountName, Alias, DeliveryId, Timestamp};
 
 /// What came of a delivery that is remembered only by its verdict.
 const PROCESSED_BEFORE: &str = "this delivery was processed before";
@@ -143,7 +143,7 @@ impl IssueActor {
         if let Some(call) = call.take_if(|_| on(Bug::CallBeforeCommit)) {
             self.parts.executor.submit(self.home, call);
         }
-        let names = if fast_call.is_some() { claims.clone() } else { Vec::new() };
+        let names = claims.clone();
         let number = self.push(StepOutput {
             number: 0,
             durable: !stores,
@@ -164,11 +164,25 @@ impl IssueActor {
         });
         self.issue = Some(commit.issue.clone());
         if stores {
+            if self.is_contested(&commit.issue.account, &names, fast_call.is_some()) {
+                return self.committed(number, Err(CommitError::AliasTaken), ctx);
+            }
             let write = write(commit, delivery, stores_issue, self.parts.env.now());
             match fast_call {
                 None => self.hand_in(number, write, ctx),
                 Some(call) => self.fast_create(number, write, call, names, ctx),
             }
+        }
+    }
+
+    /// Whether a name that a commit claims is another home's by now, though that is not durable: of a
+    /// create in fast mode any of them, else one for which another create is being made. The names of a
+    /// create are held from here on.
+    fn is_contested(&self, account: &AccountName, names: &[Alias], is_fast_create: bool) -> bool {
+        let directory = &self.parts.directory;
+        match is_fast_create {
+            true => !directory.hold(account, self.home, names),
+            false => directory.is_held_elsewhere(account, self.home, names),
         }
     }
 
@@ -186,8 +200,8 @@ impl IssueActor {
         names: Vec<Alias>,
         ctx: &mut Context<Self>,
     ) {
-        let ActorParts { env, directory, executor, .. } = self.parts.as_ref();
-        let (end, too_slow) = begin(env, directory, executor, self.home, write, call, names);
+        let ActorParts { env, executor, .. } = self.parts.as_ref();
+        let (end, too_slow) = begin(env, executor, self.home, write, call, names);
         ctx.spawn(too_slow.into_actor(self).map(move |too_slow, actor, _| {
             // The sender is dropped if the record was in time.
             if too_slow.is_ok() {

@@ -6,18 +6,16 @@ use futures_util::FutureExt;
 use tokio::sync::oneshot;
 
 use super::record::{CommitEnd, PendingRecord, RECORD_TIME_MAX};
-use crate::engine::directory::Directory;
 use crate::engine::environment::Environment;
 use crate::engine::executor::Executor;
 use crate::issue::ProviderCall;
 use crate::store::Write;
 use crate::types::{Alias, HomeId};
 
-/// Hands a create's record in, which claims these names, and asks the provider. Returns how the
-/// record ends, and what fires once it was too slow and the object is destroyed.
+/// Hands a create's record in, which claims these names, and asks the provider. The names are held for
+/// the home. Returns how the record ends, and what fires once it was too slow and the object is destroyed.
 pub(in crate::engine) fn begin(
     env: &Environment,
-    directory: &Directory,
     executor: &Arc<Executor>,
     home: HomeId,
     write: Write,
@@ -27,7 +25,6 @@ pub(in crate::engine) fn begin(
     let end = env.store.commit(write).shared();
     let by = env.now().after(RECORD_TIME_MAX);
     let account = call.account.clone();
-    directory.hold(&account, home, &names);
     let (too_slow, is_too_slow) = oneshot::channel();
     let record = PendingRecord { end: end.clone(), by, account, names, too_slow };
     executor.submit_fast_create(home, call, record);

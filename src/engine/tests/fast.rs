@@ -217,7 +217,7 @@ async fn a_create_holds_no_name_that_another_home_claims() {
     let route = async || parts.directory.route(&account(), &key).await.expect("a place").home;
     let first = route().await;
     let other = HomeId(first.0 + 100);
-    parts.directory.hold(&account(), other, &alias);
+    assert!(!parts.directory.hold(&account(), other, &alias));
     parts.directory.abandon(parts.env.now(), &account(), first, &alias);
     assert_ne!(route().await, first, "its claim was abandoned");
 }
