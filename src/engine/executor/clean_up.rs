@@ -71,12 +71,21 @@ impl ProviderCalls {
             return EffectEnd::Refused(format!("the configuration has no provider {name}"));
         };
         let Bounded { provider, breaker, others, .. } = bounded;
-        let may_ask = self.may_ask(name, bounded).await;
-        if let Err(NotAsked::Unreachable { message, next_try }) = may_ask {
-            return EffectEnd::Unreachable(message, self.env.now().after(next_try));
+        let not_asked = async || match self.may_ask(name, bounded).await {
+            Err(NotAsked::Unreachable { message, next_try }) => {
+                Some(EffectEnd::Unreachable(message, self.env.now().after(next_try)))
+            }
+            Err(NotAsked::NoTurn) | Ok(()) => None,
+        };
+        if let Some(end) = not_asked().await {
+            return end;
         }
         // Never closed.
         let _turn = others.acquire().await;
+        // While this waited, the provider may have become unreachable, or another one.
+        if let Some(end) = not_asked().await {
+            return end;
+        }
         let rules = match action {
             CleanupAction::Stop => self.env.rules.stop,
             CleanupAction::Remove => self.env.rules.delete,

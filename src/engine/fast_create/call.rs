@@ -20,7 +20,7 @@ use crate::issue::ProviderCall;
 use crate::issue::event::{CallError, Done};
 use crate::sabotage::{Bug, on};
 use crate::sandbox::{Lifecycle, Object, ObjectKey, ProviderError, Target, TargetCall};
-use crate::types::{HomeId, InstanceId, Timestamp};
+use crate::types::{HomeId, Timestamp};
 
 use super::record::PendingRecord;
 use crate::engine::directory::Directory;
@@ -105,12 +105,7 @@ async fn unmake(calls: &ProviderCalls, home: HomeId, call: &ProviderCall) {
             calls.env.clock.sleep_until(calls.env.now().after(UNMAKE_PAUSE)).await;
         }
         let deadline = calls.env.now().after(calls.env.rules.delete.timeout);
-        let work = async {
-            let name = &call.provider;
-            let is_same = calls.identities.confirm(name).await;
-            is_same.map_err(|why| ProviderError::unavailable(why.describe(name)))?;
-            unmake_once(&calls.instance, provider.as_ref(), home, call, deadline).await
-        };
+        let work = unmake_once(calls, provider.as_ref(), home, call, deadline);
         match guarded_call(&calls.env, deadline, work).await {
             Ok(()) => {
                 tracing::warn!(
@@ -132,21 +127,32 @@ async fn unmake(calls: &ProviderCalls, home: HomeId, call: &ProviderCall) {
 
 /// Removes the sandbox's objects. An error says that one is, or may be, left.
 async fn unmake_once(
-    instance: &InstanceId,
+    calls: &ProviderCalls,
     provider: &dyn Lifecycle,
     home: HomeId,
     call: &ProviderCall,
     deadline: Timestamp,
 ) -> Result<(), ProviderError> {
-    let look =
-        || ObjectKey { name: call.record.object_name.clone(), instance: instance.clone(), home };
+    let instance = &calls.instance;
+    let key = ObjectKey { name: call.record.object_name.clone(), instance: instance.clone(), home };
+    // Before each call: another provider may have answered since the last one.
+    let confirm = async || {
+        let name = &call.provider;
+        let is_same = calls.identities.confirm(name).await;
+        is_same.map_err(|why| ProviderError::unavailable(why.describe(name)))
+    };
+    let look = async || {
+        confirm().await?;
+        provider.find(key.clone()).await
+    };
     let is_ours = |object: &Object| {
         object
             .labels
             .as_ref()
             .is_some_and(|labels| labels.instance == *instance && labels.sandbox == call.record.id)
     };
-    for object in provider.find(look()).await?.into_iter().filter(is_ours) {
+    for object in look().await?.into_iter().filter(is_ours) {
+        confirm().await?;
         let expected = call.record.id.clone();
         let target = Target { external_id: object.external_id, expected };
         match provider.delete(TargetCall { target, force: true, deadline }).await {
@@ -155,7 +161,7 @@ async fn unmake_once(
         }
     }
     // Only the provider's not having it is its absence.
-    match provider.find(look()).await?.into_iter().find(is_ours) {
+    match look().await?.into_iter().find(is_ours) {
         Some(object) => {
             Err(ProviderError::Broken(format!("{} is still there", object.external_id)))
         }
