@@ -140,12 +140,16 @@ impl Transition<'_> {
         for comment in &other.counted_comments {
             self.count(*comment);
         }
-        // A delete over there was of the sandbox over there.
         let after = self.verdict();
-        if before.wanted == Wanted::Running && after.wanted == Wanted::Stopped {
-            self.follow(before, "the issue was closed or stopped under its other name");
-        } else {
-            self.follow_open();
+        let why = "the issue was closed or stopped under its other name";
+        match (before.wanted, after.wanted) {
+            (Wanted::Running, Wanted::Stopped) => self.follow(before, why),
+            // A delete over there was of the sandbox over there; this one is not asked for any more.
+            (Wanted::Running, Wanted::Deleted) => {
+                self.stop_as(StoppedBy::Issue, why);
+                self.follow_open();
+            }
+            (Wanted::Running | Wanted::Stopped | Wanted::Deleted, _) => self.follow_open(),
         }
         if let Some(as_of) = asked_for.filter(|_| !self.issue.is_asked_for()) {
             self.asked_elsewhere(as_of, after, other.acts.last_started().is_some());

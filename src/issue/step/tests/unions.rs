@@ -86,6 +86,16 @@ fn of_what_two_homes_know_the_newer_counts() {
 }
 
 #[test]
+fn what_was_deleted_over_there_stops_here() {
+    let mut bench = bench_in(Some(Phase::Running));
+    bench.apply(issue_delivery("edited", DeliveryEffect::Update, 5, true, true));
+    let mut other = Facts::new(bench.issue.facts.issue_id.clone());
+    other.acts.deleted = Some(bench.now.after(Duration::from_secs(100)));
+    learn(&mut bench, &other);
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Stopping), "its workspace is kept");
+}
+
+#[test]
 fn what_was_left_counted_and_ended_over_there_was_so_here() {
     let mut bench = bench_in(Some(Phase::Stopped));
     bench.apply(issue_delivery("edited", DeliveryEffect::Update, 5, true, true));
