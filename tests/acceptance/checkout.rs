@@ -56,10 +56,11 @@ impl CheckoutWorld {
 
     /// The id of the issue's sandbox, once its checkout is ready.
     pub async fn checked_out(&self, server: &Server) -> String {
-        let path = format!("/v1/sandboxes?repository={REPOSITORY}");
-        let listed = || async { server.get(&path).await.json()["data"][0]["id"].clone() };
-        until("a sandbox", || async { listed().await.is_string() }).await;
-        let id = listed().await.as_str().expect("an id").to_owned();
+        // By its number: the delivery log brings the other issue of the repository in, too.
+        let path = format!("/v1/repos/{REPOSITORY}/issues/{}/sandbox", self.number);
+        let found = || async { server.get(&path).await.json()["data"]["id"].clone() };
+        until("a sandbox", || async { found().await.is_string() }).await;
+        let id = found().await.as_str().expect("an id").to_owned();
         until("a checkout", || async {
             succeeds(server, &id, "git rev-parse --verify -q HEAD").await
         })
