@@ -123,7 +123,7 @@ impl CheckoutWorker {
         let record = issue.state.record().filter(|record| record.id == *sandbox);
         let git = record.and_then(|record| record.template.workload.git.clone());
         let git = git.ok_or(CheckoutRetryError::None("its template has `clone = \"none\"`"))?;
-        if target_of(&issue).is_none() {
+        if RepositoryTarget::of(&issue.facts).is_none() {
             return Err(CheckoutRetryError::None("its issue's repository is not known"));
         }
         let (worker, sandbox) = (self.clone(), sandbox.clone());
@@ -156,7 +156,7 @@ impl CheckoutWorker {
             return Ok(());
         }
         // Without a repository there is nothing to check out: an issue known by its id alone.
-        let Some(target) = target_of(&issue) else { return Ok(()) };
+        let Some(target) = RepositoryTarget::of(&issue.facts) else { return Ok(()) };
         let begun = CheckoutRow::begun(sandbox.clone(), home, target.name.clone(), clock.now());
         let mut row = match known {
             Some(known) => {
@@ -247,13 +247,4 @@ impl CheckoutWorker {
         }
         Ok(notes.join("; "))
     }
-}
-
-/// The repository of an issue, if it is known.
-pub(super) fn target_of(issue: &Issue) -> Option<RepositoryTarget> {
-    Some(RepositoryTarget {
-        name: issue.facts.repository.clone()?,
-        id: issue.facts.repository_id,
-        installation: issue.facts.installation_id,
-    })
 }

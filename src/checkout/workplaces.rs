@@ -7,7 +7,6 @@ use async_trait::async_trait;
 use tokio::sync::Mutex;
 
 use super::CheckoutParts;
-use super::worker::target_of;
 use crate::git::{ForeignTip, PushEnd, WorkBranch, Workplace, Workplaces};
 use crate::github::api::RepositoryTarget;
 use crate::issue::Issue;
@@ -169,7 +168,7 @@ impl SandboxWorkplaces {
 
     async fn target(&self, row: &CheckoutRow) -> Option<RepositoryTarget> {
         let issue = self.parts.store.load(row.home).await.ok().flatten()?;
-        target_of(&issue)
+        RepositoryTarget::of(&issue.facts)
     }
 }
 
@@ -180,7 +179,7 @@ impl Workplaces for SandboxWorkplaces {
         let issue = self.parts.store.load(row.home).await.ok().flatten()?;
         let record = issue.state.record().filter(|record| record.id == *sandbox)?;
         let git = record.template.workload.git.clone()?;
-        let repository = target_of(&issue)?;
+        let repository = RepositoryTarget::of(&issue.facts)?;
         let row = self.resolve(sandbox, row).await;
         let row = self.with_permission(&issue, &repository, row).await;
         let push_refusal = self.parts.push_refusal(&issue, &row);

@@ -69,15 +69,12 @@ async fn check(
 ) -> Result<(), RecoveryError> {
     let facts = &issue.facts;
     let policy = parts.intake.triggers();
-    let (Some(name), Some(number)) = (&facts.repository, facts.number) else { return Ok(()) };
-    if !policy.covers(name.as_str()) {
+    let (Some(target), Some(number)) = (RepositoryTarget::of(facts), facts.number) else {
+        return Ok(());
+    };
+    if !policy.covers(target.name.as_str()) {
         return Ok(());
     }
-    let target = RepositoryTarget {
-        name: name.clone(),
-        id: facts.repository_id,
-        installation: facts.installation_id,
-    };
     // What happens behind the answer is newer.
     let at = parts.api.github_now();
     match parts.api.issue(&target, number, read.etag.as_deref()).await {

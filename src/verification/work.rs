@@ -15,8 +15,8 @@ use crate::github::policy::SAMPLE_REPOSITORY_ID;
 use crate::issue::Facts;
 use crate::types::{AccountName, HomeId, Phase, SandboxId};
 
+use super::IssueVerifier;
 use super::news::{self, TakenBack};
-use super::{IssueVerifier, place_of};
 
 /// The longest pause before GitHub is asked again.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
@@ -112,12 +112,12 @@ impl IssueVerifier {
             return Ok(WorkVerdict::Not("the sandbox does not run any more"));
         }
         let (account, facts) = (&issue.account, &issue.facts);
-        let Some((name, number)) = place_of(facts) else { return Ok(WorkVerdict::Begin) };
+        let (Some(target), Some(number)) = (RepositoryTarget::of(facts), facts.number) else {
+            return Ok(WorkVerdict::Begin);
+        };
         if facts.repository_id == Some(SAMPLE_REPOSITORY_ID) {
             return Ok(WorkVerdict::Begin);
         }
-        let target =
-            RepositoryTarget { name, id: facts.repository_id, installation: facts.installation_id };
         let verified = match self.api.verify(&target, number, "").await {
             Ok(verified) => verified,
             Err(GitHubError::Gone(_)) => {

@@ -16,11 +16,6 @@ impl SaidWhere {
     /// Of an issue; `None` if that is not known.
     pub fn of(issue: &Issue) -> Option<Self> {
         let facts = &issue.facts;
-        let repository = RepositoryTarget {
-            name: facts.repository.clone()?,
-            id: facts.repository_id,
-            installation: facts.installation_id,
-        };
-        Some(Self { repository, number: facts.number? })
+        Some(Self { repository: RepositoryTarget::of(facts)?, number: facts.number? })
     }
 }

@@ -1,5 +1,6 @@
 //! What is sent to GitHub: whom a call is about, and what it writes.
 
+use crate::issue::Facts;
 use crate::types::{IssueNumber, Repository};
 
 /// The repository that a call is about.
@@ -17,6 +18,15 @@ impl RepositoryTarget {
     /// A repository of which only the name is known.
     pub const fn named(name: Repository) -> Self {
         Self { name, id: None, installation: None }
+    }
+
+    /// The repository of an issue, if that is known.
+    pub fn of(facts: &Facts) -> Option<Self> {
+        Some(Self {
+            name: facts.repository.clone()?,
+            id: facts.repository_id,
+            installation: facts.installation_id,
+        })
     }
 
     /// The owner's name.
