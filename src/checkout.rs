@@ -23,6 +23,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
+use tokio::sync::Mutex;
 
 use crate::clock::Clock;
 use crate::engine::Engine;
@@ -50,6 +51,8 @@ pub struct CheckoutParts {
     pub store: Arc<dyn Store>,
     /// The checkouts.
     pub rows: Arc<dyn CheckoutStore>,
+    /// Held while a checkout's row is read and written again.
+    pub writing: Mutex<()>,
     /// Branches and repositories.
     pub api: Arc<dyn GitHubApi>,
     /// What is said on issues.

@@ -119,12 +119,7 @@ impl CheckoutParts {
         let refusal = if issue.facts.open.as_ref().is_some_and(|open| !open.value) {
             "the issue is closed; your work is kept in the sandbox until it is deleted".to_owned()
         } else {
-            // What is configured now counts, also before this checkout was looked at again.
-            let pushes = match self.publish {
-                PublishMode::Never => PushPermission::Off,
-                PublishMode::Auto | PublishMode::Push | PublishMode::Ask => row.pushes,
-            };
-            match (pushes, &row.published_by) {
+            match (row.pushes, &row.published_by) {
                 (PushPermission::Free | PushPermission::Trusted, _)
                 | (PushPermission::Waits, Some(_)) => return None,
                 (PushPermission::Off, _) => {

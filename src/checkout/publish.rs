@@ -10,7 +10,7 @@ use super::workplaces::SandboxWorkplaces;
 use crate::engine::SandboxRef;
 use crate::git::{PublishRefusal, WorkPublisher};
 use crate::store::checkout::CheckoutRow;
-use crate::types::{AccountName, Cause, CheckoutState, PublishMode, PushPermission, SandboxId};
+use crate::types::{AccountName, Cause, CheckoutState, PublishMode, SandboxId};
 
 /// How long is waited for a sandbox to be up.
 const START_WAIT: Duration = Duration::from_secs(60);
@@ -34,10 +34,11 @@ impl WorkPublisher for SandboxWorkplaces {
         if issue.facts.open.as_ref().is_some_and(|open| !open.value) {
             return Err(PublishRefusal::Closed);
         }
-        if row.pushes == PushPermission::Off || self.parts.publish == PublishMode::Never {
+        if self.parts.publish == PublishMode::Never {
             return Err(PublishRefusal::TurnedOff);
         }
-        let recorded = self.change(sandbox, |row| row.published_by = Some(by.to_owned())).await;
+        let recorded =
+            self.parts.change(sandbox, |row| row.published_by = Some(by.to_owned())).await;
         recorded.map_err(|error| not_recorded(&error))?;
         self.parts.logs.note(sandbox, format!("published by {by}"));
         let branch = row.branch.unwrap_or_default();

@@ -1,19 +1,56 @@
-//! Keeps a checkout, together with what is to be said on its issue because of that.
+//! Changes checkouts, each together with what is to be said on its issue because of that.
+//!
+//! The worker that makes a checkout and the gateway that serves its sandbox change the same row: each reads
+//! it, changes its own part and writes it while no other does.
 
 use super::CheckoutParts;
 use crate::issue::{GithubEffect, GithubRules};
 use crate::store::checkout::CheckoutRow;
-use crate::types::{CheckoutState, PullRequestMode, PushPermission};
+use crate::types::{CheckoutState, PullRequestMode, PushPermission, SandboxId};
 
 impl CheckoutParts {
-    /// Keeps a checkout. What is to be said because of it is recorded with it, so a crash forgets
-    /// neither.
+    /// Begins a checkout, or begins it again: what was pushed and published stays.
     ///
     /// # Errors
     /// Why it is not kept, for people.
-    pub(super) async fn keep(&self, row: CheckoutRow) -> Result<(), String> {
-        let before = self.rows.checkout(&row.sandbox).await.map_err(|error| error.to_string())?;
-        let effects = effects(before.as_ref(), &row, self.said);
+    pub(super) async fn begin(&self, begun: CheckoutRow) -> Result<(), String> {
+        let _writing = self.writing.lock().await;
+        let before = self.rows.checkout(&begun.sandbox).await.map_err(|error| error.to_string())?;
+        let row = match before.clone() {
+            Some(known) => CheckoutRow {
+                tip: known.tip,
+                pushing: known.pushing,
+                foreign_tip: known.foreign_tip,
+                foreign_is_fetched: known.foreign_is_fetched,
+                published_by: known.published_by,
+                ..begun
+            },
+            None => begun,
+        };
+        self.keep(before.as_ref(), row).await
+    }
+
+    /// Changes a checkout.
+    ///
+    /// # Errors
+    /// Why that is not kept, for people.
+    pub(super) async fn change(
+        &self,
+        sandbox: &SandboxId,
+        change: impl FnOnce(&mut CheckoutRow) + Send,
+    ) -> Result<(), String> {
+        let _writing = self.writing.lock().await;
+        let before = self.rows.checkout(sandbox).await.map_err(|error| error.to_string())?;
+        let before = before.ok_or("the sandbox has no checkout")?;
+        let mut row = before.clone();
+        change(&mut row);
+        self.keep(Some(&before), row).await
+    }
+
+    /// Keeps a checkout. What is to be said because of it is recorded with it, so a crash forgets
+    /// neither.
+    async fn keep(&self, before: Option<&CheckoutRow>, row: CheckoutRow) -> Result<(), String> {
+        let effects = effects(before, &row, self.said);
         let is_said = !effects.is_empty();
         let kept = self.rows.put_checkout(row, effects, self.clock.now()).await;
         kept.map_err(|error| error.to_string())?;

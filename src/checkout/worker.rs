@@ -158,33 +158,29 @@ impl CheckoutWorker {
         // Without a repository there is nothing to check out: an issue known by its id alone.
         let Some(target) = RepositoryTarget::of(&issue.facts) else { return Ok(()) };
         let begun = CheckoutRow::begun(sandbox.clone(), home, target.name.clone(), clock.now());
-        let mut row = match known {
-            Some(known) => {
-                CheckoutRow { tip: known.tip, published_by: known.published_by, ..begun }
-            }
-            None => begun,
-        };
-        parts.keep(row.clone()).await?;
+        parts.begin(begun).await?;
         let mut pauses = PAUSES.into_iter();
         loop {
-            let tried = self.attempt(&issue, &target, sandbox, git, &mut row).await;
-            row.changed_at = clock.now();
-            match tried {
-                Ok(note) => (row.state, row.reason) = (CheckoutState::Ready, note),
+            let (state, reason, pause) = match self.attempt(&issue, &target, sandbox, git).await {
+                Ok(note) => (CheckoutState::Ready, note, None),
                 Err(reason) => match pauses.next() {
                     Some(pause) if self.is_running(&issue, sandbox).await => {
-                        row.reason = format!("{reason}; trying again in {} s", pause.as_secs());
-                        parts.keep(row.clone()).await?;
-                        tokio::select! {
-                            () = tokio::time::sleep(pause) => {}
-                            () = woken.notified() => {}
-                        }
-                        continue;
+                        let reason = format!("{reason}; trying again in {} s", pause.as_secs());
+                        (CheckoutState::Fetching, reason, Some(pause))
                     }
-                    Some(_) | None => (row.state, row.reason) = (CheckoutState::Failed, reason),
+                    Some(_) | None => (CheckoutState::Failed, reason, None),
                 },
+            };
+            let now = clock.now();
+            let end = |row: &mut CheckoutRow| {
+                (row.state, row.reason, row.changed_at) = (state, reason, now);
+            };
+            parts.change(sandbox, end).await?;
+            let Some(pause) = pause else { return Ok(()) };
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = woken.notified() => {}
             }
-            return parts.keep(row).await;
         }
     }
 
@@ -200,7 +196,6 @@ impl CheckoutWorker {
         target: &RepositoryTarget,
         sandbox: &SandboxId,
         git: &GitWorkload,
-        row: &mut CheckoutRow,
     ) -> Result<String, String> {
         let CheckoutParts { engine, rows, api, pattern, web_url, .. } = self.parts.as_ref();
         let text = |error: crate::github::api::GitHubError| error.to_string();
@@ -225,11 +220,14 @@ impl CheckoutWorker {
                 name: identity.login,
             },
         };
-        (row.remote, row.base) = (repository.name, Some(plan.base.clone()));
-        (row.branch, row.tip) = (Some(plan.branch.name.clone()), plan.branch.tip.clone());
-        (row.pushes, row.pushes_why) = self.parts.pushes(issue, target).await?;
+        let pushes = self.parts.pushes(issue, target).await?;
         // The gateway serves the fetch by what is recorded.
-        self.parts.keep(row.clone()).await?;
+        let begun = |row: &mut CheckoutRow| {
+            (row.remote, row.base) = (repository.name, Some(plan.base.clone()));
+            (row.branch, row.tip) = (Some(plan.branch.name.clone()), plan.branch.tip.clone());
+            (row.pushes, row.pushes_why) = pushes;
+        };
+        self.parts.change(sandbox, begun).await?;
         let id = SandboxRef::Id(sandbox.clone());
         let cause = Cause::Service(CHECKOUT);
         let work = engine.work(&issue.account, &id, false, cause, Duration::ZERO).await;

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::sync::Mutex;
 
 use super::CheckoutParts;
 use crate::git::{ForeignTip, PushEnd, WorkBranch, Workplace, Workplaces};
@@ -27,36 +26,21 @@ const LOOKED_FOR: Duration = Duration::from_secs(86_400);
 /// What sandboxes work on.
 pub struct SandboxWorkplaces {
     pub(super) parts: Arc<CheckoutParts>,
-    /// Held while a checkout's row is read and written again.
-    writing: Mutex<()>,
 }
 
 impl SandboxWorkplaces {
     /// Of these checkouts.
-    pub fn new(parts: Arc<CheckoutParts>) -> Self {
-        Self { parts, writing: Mutex::default() }
+    pub const fn new(parts: Arc<CheckoutParts>) -> Self {
+        Self { parts }
     }
 
-    /// Changes a sandbox's checkout.
-    pub(super) async fn change(
-        &self,
-        sandbox: &SandboxId,
-        change: impl FnOnce(&mut CheckoutRow) + Send,
-    ) -> Result<(), String> {
-        let _writing = self.writing.lock().await;
-        let row = self.parts.rows.checkout(sandbox).await.map_err(|error| error.to_string())?;
-        let mut row = row.ok_or("the sandbox has no checkout")?;
-        change(&mut row);
-        self.parts.keep(row).await
-    }
-
-    /// The same where the caller cannot be helped: git goes on, and asks for what is missing.
+    /// Changes a checkout where the caller cannot be helped: git goes on, and asks for what is missing.
     async fn change_or_log(
         &self,
         sandbox: &SandboxId,
         change: impl FnOnce(&mut CheckoutRow) + Send,
     ) {
-        if let Err(error) = self.change(sandbox, change).await {
+        if let Err(error) = self.parts.change(sandbox, change).await {
             tracing::warn!(sandbox.id = %sandbox, error, "cannot record the state of a checkout");
         }
     }
@@ -215,7 +199,8 @@ impl Workplaces for SandboxWorkplaces {
     }
 
     async fn begin_push(&self, sandbox: &SandboxId, old: &str, new: &str) -> Result<(), String> {
-        self.change(sandbox, |row| row.pushing = Some(new.to_owned())).await.map_err(|error| {
+        let pushing = self.parts.change(sandbox, |row| row.pushing = Some(new.to_owned())).await;
+        pushing.map_err(|error| {
             tracing::warn!(sandbox.id = %sandbox, error, "cannot record a push before it is sent");
             "the push cannot be recorded now, so it was not sent; try again in a moment".to_owned()
         })?;

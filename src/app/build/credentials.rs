@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 
 use crate::checkout::{CheckoutParts, CheckoutWorker, KnownWriters, SandboxWorkplaces};
 use crate::config::Config;
@@ -77,6 +77,7 @@ pub(super) fn checkouts(
         logs: logs.clone(),
         store: Arc::clone(&adapters.sqlite) as _,
         rows: Arc::clone(&adapters.sqlite) as _,
+        writing: Mutex::default(),
         api: Arc::clone(client) as _,
         said: github_rules(config),
         publish: config.github.publish,
