@@ -1,8 +1,9 @@
 //! What happens when a sandbox comes up: with credentials for GitHub its issue is verified and its
 //! checkout is made, then the command of its template is started, with its output in the sandbox's log.
 //!
-//! The command is started once each time the sandbox comes up, whatever became of the checkout. It is not started again when it ends;
-//! the log has its exit code. It does not keep the sandbox from being idle, and it ends with it.
+//! The command is started once each time the sandbox comes up, whatever became of the checkout. It is not
+//! started again when it ends; the log has its exit code. It does not keep the sandbox from being idle, and
+//! it ends with it.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What the webhook endpoint tells the recovery worker, and what is counted of recovery.
+//! Signals of the webhook endpoint to the recovery worker, and the counters of recovery.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};

@@ -64,7 +64,7 @@ fn title(issue: &Issue) -> String {
     }
 }
 
-/// A line that mentions nobody and references nothing.
+/// A line that mentions no account and references nothing.
 fn inactive(line: &str) -> String {
     let line = line.replace("://", ":").replace("GH-", "GH ").replace("gh-", "gh ");
     let mut next = line.chars().skip(1);

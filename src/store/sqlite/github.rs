@@ -243,7 +243,7 @@ impl GithubOutbox for SqliteStore {
     async fn retry_github(&self, number: i64, now: Timestamp) -> Result<(), CommitError> {
         self.change(move |conn| {
             // What a call may have done is looked for first, and a comment that a person deleted is
-            // written anew.
+            // written again.
             let sql = "UPDATE github_effect SET
                            state = CASE WHEN first_begun_at IS NULL THEN 'due' ELSE 'look' END,
                            due_at = ?2, tries = 0, failing_since = NULL,
