@@ -58,7 +58,7 @@ mod wait;
 #[cfg(test)]
 mod simulation;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use admission::Quotas;
 pub use api::{

@@ -76,7 +76,7 @@ impl IdSource for TrapIds {
     }
 }
 
-struct NoPublisher;
+pub(crate) struct NoPublisher;
 
 impl Publisher for NoPublisher {
     fn publish(&self, _: Arc<Change>) {}
@@ -140,12 +140,12 @@ struct BenchSetup {
 
 /// The system's clock, which a test sets forward.
 #[derive(Default)]
-struct SetForward {
+pub(crate) struct SetForward {
     by_ms: AtomicU64,
 }
 
 impl SetForward {
-    fn set_forward(&self, by: Duration) {
+    pub(crate) fn set_forward(&self, by: Duration) {
         let by = u64::try_from(by.as_millis()).expect("some seconds");
         self.by_ms.fetch_add(by, Ordering::SeqCst);
     }
@@ -255,7 +255,7 @@ async fn settled(bench: &EngineBench, phase: Phase) {
 }
 
 /// Waits for a condition, at most ten seconds.
-async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let looking = async {
         while !holds().await {
             tokio::time::sleep(Duration::from_millis(2)).await;

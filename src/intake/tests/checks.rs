@@ -109,7 +109,7 @@ async fn an_issue_that_was_closed_while_nothing_was_heard_stops_its_sandbox() {
     worker.check_issues().await.expect("they are read");
     let phase = world.sandbox().await.expect("a sandbox").phase;
     assert_eq!(phase, Some(Phase::Running), "something was heard just now");
-    world.clock.advance(Duration::from_secs(16 * 60));
+    world.clock.set_forward(Duration::from_secs(16 * 60));
     worker.check_issues().await.expect("they are read");
     world.until_phase(Phase::Stopped).await;
     let newest = world.rows().await.swap_remove(0);
@@ -125,7 +125,7 @@ async fn an_issue_whose_label_went_while_nothing_was_heard_stops_its_sandbox() {
     world.until_phase(Phase::Running).await;
     world.github.move_clock(SignedDuration::from_secs(5));
     world.github.unlabel(world.at(), MAINTAINER, "agent");
-    world.clock.advance(Duration::from_secs(16 * 60));
+    world.clock.set_forward(Duration::from_secs(16 * 60));
     worker.check_issues().await.expect("they are read");
     world.until_phase(Phase::Stopped).await;
     world.github.move_clock(SignedDuration::from_secs(5));

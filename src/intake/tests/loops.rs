@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::world::{RecoveryWorld, eventually};
+use super::world::RecoveryWorld;
 use crate::config::IntakeMode;
+use crate::engine::tests::eventually;
 use crate::github::client::GitHubCredentials;
 use crate::github::model::APP_KEY;
 use crate::intake::RecoveryPace;
@@ -49,7 +50,7 @@ async fn after_a_delivery_was_turned_away_the_log_is_read_soon() {
         world.label();
         world.intake.missed_one();
         // Long before the next comparison would begin.
-        world.clock.advance(Duration::from_secs(20));
+        world.clock.set_forward(Duration::from_secs(20));
         eventually("a second comparison", async || world.intake.figures().compared_at > first)
             .await;
         world.until_phase(Phase::Running).await;

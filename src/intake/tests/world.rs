@@ -2,17 +2,15 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use actix::Arbiter;
 use tempfile::TempDir;
 
-use crate::clock::{Clock, SystemClock, SystemIds};
+use crate::clock::{SystemClock, SystemIds};
 use crate::config::{IntakeMode, RepositoryPattern};
-use crate::engine::{
-    Change, Engine, EngineParts, Publisher, Quotas, Retention, SandboxRef, Threads,
-};
+use crate::engine::tests::{NoPublisher, SetForward, eventually};
+use crate::engine::{Engine, EngineParts, Quotas, Retention, SandboxRef, Threads};
 use crate::github::api::UnkeptPace;
 use crate::github::client::{GitHubClient, GitHubCredentials};
 use crate::github::model::{APP_KEY, GithubModel, HookDoor};
@@ -29,38 +27,6 @@ use crate::types::*;
 pub const REPOSITORY: &str = "octo/hello";
 pub const MAINTAINER: &str = "mona";
 
-/// The system's clock, which a test sets forward.
-#[derive(Default)]
-pub struct AdvancedClock {
-    by_ms: AtomicU64,
-}
-
-impl AdvancedClock {
-    pub fn advance(&self, by: Duration) {
-        let by = u64::try_from(by.as_millis()).expect("some minutes");
-        self.by_ms.fetch_add(by, Ordering::SeqCst);
-    }
-}
-
-#[async_trait::async_trait]
-impl Clock for AdvancedClock {
-    fn now(&self) -> Timestamp {
-        SystemClock.now().after(Duration::from_millis(self.by_ms.load(Ordering::SeqCst)))
-    }
-
-    async fn sleep_until(&self, at: Timestamp) {
-        while self.now() < at {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    }
-}
-
-struct NoPublisher;
-
-impl Publisher for NoPublisher {
-    fn publish(&self, _: Arc<Change>) {}
-}
-
 /// A GitHub with one issue, whose deliveries do not arrive, and a server.
 pub struct RecoveryWorld {
     pub github: GithubModel,
@@ -68,7 +34,7 @@ pub struct RecoveryWorld {
     pub number: u64,
     pub store: Arc<SqliteStore>,
     pub intake: Intake,
-    pub clock: Arc<AdvancedClock>,
+    pub clock: Arc<SetForward>,
     engine: Engine,
     arbiter: Arbiter,
     _dir: TempDir,
@@ -199,18 +165,6 @@ impl RecoveryWorld {
 impl Drop for RecoveryWorld {
     fn drop(&mut self) {
         self.arbiter.stop();
-    }
-}
-
-/// Waits for a condition, at most ten seconds.
-pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let looking = async {
-        while !holds().await {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    if tokio::time::timeout(Duration::from_secs(10), looking).await.is_err() {
-        panic!("it never came to this: {what}");
     }
 }
 
