@@ -1,11 +1,10 @@
 //! The repository in real sandboxes: checked out without a key inside, pushed to its own branch alone,
 //! also after the server was killed.
 
-use std::process::Stdio;
-
-use issuebox::github::model::{APP_KEY, GithubModel, HookDoor};
+use issuebox::github::model::GithubModel;
 use serde_json::{Value, json};
 
+use crate::connected::serve_connected;
 use crate::process::{Place, Server, until};
 
 pub const REPOSITORY: &str = "octo/hello";
@@ -36,18 +35,7 @@ impl CheckoutWorld {
 
     /// Serves with these variables as well.
     pub async fn serve_with(&self, more: &[(&str, &str)]) -> Server {
-        let (app, _, secret) = self.github.app();
-        let mut command = self.place.serve_command("127.0.0.1:0");
-        command
-            .env("ISSUEBOX__GITHUB__API_URL", self.github.api_url())
-            .env("ISSUEBOX__GITHUB__WEB_URL", self.github.web_url())
-            .env("ISSUEBOX__GITHUB__APP_ID", app.to_string())
-            .env("ISSUEBOX__GITHUB__APP_KEY", APP_KEY)
-            .env("ISSUEBOX_WEBHOOK_SECRET", secret)
-            .envs(more.iter().copied());
-        let server = Server::start(command.stdout(Stdio::null())).await;
-        self.github.set_door(HookDoor::Open(format!("{}/webhooks/github", server.url)));
-        server
+        serve_connected(&self.place, &self.github, more).await
     }
 
     pub fn label(&self) {

@@ -8,6 +8,7 @@ mod browser;
 mod checkout;
 #[path = "../common/chromium.rs"]
 mod chromium;
+mod connected;
 mod crash;
 mod crash_local;
 mod data;

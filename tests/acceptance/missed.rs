@@ -1,9 +1,10 @@
 //! Deliveries that did not arrive, seen with the whole program: whatever happened to them, and to the
 //! server, each is applied once.
 
-use issuebox::github::model::{APP_KEY, GithubModel, HookDoor};
+use issuebox::github::model::{GithubModel, HookDoor};
 use serde_json::Value;
 
+use crate::connected::connected_command;
 use crate::process::{Place, Server, until};
 
 const REPOSITORY: &str = "octo/hello";
@@ -29,16 +30,8 @@ impl MissedWorld {
     }
 
     async fn serve(&self, intake: &str) -> Server {
-        let (app, _, secret) = self.github.app();
-        let mut command = self.place.serve_command("127.0.0.1:0");
-        command
-            .env("ISSUEBOX__GITHUB__API_URL", self.github.api_url())
-            .env("ISSUEBOX__GITHUB__APP_ID", app.to_string())
-            .env("ISSUEBOX__GITHUB__APP_KEY", APP_KEY)
-            .env("ISSUEBOX__GITHUB__INTAKE", intake)
-            .env("ISSUEBOX_WEBHOOK_SECRET", secret)
-            .env("ISSUEBOX__TRIGGERS__OPENED", "false");
-        Server::start(command.stdout(std::process::Stdio::null())).await
+        let more = [("ISSUEBOX__GITHUB__INTAKE", intake), ("ISSUEBOX__TRIGGERS__OPENED", "false")];
+        Server::start(&mut connected_command(&self.place, &self.github, &more)).await
     }
 
     /// Waits until every GUID that GitHub sent is listed, each once.

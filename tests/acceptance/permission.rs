@@ -1,10 +1,9 @@
 //! GitHub is asked before a sandbox is made, by the whole program: about the issue of an ensure, and about
 //! who put the label on, also after the server was killed.
 
-use std::process::Stdio;
+use issuebox::github::model::{FaultKind, GithubModel, HookDoor, ModelFault};
 
-use issuebox::github::model::{APP_KEY, FaultKind, GithubModel, HookDoor, ModelFault};
-
+use crate::connected::serve_connected;
 use crate::process::{Place, Server, TOKEN, WAIT, until};
 
 const REPOSITORY: &str = "octo/hello";
@@ -29,16 +28,7 @@ impl AskedWorld {
     }
 
     async fn serve(&self) -> Server {
-        let (app, _, secret) = self.github.app();
-        let mut command = self.place.serve_command("127.0.0.1:0");
-        command
-            .env("ISSUEBOX__GITHUB__API_URL", self.github.api_url())
-            .env("ISSUEBOX__GITHUB__APP_ID", app.to_string())
-            .env("ISSUEBOX__GITHUB__APP_KEY", APP_KEY)
-            .env("ISSUEBOX_WEBHOOK_SECRET", secret);
-        let server = Server::start(command.stdout(Stdio::null())).await;
-        self.github.set_door(HookDoor::Open(format!("{}/webhooks/github", server.url)));
-        server
+        serve_connected(&self.place, &self.github, &[]).await
     }
 
     /// Runs `issuebox ensure`; its exit code, and what it printed.

@@ -1,9 +1,10 @@
 //! What the program says on issues, seen by an in-memory GitHub: 👀, and one comment that is edited,
 //! whatever happens to the server in between.
 
-use issuebox::github::model::{APP_KEY, FaultKind, GithubModel, HookDoor, ModelFault};
+use issuebox::github::model::{FaultKind, GithubModel, ModelFault};
 use serde_json::Value;
 
+use crate::connected::serve_connected;
 use crate::process::{Place, Server, WAIT};
 
 const REPOSITORY: &str = "octo/hello";
@@ -27,17 +28,7 @@ impl SaidWorld {
     }
 
     async fn serve(&self) -> Server {
-        let (app, _, secret) = self.github.app();
-        let mut command = self.place.serve_command("127.0.0.1:0");
-        command
-            .env("ISSUEBOX__GITHUB__API_URL", self.github.api_url())
-            .env("ISSUEBOX__GITHUB__APP_ID", app.to_string())
-            .env("ISSUEBOX__GITHUB__APP_KEY", APP_KEY)
-            .env("ISSUEBOX_WEBHOOK_SECRET", secret)
-            .env("ISSUEBOX__TRIGGERS__OPENED", "false");
-        let server = Server::start(command.stdout(std::process::Stdio::null())).await;
-        self.github.set_door(HookDoor::Open(format!("{}/webhooks/github", server.url)));
-        server
+        serve_connected(&self.place, &self.github, &[("ISSUEBOX__TRIGGERS__OPENED", "false")]).await
     }
 
     fn label(&self) {
