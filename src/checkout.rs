@@ -28,6 +28,7 @@ use tokio::sync::Mutex;
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::github::api::GitHubApi;
+use crate::github::permissions::RepositoryPermissions;
 use crate::issue::GithubRules;
 use crate::logs::Logs;
 use crate::sandbox::Processes;
@@ -35,7 +36,6 @@ use crate::store::Store;
 use crate::store::checkout::CheckoutStore;
 use crate::types::{BranchPattern, ProviderName, PublishMode};
 
-pub use permission::KnownWriters;
 pub use worker::{CheckoutRetryError, CheckoutWorker};
 pub use workplaces::SandboxWorkplaces;
 
@@ -61,8 +61,8 @@ pub struct CheckoutParts {
     pub publish: PublishMode,
     /// The command word that people publish with; empty if there is none.
     pub command: String,
-    /// Who may write where, as GitHub said lately.
-    pub writers: KnownWriters,
+    /// What GitHub says of people.
+    pub permissions: Arc<RepositoryPermissions>,
     /// How branches are called.
     pub pattern: BranchPattern,
     /// Where repositories are, such as `https://github.com`.

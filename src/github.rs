@@ -19,6 +19,7 @@ pub mod fixtures;
 pub mod gateway;
 pub mod messages;
 pub mod model;
+pub mod permissions;
 pub mod policy;
 pub mod push;
 pub mod task;

@@ -16,6 +16,7 @@ use crate::engine::{Engine, EngineError, EngineParts, Quotas, Retention, Threads
 use crate::git::{LateGateway, LatePublisher};
 use crate::github::api::GitHubApi;
 use crate::github::client::GitHubClient;
+use crate::github::permissions::RepositoryPermissions;
 use crate::http::{Edge, Feed, Limits, LiveToken, LoginLinks, TokenHash};
 use crate::intake::Intake;
 use crate::issue::event::ProviderRules;
@@ -122,6 +123,8 @@ struct Adapters {
     providers: ProviderMap,
     github: Option<Arc<GitHubClient>>,
     gateway: Option<LateGateway>,
+    /// What GitHub says of people; `None` without credentials.
+    permissions: Option<Arc<RepositoryPermissions>>,
     publisher: LatePublisher,
 }
 
@@ -145,9 +148,21 @@ impl Adapters {
         let opened =
             providers::open(config, server, &named_secrets, gateway.as_ref(), &clock, &ids)?;
         let (providers, provider_reloads) = opened;
-        let publisher = LatePublisher::default();
-        let adapters =
-            Self { clock, ids, sqlite, named_secrets, providers, github, gateway, publisher };
+        let permissions = github.as_ref().map(|client| {
+            let api = Arc::clone(client) as _;
+            Arc::new(RepositoryPermissions::new(api, Arc::clone(&clock)))
+        });
+        let adapters = Self {
+            clock,
+            ids,
+            sqlite,
+            named_secrets,
+            providers,
+            github,
+            gateway,
+            permissions,
+            publisher: LatePublisher::default(),
+        };
         Ok((adapters, provider_reloads))
     }
 }

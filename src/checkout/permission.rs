@@ -1,43 +1,16 @@
 //! Whether a sandbox's pushes are published at once: by what is configured, and by who wrote the texts
 //! that the work follows.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
-
 use super::CheckoutParts;
 use crate::github::api::{GitHubError, RepositoryTarget};
+use crate::github::permissions::Standing;
 use crate::issue::Issue;
 use crate::issue::instruction::GithubUser;
 use crate::store::checkout::CheckoutRow;
-use crate::types::{PublishMode, PushPermission, Timestamp};
+use crate::types::{PermissionLevel, PublishMode, PushPermission};
 
 /// How many texts are looked at. An issue with more waits for a person.
 const TEXTS_MAX: usize = 200;
-/// How long GitHub's word on who may write is used.
-const KNOWN_FOR: Duration = Duration::from_secs(300);
-/// How many words of GitHub's are kept.
-const KNOWN_MAX: usize = 4_096;
-
-/// Who may write to which repository, as GitHub said lately.
-#[derive(Debug, Default)]
-pub struct KnownWriters(Mutex<HashMap<(String, u64), (bool, Timestamp)>>);
-
-impl KnownWriters {
-    fn get(&self, key: &(String, u64), now: Timestamp) -> Option<bool> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (may, at) = known.get(key)?;
-        (now.since(*at) < KNOWN_FOR).then_some(*may)
-    }
-
-    fn put(&self, key: (String, u64), may: bool, now: Timestamp) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= KNOWN_MAX {
-            known.clear();
-        }
-        known.insert(key, (may, now));
-    }
-}
 
 impl CheckoutParts {
     /// What becomes of the pushes of an issue's sandbox, and why.
@@ -97,20 +70,8 @@ impl CheckoutParts {
         target: &RepositoryTarget,
         user: &GithubUser,
     ) -> Result<bool, GitHubError> {
-        let key = (target.name.as_str().to_owned(), user.id);
-        if let Some(may) = self.writers.get(&key, self.clock.now()) {
-            return Ok(may);
-        }
-        let may = match self.api.permission(target, &user.login).await {
-            Ok(found) => {
-                found.user_id == user.id && matches!(found.permission.as_str(), "write" | "admin")
-            }
-            // No user, such as a bot.
-            Err(GitHubError::NotFound(_)) => false,
-            Err(error) => return Err(error),
-        };
-        self.writers.put(key, may, self.clock.now());
-        Ok(may)
+        let standing = self.permissions.ask(target, user, PermissionLevel::Write).await?;
+        Ok(standing == Standing::Reached)
     }
 
     /// Why nothing may be pushed now, as a sentence for who pushes.

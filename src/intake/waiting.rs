@@ -17,7 +17,8 @@ use super::permission::{PermissionVerdict, SenderPermissions};
 use super::{DeliverySourceKind, Intake, ReadDelivery, ReadHead, ReceivedDelivery};
 use crate::clock::Clock;
 use crate::engine::{Delivered, DeliveredStatus, EngineError};
-use crate::github::api::{GitHubApi, GitHubError};
+use crate::github::api::GitHubError;
+use crate::github::permissions::RepositoryPermissions;
 use crate::github::webhook::{ConditionalDelivery, Interpreted};
 use crate::store::waiting::{WaitingDeliveries, WaitingDelivery};
 use crate::store::{CommitError, Store};
@@ -34,8 +35,8 @@ pub(super) const WAITING_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// What is needed to ask GitHub what senders may do.
 pub struct PermissionParts {
-    /// GitHub.
-    pub api: Arc<dyn GitHubApi>,
+    /// What GitHub says of people.
+    pub permissions: Arc<RepositoryPermissions>,
     /// Where deliveries wait.
     pub waiting: Arc<dyn WaitingDeliveries>,
     /// Where deliveries are that were taken in.
@@ -55,8 +56,8 @@ pub(super) struct PermissionStage {
 
 impl PermissionStage {
     pub fn new(parts: PermissionParts, level: PermissionLevel) -> Self {
-        let PermissionParts { api, waiting, store, clock } = parts;
-        let permissions = SenderPermissions::new(api, Arc::clone(&clock), level);
+        let PermissionParts { permissions, waiting, store, clock } = parts;
+        let permissions = SenderPermissions::new(permissions, level);
         Self { permissions, waiting, store, clock, wake: Notify::new() }
     }
 

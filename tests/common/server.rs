@@ -12,6 +12,8 @@ use issuebox::clock::{Clock, SystemClock, SystemIds};
 use issuebox::config::RepositoryPattern;
 use issuebox::engine::{Engine, EngineParts, Quotas, Retention, Threads};
 use issuebox::git::{LatePublisher, PublishRefusal, WorkPublisher};
+use issuebox::github::api::GitHubApi;
+use issuebox::github::permissions::RepositoryPermissions;
 use issuebox::github::policy::TriggerPolicy;
 use issuebox::github::webhook::sign;
 use issuebox::http::{Edge, Feed, Limits, LiveToken, TokenHash};
@@ -20,7 +22,9 @@ use issuebox::issue::event::ProviderRules;
 use issuebox::issue::{Rules, StepRules};
 use issuebox::logs::{LogBounds, Logs};
 use issuebox::sandbox::{Lifecycle, Provider};
+use issuebox::store::Store;
 use issuebox::store::sqlite::{OpenError, SqliteStore};
+use issuebox::store::waiting::WaitingDeliveries;
 use issuebox::types::*;
 use reqwest::Method;
 use serde_json::Value;
@@ -283,6 +287,17 @@ pub fn opened(id: u64, title: &str) -> String {
     .to_string()
 }
 
+/// What it takes to ask this GitHub what people may do.
+fn permission_parts(
+    api: Arc<dyn GitHubApi>,
+    store: Arc<dyn Store>,
+    waiting: Arc<dyn WaitingDeliveries>,
+) -> PermissionParts {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let permissions = Arc::new(RepositoryPermissions::new(api, Arc::clone(&clock)));
+    PermissionParts { permissions, waiting, store, clock }
+}
+
 async fn serve(mut parts: Parts, io: tokio::runtime::Handle, started: Sender<Started>) {
     let store = Arc::new(open_store(parts.data.path()));
     let (sessions, reports) = (Arc::clone(&store) as _, Arc::clone(&store) as _);
@@ -337,8 +352,7 @@ async fn serve(mut parts: Parts, io: tokio::runtime::Handle, started: Sender<Sta
     };
     (parts.change)(&mut edge);
     if let Some(api) = edge.github.clone() {
-        let (store, clock) = (Arc::clone(&edge.store), Arc::new(SystemClock));
-        let asked = PermissionParts { api, waiting, store, clock };
+        let asked = permission_parts(api, Arc::clone(&edge.store), waiting);
         edge.intake = Intake::new(engine.clone(), asking_policy()).asking(asked);
         io.spawn(edge.intake.clone().take_waiting(parts.stopped.clone()));
     }

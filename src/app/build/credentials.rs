@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use tokio::sync::{Mutex, watch};
 
-use crate::checkout::{CheckoutParts, CheckoutWorker, KnownWriters, SandboxWorkplaces};
+use crate::checkout::{CheckoutParts, CheckoutWorker, SandboxWorkplaces};
 use crate::config::Config;
 use crate::engine::{Engine, GithubParts};
 use crate::github::client::GitHubClient;
@@ -64,7 +64,8 @@ pub(super) fn checkouts(
     logs: &Logs,
     io: &tokio::runtime::Handle,
 ) -> anyhow::Result<Option<CheckoutWorker>> {
-    let (Some(client), Some(gateway)) = (&adapters.github, &adapters.gateway) else {
+    let Adapters { github, gateway, permissions, .. } = adapters;
+    let (Some(client), Some(gateway), Some(permissions)) = (github, gateway, permissions) else {
         return Ok(None);
     };
     let web_url = config.github.web_url.clone();
@@ -82,7 +83,7 @@ pub(super) fn checkouts(
         said: github_rules(config),
         publish: config.github.publish,
         command: config.triggers.command.clone(),
-        writers: KnownWriters::default(),
+        permissions: Arc::clone(permissions),
         pattern: config.github.branch.clone(),
         web_url: web_url.clone(),
         clock: Arc::clone(&adapters.clock),
@@ -109,12 +110,14 @@ pub(super) fn take_in(
     let triggers = TriggerPolicy::new(&config.triggers, &config.github);
     let own = triggers.bot_user_id.clone();
     let intake = Intake::new(engine.clone(), triggers);
-    let Some(client) = &adapters.github else { return intake };
+    let (Some(client), Some(permissions)) = (&adapters.github, &adapters.permissions) else {
+        return intake;
+    };
     if config.github.bot_user_id == 0 {
         io.spawn(github::learn_own_account(Arc::clone(client), own));
     }
     let intake = intake.asking(PermissionParts {
-        api: Arc::clone(client) as _,
+        permissions: Arc::clone(permissions),
         waiting: Arc::clone(&adapters.sqlite) as _,
         store: Arc::clone(&adapters.sqlite) as _,
         clock: Arc::clone(&adapters.clock),
