@@ -8,6 +8,7 @@
 //!   time the answer is [`Duplicate`](crate::engine::DeliveredStatus::Duplicate).
 //! - With credentials for GitHub no trigger and no command has an effect before GitHub said what its
 //!   sender may do. What is not known yet is durable and waits.
+//! - Of two acts within one second GitHub's own answer says which came last, once it was asked.
 //! - Nothing is read without trust: who brings a delivery has verified its signature, or has it from
 //!   GitHub's API.
 
@@ -22,6 +23,7 @@ mod sources;
 mod synthetic;
 #[cfg(test)]
 mod tests;
+mod ties;
 mod waiting;
 
 use std::sync::Arc;
@@ -29,6 +31,7 @@ use std::sync::Arc;
 use crate::engine::{Delivered, DeliveredStatus, Engine, EngineError};
 use crate::github::policy::TriggerPolicy;
 use crate::github::webhook::{ConditionalDelivery, Interpreted, Malformed, interpret};
+use crate::issue::IssueDelivery;
 use crate::store::{DeliveryRow, DeliveryState};
 use crate::types::{AccountName, DeliveryId, Timestamp};
 
@@ -36,6 +39,7 @@ use permission::PermissionVerdict;
 pub use recovery::{RecoveryPace, RecoveryParts, RecoveryWorker};
 pub use signals::IntakeFigures;
 use signals::IntakeSignals;
+use ties::ChangedIssues;
 pub use waiting::PermissionParts;
 use waiting::PermissionStage;
 
@@ -189,9 +193,7 @@ impl Intake {
         let ReadDelivery { head, meaning, body } = read;
         let recovered = head.recovered;
         let delivered = match meaning {
-            Interpreted::Issue(issue_delivery) => {
-                self.engine.deliver(account, *issue_delivery).await?
-            }
+            Interpreted::Issue(issue_delivery) => self.deliver(account, *issue_delivery).await?,
             Interpreted::FanOut(fan_out) => self.engine.deliver_scope_event(*fan_out).await?,
             Interpreted::IfPermitted(delivery) => {
                 let judged = match &self.permissions {
@@ -224,16 +226,30 @@ impl Intake {
     ) -> Result<Delivered, EngineError> {
         let ConditionalDelivery { mut permitted, otherwise, .. } = delivery;
         match (verdict, otherwise) {
-            (PermissionVerdict::Allowed, _) => self.engine.deliver(account, permitted).await,
+            (PermissionVerdict::Allowed, _) => self.deliver(account, permitted).await,
             (PermissionVerdict::Refused(_), Some(effect)) => {
                 permitted.effect = effect;
                 (permitted.comment, permitted.instruction) = (None, None);
-                self.engine.deliver(account, permitted).await
+                self.deliver(account, permitted).await
             }
             (PermissionVerdict::Refused(reason), None) => {
                 self.ignore(head, permitted.action, reason).await
             }
         }
+    }
+
+    /// Has the engine take a delivery in; what happened within one second is settled later.
+    async fn deliver(
+        &self,
+        account: &AccountName,
+        delivery: IssueDelivery,
+    ) -> Result<Delivered, EngineError> {
+        let changed = ChangedIssues::of(&delivery).filter(|_| self.signals.settles_ties());
+        let delivered = self.engine.deliver(account, delivery).await?;
+        if let Some(changed) = changed {
+            self.signals.changed.push(changed);
+        }
+        Ok(delivered)
     }
 
     /// Records a delivery of GitHub's log that has no effect, without its payload.

@@ -61,6 +61,11 @@ fn heard_of(facts: &Facts) -> Option<Timestamp> {
     others.map(|fact| fact.as_of).max().max(title)
 }
 
+/// Reads an issue once and takes in what changed.
+pub(super) async fn read(parts: &RecoveryParts, issue: &Issue) -> Result<(), RecoveryError> {
+    check(parts, issue, &mut ReadIssue::default()).await
+}
+
 /// Reads an issue and takes in what changed.
 async fn check(
     parts: &RecoveryParts,
@@ -148,6 +153,7 @@ async fn take(
         is_open: matches!(now, IssueNow::Found(now) if now.is_open),
         labels,
         label: (action == "unlabeled").then_some(policy.label.as_str()),
+        assignee: None,
         author: None,
         association: None,
         sender: None,

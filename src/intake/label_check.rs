@@ -104,7 +104,8 @@ impl LabelCheck {
     }
 }
 
-/// Takes in that the label was put on, if that is not known.
+/// Takes in that the label was put on, if that is not known. One that was put on and taken off within
+/// one second counts as of GitHub's answer: it says which was last.
 async fn check_issue(
     parts: &RecoveryParts,
     target: &RepositoryTarget,
@@ -133,31 +134,61 @@ async fn check_issue(
         .find(|act| act.action == "labeled" && act.label.as_deref().is_some_and(is_trigger));
     let at = act.map_or(issue.updated_at, |act| act.at);
     let is_on_its_way = at > began && verified.at.since(at) < DELIVERY_WAIT;
-    if !verified.is_open || !is_there || is_on_its_way || !lacks(known.as_ref(), at) {
+    if !verified.is_open || !is_there || is_on_its_way {
         return Ok(());
     }
-    take(parts, target, &verified, act, at).await
+    match counts_as_of(known.as_ref(), at, verified.at) {
+        Some(at) => take(parts, target, &verified, StandingRequest::Label(act), at).await,
+        None => Ok(()),
+    }
 }
 
-/// Takes in the delivery that would have said that the label was put on. Without an `act` that was
-/// before the last 50 changes, and it is not known by whom.
-async fn take(
+/// What of an issue asks for a sandbox as GitHub shows it.
+#[derive(Clone, Copy)]
+pub(super) enum StandingRequest<'a> {
+    /// It carries the label; by this act, unless that was before the last 50 changes.
+    Label(Option<&'a VerifiedAct>),
+    /// The bot is assigned by this act.
+    Assignee(&'a VerifiedAct),
+    /// It is open again by this act.
+    Reopened(&'a VerifiedAct),
+}
+
+impl<'a> StandingRequest<'a> {
+    /// What made it so.
+    pub const fn act(self) -> Option<&'a VerifiedAct> {
+        match self {
+            Self::Label(act) => act,
+            Self::Assignee(act) | Self::Reopened(act) => Some(act),
+        }
+    }
+}
+
+/// Takes in the delivery that would have said so. It is not known by whom if there is no act.
+pub(super) async fn take(
     parts: &RecoveryParts,
     target: &RepositoryTarget,
     verified: &VerifiedIssue,
-    act: Option<&VerifiedAct>,
+    request: StandingRequest<'_>,
     at: Timestamp,
 ) -> Result<(), RecoveryError> {
+    let policy = parts.intake.triggers();
+    let act = request.act();
+    let (action, label) = match request {
+        StandingRequest::Label(_) => ("labeled", Some(policy.label.as_str())),
+        StandingRequest::Assignee(_) => ("assigned", None),
+        StandingRequest::Reopened(_) => ("reopened", None),
+    };
     let sender = match act {
-        Some(act) => Some(labeller(parts, target, act).await?),
+        Some(act) => Some(actor(parts, target, act).await?),
         None => None,
     };
-    let (label, number) = (&parts.intake.triggers().label, verified.number);
+    let number = verified.number;
     let target = RepositoryTarget { id: Some(verified.repository_id), ..target.clone() };
-    tracing::info!(repository = %target.name, issue = number.0, "an issue has the trigger label, and no delivery said so");
+    tracing::info!(repository = %target.name, issue = number.0, action, "GitHub shows that an issue asks for a sandbox, and no delivery said so");
     let url = format!("{}/{}/issues/{number}", parts.web_url, target.name);
     let delivery = SyntheticDelivery {
-        action: "labeled",
+        action,
         target: &target,
         issue_id: verified.id,
         number,
@@ -166,7 +197,8 @@ async fn take(
         url: Some(&url),
         is_open: true,
         labels: &verified.labels,
-        label: Some(label),
+        label,
+        assignee: act.and_then(|act| act.assignee),
         author: Some(&verified.author),
         association: association(parts, verified, sender.as_ref()),
         sender: sender.map(|found| SyntheticSender { account: found.account, kind: found.kind }),
@@ -176,7 +208,7 @@ async fn take(
 }
 
 /// What is stored of an issue.
-async fn stored(parts: &RecoveryParts, id: u64) -> Result<Option<Issue>, RecoveryError> {
+pub(super) async fn stored(parts: &RecoveryParts, id: u64) -> Result<Option<Issue>, RecoveryError> {
     let (account, alias) = (AccountName::default_account(), Alias::Issue(IssueId::from_github(id)));
     match parts.store.resolve(&account, &alias).await? {
         Some(home) => Ok(parts.store.load(home).await?),
@@ -198,24 +230,35 @@ fn may_lack(known: Option<&Issue>) -> bool {
     })
 }
 
-/// Whether the label that was put on then is not known as a request.
-fn lacks(known: Option<&Issue>, at: Timestamp) -> bool {
-    known.and_then(taken_back).is_none_or(|taken_back| at > taken_back)
+/// As of when a request of this time counts that is not known; `None` if it was taken back since. Where
+/// GitHub's times do not say which of two came last, its answer does, `answered_at` by its clock.
+pub(super) fn counts_as_of(
+    known: Option<&Issue>,
+    at: Timestamp,
+    answered_at: Timestamp,
+) -> Option<Timestamp> {
+    match known.and_then(taken_back) {
+        Some(taken_back) if at <= taken_back => {
+            let is_tied = known.is_some_and(|issue| issue.facts.acts.is_tied());
+            Some(answered_at).filter(|answered_at| is_tied && *answered_at > taken_back)
+        }
+        Some(_) | None => Some(at),
+    }
 }
 
-/// Who put the label on.
-struct Labeller {
+/// Who did something.
+struct Actor {
     account: GitHubAccount,
     kind: &'static str,
     may_write: bool,
 }
 
 /// Asks GitHub who did it. What is no user with that id is a bot: it passes by its configured id alone.
-async fn labeller(
+async fn actor(
     parts: &RecoveryParts,
     target: &RepositoryTarget,
     act: &VerifiedAct,
-) -> Result<Labeller, RecoveryError> {
+) -> Result<Actor, RecoveryError> {
     let account = GitHubAccount { id: act.actor_id, login: act.actor.clone() };
     let permission = match parts.api.permission(target, &act.actor).await {
         Ok(permission) if permission.user_id == act.actor_id => Some(permission),
@@ -225,7 +268,7 @@ async fn labeller(
     let kind = if permission.is_some() { "User" } else { "Bot" };
     let may_write =
         permission.is_some_and(|it| matches!(it.permission.as_str(), "write" | "admin"));
-    Ok(Labeller { account, kind, may_write })
+    Ok(Actor { account, kind, may_write })
 }
 
 /// What the author is to the repository. GitHub's GraphQL does not say it as deliveries do; an author
@@ -233,7 +276,7 @@ async fn labeller(
 fn association<'a>(
     parts: &'a RecoveryParts,
     verified: &VerifiedIssue,
-    sender: Option<&Labeller>,
+    sender: Option<&Actor>,
 ) -> Option<&'a str> {
     let is_own = sender.is_some_and(|it| it.may_write && it.account.id == verified.author.id);
     let known = parts.intake.triggers().associations.first();
@@ -243,6 +286,7 @@ fn association<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::issue::acts::ActKind;
     use crate::types::HomeId;
 
     fn at(second: i64) -> Timestamp {
@@ -258,9 +302,11 @@ mod tests {
 
     #[test]
     fn a_label_that_nothing_is_known_of_is_a_request() {
-        assert!(may_lack(None) && lacks(None, at(1)));
         let heard_of = issue(|_| {});
-        assert!(may_lack(Some(&heard_of)) && lacks(Some(&heard_of), at(1)));
+        for known in [None, Some(&heard_of)] {
+            assert!(may_lack(known));
+            assert_eq!(counts_as_of(known, at(1), at(9)), Some(at(1)));
+        }
     }
 
     #[test]
@@ -275,6 +321,21 @@ mod tests {
     fn what_a_person_ended_is_asked_for_by_a_later_label_alone() {
         let deleted = issue(|acts| (acts.asked, acts.deleted) = (Some(at(5)), Some(at(9))));
         assert!(may_lack(Some(&deleted)));
-        assert!(!lacks(Some(&deleted), at(5)) && lacks(Some(&deleted), at(10)));
+        assert_eq!(counts_as_of(Some(&deleted), at(5), at(20)), None);
+        assert_eq!(counts_as_of(Some(&deleted), at(10), at(20)), Some(at(10)));
+    }
+
+    #[test]
+    fn of_two_acts_within_one_second_githubs_answer_says_which_was_last() {
+        let tied = issue(|acts| {
+            acts.on_github(ActKind::Asked, at(5));
+            acts.on_github(ActKind::TakenAway, at(5));
+        });
+        assert!(may_lack(Some(&tied)));
+        assert_eq!(counts_as_of(Some(&tied), at(5), at(7)), Some(at(7)));
+        assert_eq!(counts_as_of(Some(&tied), at(5), at(5)), None, "the same second says nothing");
+        let mut stopped = tied;
+        stopped.facts.acts.on_github(ActKind::Stopped, at(6));
+        assert_eq!(counts_as_of(Some(&stopped), at(5), at(7)), None, "by a person, since");
     }
 }

@@ -1,8 +1,8 @@
 //! The recovery worker: finds what GitHub sent and what did not arrive.
 //!
-//! Three loops: the delivery logs every few minutes (every few seconds where nothing else brings
-//! deliveries, and soon after one was turned away), the label check at the start and every hour, and
-//! the issues of live sandboxes.
+//! Four loops: the delivery logs every few minutes (every few seconds where nothing else brings
+//! deliveries, and soon after one was turned away), the label check at the start and every hour,
+//! the issues of live sandboxes, and issues of which two acts are of one second.
 //!
 //! # Guarantees
 //! - Every GUID that GitHub's log holds is stored here after one comparison, and applied once.
@@ -20,6 +20,7 @@ use super::known::{KnownRepository, known_repositories};
 use super::label_check::LabelCheck;
 use super::sources::{FoundSources, LogSources, passes};
 use super::synthetic::SyntheticDelivery;
+use super::ties::{SETTLE_PAUSE, settle};
 use super::{DeliverySourceKind, Intake, IntakeError, ReceivedDelivery};
 use crate::clock::Clock;
 use crate::config::IntakeMode;
@@ -158,6 +159,7 @@ pub struct RecoveryWorker {
 impl RecoveryWorker {
     /// A worker. It does nothing until it runs.
     pub fn new(parts: RecoveryParts) -> Self {
+        parts.intake.signals.settle_ties();
         Self {
             parts,
             log: Mutex::default(),
@@ -169,7 +171,7 @@ impl RecoveryWorker {
 
     /// Recovers for ever.
     pub async fn run(&self) {
-        tokio::join!(self.watch_log(), self.watch_labels(), self.watch_issues());
+        tokio::join!(self.watch_log(), self.watch_labels(), self.watch_issues(), self.watch_ties());
     }
 
     async fn watch_log(&self) {
@@ -308,6 +310,23 @@ impl RecoveryWorker {
                 Err(error) => trouble.again_at(&error, clock.now()),
             };
             clock.sleep_until(next).await;
+        }
+    }
+
+    async fn watch_ties(&self) {
+        let RecoveryParts { clock, intake, .. } = &self.parts;
+        let mut trouble = RecoveryTrouble::new("cannot ask GitHub which of two acts came last");
+        loop {
+            let changed = intake.signals.changed.next().await;
+            clock.sleep_until(changed.at.after(SETTLE_PAUSE)).await;
+            while let Err(error) = settle(&self.parts, &changed).await {
+                if matches!(&error, RecoveryError::GitHub(error) if !passes(error)) {
+                    tracing::debug!(issue.id = changed.id, %error, "cannot ask GitHub how an issue is");
+                    break;
+                }
+                clock.sleep_until(trouble.again_at(&error, clock.now())).await;
+            }
+            trouble.over();
         }
     }
 

@@ -1,11 +1,12 @@
 //! Signals of the webhook endpoint to the recovery worker, and the counters of recovery.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
+use super::ties::ChangedIssues;
 use crate::types::Timestamp;
 
 /// Most webhooks that are remembered until the worker stores them.
@@ -23,6 +24,9 @@ pub struct IntakeFigures {
 /// Shared by all clones of an [`Intake`](super::Intake).
 #[derive(Debug, Default)]
 pub(super) struct IntakeSignals {
+    /// Issues whose latest acts may be of one second; nobody asks without credentials.
+    pub changed: ChangedIssues,
+    settles_ties: AtomicBool,
     missed: Notify,
     /// Repositories and their webhooks, as deliveries named them.
     hooks: Mutex<HashMap<u64, u64>>,
@@ -51,6 +55,16 @@ impl IntakeSignals {
     /// The webhooks that were noted since the last call.
     pub fn take_hooks(&self) -> HashMap<u64, u64> {
         std::mem::take(&mut *self.hooks.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// From now on somebody takes what is in [`Self::changed`].
+    pub fn settle_ties(&self) {
+        self.settles_ties.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether somebody takes what is in [`Self::changed`].
+    pub fn settles_ties(&self) -> bool {
+        self.settles_ties.load(Ordering::Relaxed)
     }
 
     pub fn recovered_one(&self) {

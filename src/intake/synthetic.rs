@@ -26,6 +26,8 @@ pub(super) struct SyntheticDelivery<'a> {
     pub labels: &'a [String],
     /// The label that was put on or taken off.
     pub label: Option<&'a str>,
+    /// The account that was assigned.
+    pub assignee: Option<u64>,
     /// Who opened it, and what that account is to the repository.
     pub author: Option<&'a GitHubAccount>,
     pub association: Option<&'a str>,
@@ -60,6 +62,7 @@ impl SyntheticDelivery<'_> {
         Some(json!({
             "action": self.action,
             "label": self.label.map(|name| json!({"name": name})),
+            "assignee": self.assignee.map(|id| json!({"id": id})),
             "issue": {
                 "id": self.issue_id,
                 "number": self.number.0,

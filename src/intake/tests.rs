@@ -3,5 +3,6 @@
 mod checks;
 mod log;
 mod loops;
+mod ties;
 mod token;
 mod world;

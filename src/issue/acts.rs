@@ -18,7 +18,8 @@
 //!
 //! # Within one second
 //! GitHub's times have a resolution of one second. Milliseconds order what happens in one:
-//! commands and triggers as they arrive, behind them what was closed, unlabelled or unassigned.
+//! commands and triggers as they arrive, behind them what was closed, unlabelled or unassigned. With
+//! credentials GitHub is asked two seconds later, and its answer counts ([`Intake`](crate::intake::Intake)).
 
 use std::time::Duration;
 
@@ -194,6 +195,15 @@ impl Acts {
     /// When a running sandbox was last asked for.
     pub fn last_started(&self) -> Option<Timestamp> {
         self.last_asked().max(self.started)
+    }
+
+    /// Whether the latest act of GitHub's took a request back that was made within the same second:
+    /// GitHub's times do not say which came last.
+    pub fn is_tied(&self) -> bool {
+        let taken_back = self.taken_away.max(self.closed);
+        let second = taken_back.map(whole_second);
+        let asked = [self.asked, self.reopened, self.started].into_iter().max().flatten();
+        taken_back == self.latest() && second.is_some() && asked.map(whole_second) == second
     }
 
     /// Whether a running sandbox was asked for after the issue was closed.
