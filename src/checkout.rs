@@ -36,7 +36,7 @@ use crate::store::Store;
 use crate::store::checkout::CheckoutStore;
 use crate::types::{BranchPattern, ProviderName, PublishMode};
 
-pub use worker::{CheckoutRetryError, CheckoutWorker};
+pub use worker::{CheckoutRetryError, CheckoutWorker, UnfinishedCheckout};
 pub use workplaces::SandboxWorkplaces;
 
 /// What checkouts are made with.

@@ -2,7 +2,7 @@
 //!
 //! [`IssueVerifier::before_ensure`] is asked by callers of *ensure*: it learns the issue's id, and refuses
 //! an issue that is closed or that GitHub does not know. [`IssueVerifier::before_work`] is asked when a
-//! sandbox came up, before its checkout and its command. Both give the engine what is new as if GitHub had
+//! sandbox begins to come up, and answers before its checkout and its command. Both give the engine what is new as if GitHub had
 //! delivered it now.
 //!
 //! # Guarantees

@@ -82,7 +82,6 @@ pub(super) async fn serve(
     let logs = open_logs(&config, &adapters.clock)?;
     let intake = take_in(&config, &adapters, &engine, &io, &ended);
     let checkouts = checkouts(&config, &adapters, &engine, &logs, &io)?;
-    io.spawn(credentials::resume(checkouts.clone()));
     let entry_parts = EntryParts {
         checkouts: checkouts.clone(),
         verifier: verifier(&adapters, &engine, intake.triggers()),

@@ -1,26 +1,36 @@
 //! What happens when a sandbox comes up: with credentials for GitHub its issue is verified and its
 //! checkout is made, then the command of its template is started, with its output in the sandbox's log.
 //!
+//! Verification begins together with the create or the start. A checkout that was not ready when the
+//! server ended is made after the start, behind a verification of its own.
+//!
 //! The command is started once each time the sandbox comes up, whatever became of the checkout. It is not
 //! started again when it ends; the log has its exit code. It does not keep the sandbox from being idle, and
 //! it ends with it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 
 use super::providers::ProviderMap;
-use crate::checkout::CheckoutWorker;
+use crate::checkout::{CheckoutWorker, UnfinishedCheckout};
 use crate::engine::{Change, Engine, Publisher, SandboxRef};
 use crate::logs::Logs;
 use crate::sandbox::{ExecRequest, Execution};
-use crate::types::{AccountName, Cause, HomeId, SandboxId, Workload};
+use crate::types::{AccountName, Cause, HomeId, Phase, SandboxId, Workload};
 use crate::verification::IssueVerifier;
 
 /// What the log calls an entry command, in place of a request's id.
 const ENTRY: &str = "entry";
+/// How long a verification counts that ended before its sandbox came up.
+const VERIFIED_FOR: Duration = Duration::from_secs(60);
+
+/// A verification that began before its sandbox came up: whether work may begin, and since when.
+type BegunVerification = JoinHandle<(bool, Instant)>;
 
 /// A sandbox that came up and has something to be done in it.
 pub(super) struct Entry {
@@ -30,31 +40,61 @@ pub(super) struct Entry {
     workload: Arc<Workload>,
 }
 
-/// Passes the engine's changes on, and the sandboxes that came up to [`run`].
+/// What a change of a sandbox has to be done for.
+pub(super) enum EntryEvent {
+    /// It is being created or started.
+    Begun(HomeId, SandboxId),
+    /// It came up.
+    CameUp(Entry),
+    /// It does not come up.
+    Down(SandboxId),
+}
+
+/// Passes the engine's changes on, and what they mean for sandboxes that come up to [`run`].
 pub(super) struct EntryPublisher {
     /// The next publisher.
     pub next: Arc<dyn Publisher>,
-    /// What to start. Unbounded, because publishing must not block; its receiver only spawns.
-    pub entries: mpsc::UnboundedSender<Entry>,
+    /// What to do. Unbounded, because publishing must not block; its receiver only spawns.
+    pub entries: mpsc::UnboundedSender<EntryEvent>,
     /// Whether issues are verified at GitHub: then every sandbox has something to be done.
     pub verifies: bool,
 }
 
 impl Publisher for EntryPublisher {
     fn publish(&self, change: Arc<Change>) {
-        if let (Some(sandbox), Some(workload)) = (&change.sandbox, &change.came_up)
-            && (self.verifies || workload.git.is_some() || !workload.command.is_empty())
-        {
-            let entry = Entry {
-                home: change.home,
-                account: change.account.clone(),
-                sandbox: sandbox.id.clone(),
-                workload: Arc::clone(workload),
-            };
+        if let Some(event) = self.event_of(&change) {
             // An error means that the server ends, and the sandbox's processes with it.
-            drop(self.entries.send(entry));
+            drop(self.entries.send(event));
         }
         self.next.publish(change);
+    }
+}
+
+impl EntryPublisher {
+    fn event_of(&self, change: &Change) -> Option<EntryEvent> {
+        let ended = change.ended.as_ref().filter(|_| self.verifies);
+        let Some(sandbox) = &change.sandbox else {
+            return ended.map(|sandbox| EntryEvent::Down(sandbox.id.clone()));
+        };
+        let id = sandbox.id.clone();
+        if let Some(workload) = &change.came_up {
+            let has_work = workload.git.is_some() || !workload.command.is_empty();
+            let entry = || Entry {
+                home: change.home,
+                account: change.account.clone(),
+                sandbox: id,
+                workload: Arc::clone(workload),
+            };
+            return (self.verifies || has_work).then(|| EntryEvent::CameUp(entry()));
+        }
+        let event = match sandbox.phase? {
+            Phase::Creating | Phase::Starting => EntryEvent::Begun(change.home, id),
+            Phase::Running => return None,
+            Phase::Stopping | Phase::Stopped | Phase::Failed | Phase::Deleting => {
+                EntryEvent::Down(id)
+            }
+        };
+        Some(event).filter(|_| self.verifies)
     }
 }
 
@@ -73,32 +113,88 @@ pub(super) struct EntryParts {
     pub verifier: Option<Arc<IssueVerifier>>,
 }
 
+impl EntryParts {
+    /// Whether work may begin in a sandbox; waits until GitHub says so. Then the time is returned as well.
+    async fn verify(self, home: HomeId, sandbox: SandboxId) -> (bool, Instant) {
+        let may_begin = match &self.verifier {
+            Some(verifier) => {
+                let note = |text| self.logs.note(&sandbox, text);
+                verifier.before_work(home, &sandbox, note).await
+            }
+            None => true,
+        };
+        (may_begin, Instant::now())
+    }
+}
+
 /// Makes checkouts and starts entry commands until the server ends.
 pub(super) async fn run(
-    mut entries: mpsc::UnboundedReceiver<Entry>,
+    mut entries: mpsc::UnboundedReceiver<EntryEvent>,
     parts: EntryParts,
     mut ended: watch::Receiver<bool>,
 ) {
+    tokio::spawn(resume(parts.clone()));
+    let mut begun: HashMap<SandboxId, BegunVerification> = HashMap::new();
     loop {
-        tokio::select! {
-            entry = entries.recv() => match entry {
-                Some(entry) => drop(tokio::spawn(run_one(entry, parts.clone()))),
-                None => return,
-            },
+        let event = tokio::select! {
+            event = entries.recv() => event,
             // The engine holds the other end of `entries`: only this ends both.
             _ = ended.wait_for(|ended| *ended) => return,
+        };
+        match event {
+            Some(EntryEvent::Begun(home, sandbox)) => {
+                let id = sandbox.clone();
+                let verify = || tokio::spawn(parts.clone().verify(home, id));
+                begun.entry(sandbox).or_insert_with(verify);
+            }
+            Some(EntryEvent::CameUp(entry)) => {
+                let verification = begun.remove(&entry.sandbox);
+                tokio::spawn(run_one(entry, verification, parts.clone()));
+            }
+            Some(EntryEvent::Down(sandbox)) => {
+                if let Some(verification) = begun.remove(&sandbox) {
+                    verification.abort();
+                }
+            }
+            None => return,
         }
     }
 }
 
-async fn run_one(entry: Entry, parts: EntryParts) {
-    let EntryParts { engine, providers, logs, checkouts, verifier } = parts;
+/// Makes the checkouts that were not ready when the last server ended.
+async fn resume(parts: EntryParts) {
+    let Some(checkouts) = parts.checkouts.clone() else { return };
+    let unfinished = match checkouts.unfinished().await {
+        Ok(unfinished) => unfinished,
+        Err(error) => {
+            tracing::error!(%error, "cannot resume checkouts; the next start tries again");
+            return;
+        }
+    };
+    for UnfinishedCheckout { home, sandbox, git } in unfinished {
+        let (parts, checkouts) = (parts.clone(), checkouts.clone());
+        tokio::spawn(async move {
+            if parts.verify(home, sandbox.clone()).await.0 {
+                checkouts.ensure(home, &sandbox, &git).await;
+            }
+        });
+    }
+}
+
+async fn run_one(entry: Entry, verification: Option<BegunVerification>, parts: EntryParts) {
     let Entry { home, account, sandbox, workload } = entry;
-    if let Some(verifier) = verifier
-        && !verifier.before_work(home, &sandbox, |text| logs.note(&sandbox, text)).await
-    {
+    let begun = match verification {
+        Some(verification) => verification.await.ok(),
+        None => None,
+    };
+    let may_begin = match begun {
+        Some((may_begin, at)) if at.elapsed() < VERIFIED_FOR => may_begin,
+        Some(_) | None => parts.clone().verify(home, sandbox.clone()).await.0,
+    };
+    if !may_begin {
         return;
     }
+    let EntryParts { engine, providers, logs, checkouts, verifier: _ } = parts;
     if let (Some(checkouts), Some(git)) = (checkouts, &workload.git) {
         checkouts.ensure(home, &sandbox, git).await;
     }

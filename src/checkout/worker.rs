@@ -54,30 +54,39 @@ pub enum CheckoutRetryError {
     Store(#[from] StoreError),
 }
 
+/// A running sandbox whose checkout is not ready.
+pub struct UnfinishedCheckout {
+    /// The home of its issue.
+    pub home: HomeId,
+    /// Which sandbox.
+    pub sandbox: SandboxId,
+    /// What is checked out.
+    pub git: GitWorkload,
+}
+
 impl CheckoutWorker {
     /// A worker. It does nothing until it is asked.
     pub fn new(parts: Arc<CheckoutParts>) -> Self {
         Self { parts, under_way: Arc::default() }
     }
 
-    /// Begins the checkouts that running sandboxes lack, as after a crash.
+    /// The running sandboxes whose checkout is not ready, as after a crash.
     ///
     /// # Errors
     /// If the store cannot be read.
-    pub async fn resume(&self) -> Result<(), StoreError> {
-        let mut after = None;
+    pub async fn unfinished(&self) -> Result<Vec<UnfinishedCheckout>, StoreError> {
+        let (mut unfinished, mut after) = (Vec::new(), None);
         loop {
             let page = self.parts.store.live(after, START_PAGE).await?;
-            let Some(last) = page.last() else { return Ok(()) };
+            let Some(last) = page.last() else { return Ok(unfinished) };
             after = Some(last.home);
-            for issue in page {
+            for issue in page.iter().filter(|issue| issue.state.phase() == Some(Phase::Running)) {
                 let Some(record) = issue.state.record() else { continue };
-                if issue.state.phase() == Some(Phase::Running)
-                    && let Some(git) = &record.template.workload.git
-                {
-                    let (worker, git, id) = (self.clone(), git.clone(), record.id.clone());
-                    let home = issue.home;
-                    self.parts.runtime.spawn(async move { worker.ensure(home, &id, &git).await });
+                let Some(git) = &record.template.workload.git else { continue };
+                let row = self.checkout(&record.id).await?;
+                if row.is_none_or(|row| row.state != CheckoutState::Ready) {
+                    let (home, sandbox, git) = (issue.home, record.id.clone(), git.clone());
+                    unfinished.push(UnfinishedCheckout { home, sandbox, git });
                 }
             }
         }

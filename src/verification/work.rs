@@ -1,4 +1,5 @@
-//! Verification before work begins: the issue of a sandbox that came up is compared with what GitHub says.
+//! Verification before work begins: the issue of a sandbox that is up or comes up is compared with what
+//! GitHub says.
 //!
 //! | GitHub says | then |
 //! |---|---|
@@ -108,7 +109,13 @@ impl IssueVerifier {
             return Ok(WorkVerdict::Not("the issue has no record"));
         };
         let is_its = issue.state.record().is_some_and(|record| record.id == *sandbox);
-        if !is_its || issue.state.phase() != Some(Phase::Running) {
+        let is_up_or_coming = match issue.state.phase() {
+            Some(Phase::Creating | Phase::Starting | Phase::Running) => true,
+            Some(Phase::Stopping | Phase::Stopped | Phase::Failed | Phase::Deleting) | None => {
+                false
+            }
+        };
+        if !is_its || !is_up_or_coming {
             return Ok(WorkVerdict::Not("the sandbox does not run any more"));
         }
         let (account, facts) = (&issue.account, &issue.facts);

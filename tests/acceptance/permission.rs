@@ -1,5 +1,5 @@
 //! GitHub is asked before a sandbox is made, by the whole program: about the issue of an ensure, and about
-//! who put the label on, also after the server was killed.
+//! who put the label on, also after the server was killed; and how the issue is, while it is made.
 
 use issuebox::github::model::{FaultKind, GithubModel, HookDoor, ModelFault};
 
@@ -18,13 +18,18 @@ struct AskedWorld {
 
 impl AskedWorld {
     fn new() -> Self {
+        Self::with_provider("")
+    }
+
+    /// With these lines in the configuration of the provider.
+    fn with_provider(faults: &str) -> Self {
         let github = GithubModel::start().expect("it starts");
         github.repository(REPOSITORY);
         github.set_role(REPOSITORY, "wren", "write");
         github.set_role(REPOSITORY, "remy", "read");
         github.install("octo");
         let number = github.open_issue(REPOSITORY, "stella", "A title", "A body");
-        Self { github, place: Place::simulated(""), number }
+        Self { github, place: Place::simulated(faults), number }
     }
 
     async fn serve(&self) -> Server {
@@ -114,6 +119,25 @@ async fn a_server_that_is_killed_while_it_asks_loses_nothing() {
     let server = world.serve().await;
     until("a sandbox", || async { world.place.calls("create").len() == 1 }).await;
     world.github.release();
+    server.stop().await;
+    world.nothing_wrong();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn github_is_asked_how_the_issue_is_while_its_sandbox_is_made() {
+    let world = AskedWorld::with_provider("create_delay_ms = 600_000\n");
+    let server = world.serve().await;
+    world.github.order(ModelFault::on("GET", PERMISSION, FaultKind::Held));
+    world.label("wren");
+    let waited = tokio::time::timeout(WAIT, world.github.until(|github| github.held() == 1)).await;
+    assert!(waited.is_ok(), "nothing was asked");
+    // What no delivery says, GitHub's answer does.
+    world.github.set_door(HookDoor::Closed);
+    world.github.unlabel((REPOSITORY, world.number), "wren", "agent");
+    world.github.release();
+    let sandbox = || async { server.get("/v1/sandboxes").await.json()["data"][0].clone() };
+    until("it is not wanted", || async { sandbox().await["wanted"] == "stopped" }).await;
+    assert_eq!(sandbox().await["phase"], "creating", "it takes ten minutes to make");
     server.stop().await;
     world.nothing_wrong();
 }

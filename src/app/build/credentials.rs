@@ -156,14 +156,6 @@ fn recover(
     });
 }
 
-/// Resumes checkouts, if there are credentials.
-pub(super) async fn resume(checkouts: Option<CheckoutWorker>) {
-    let Some(worker) = checkouts else { return };
-    if let Err(error) = worker.resume().await {
-        tracing::error!(%error, "cannot resume checkouts; the next start tries again");
-    }
-}
-
 /// Verifies issues, if there are credentials.
 pub(super) fn verifier(
     adapters: &Adapters,
