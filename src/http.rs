@@ -71,6 +71,7 @@ use crate::store::Store;
 use crate::store::report::Reports;
 use crate::store::session::SessionStore;
 use crate::types::{LiveSecrets, ProviderName, Timestamp};
+use crate::verification::IssueVerifier;
 
 pub use auth::{LiveToken, TokenHash};
 pub use feed::Feed;
@@ -111,6 +112,8 @@ pub struct Edge {
     pub checkouts: Option<CheckoutWorker>,
     /// GitHub's API; `None` without credentials.
     pub github: Option<Arc<dyn GitHubApi>>,
+    /// Asks GitHub about issues; `None` without credentials.
+    pub verifier: Option<Arc<IssueVerifier>>,
     /// Publishes the work of sandboxes.
     pub publisher: LatePublisher,
     /// The admin token, as its hash.

@@ -8,6 +8,7 @@
 //! # Guarantees
 //! - No command of a template begins on an issue that GitHub, asked after the trigger, calls closed or
 //!   without the trigger's label or assignee.
+//! - No command begins in a sandbox whose trigger's sender may not trigger any more, as far as GitHub says.
 //! - No sandbox is made for an issue that GitHub, asked after the call, calls closed, or does not know.
 //! - An issue that was transferred is followed to its new place, and stays one issue.
 //! - If GitHub does not answer, an issue that is known here is ensured as without credentials. One that
@@ -27,6 +28,7 @@ use std::time::Duration;
 use crate::clock::Clock;
 use crate::engine::{Engine, EngineError, IssueKey};
 use crate::github::api::{GitHubApi, GitHubError, RepositoryTarget};
+use crate::github::permissions::RepositoryPermissions;
 use crate::github::policy::{SAMPLE_REPOSITORY_ID, TriggerPolicy};
 use crate::issue::{Facts, Issue};
 use crate::store::Store;
@@ -43,20 +45,22 @@ pub struct IssueVerifier {
     engine: Engine,
     store: Arc<dyn Store>,
     api: Arc<dyn GitHubApi>,
+    permissions: Arc<RepositoryPermissions>,
     clock: Arc<dyn Clock>,
     triggers: TriggerPolicy,
 }
 
 impl IssueVerifier {
-    /// Of this engine and its store.
+    /// Of this engine and its store. GitHub is the one that is asked for permissions.
     pub fn new(
         engine: Engine,
         store: Arc<dyn Store>,
-        api: Arc<dyn GitHubApi>,
+        permissions: Arc<RepositoryPermissions>,
         clock: Arc<dyn Clock>,
         triggers: TriggerPolicy,
     ) -> Self {
-        Self { engine, store, api, clock, triggers }
+        let api = Arc::clone(permissions.api());
+        Self { engine, store, api, permissions, clock, triggers }
     }
 
     /// Asks whether the issue that an *ensure* names exists and is open. Returns its names as GitHub has

@@ -26,6 +26,7 @@ use crate::sandbox::{Provider, Uniqueness};
 use crate::store::Store;
 use crate::store::sqlite::SqliteStore;
 use crate::types::{LiveSecrets, NamedSecrets, TemplateName};
+use crate::verification::IssueVerifier;
 
 use self::credentials::{checkouts, github_rules, said_by, take_in, verifier};
 use super::entry::{self, EntryParts, EntryPublisher};
@@ -82,9 +83,10 @@ pub(super) async fn serve(
     let logs = open_logs(&config, &adapters.clock)?;
     let intake = take_in(&config, &adapters, &engine, &io, &ended);
     let checkouts = checkouts(&config, &adapters, &engine, &logs, &io)?;
+    let verifier = verifier(&adapters, &engine, intake.triggers());
     let entry_parts = EntryParts {
         checkouts: checkouts.clone(),
-        verifier: verifier(&adapters, &engine, intake.triggers()),
+        verifier: verifier.clone(),
         engine: engine.clone(),
         providers: Arc::new(adapters.providers.clone()),
         logs: logs.clone(),
@@ -96,7 +98,8 @@ pub(super) async fn serve(
         EndingParts { engine: engine.clone(), logs: logs.clone(), gateway, arbiter, store };
     let address = listener.local_addr()?;
     let closing = ended.clone();
-    let shared = EdgeParts { engine, logs, feed, login_links, live, intake, checkouts, closing };
+    let shared =
+        EdgeParts { engine, logs, feed, login_links, live, intake, checkouts, verifier, closing };
     let server = crate::http::build(shared.edge(&config, adapters), listener)?;
     let mut stopped = ended.clone();
     // An error means that the owner is gone, so the server stops too.
@@ -240,12 +243,14 @@ struct EdgeParts {
     live: LiveEdgeSecrets,
     intake: Intake,
     checkouts: Option<CheckoutWorker>,
+    verifier: Option<Arc<IssueVerifier>>,
     closing: watch::Receiver<bool>,
 }
 
 impl EdgeParts {
     fn edge(self, config: &Config, adapters: Adapters) -> Edge {
-        let Self { engine, logs, feed, login_links, live, intake, checkouts, closing } = self;
+        let Self { engine, logs, feed, login_links, live, intake, checkouts, verifier, closing } =
+            self;
         let Adapters { clock, ids, sqlite, providers, github, publisher, .. } = adapters;
         Edge {
             engine,
@@ -263,6 +268,7 @@ impl EdgeParts {
             intake,
             checkouts,
             github: github.map(|client| client as Arc<dyn GitHubApi>),
+            verifier,
             publisher,
             admin_token: live.admin_token,
             public_url: config.server.public_url.clone(),

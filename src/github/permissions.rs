@@ -67,6 +67,11 @@ impl RepositoryPermissions {
         Self { api, clock, known: Mutex::default() }
     }
 
+    /// The GitHub that is asked.
+    pub fn api(&self) -> &Arc<dyn GitHubApi> {
+        &self.api
+    }
+
     /// How a person stands, if that is remembered.
     pub fn remembered(
         &self,

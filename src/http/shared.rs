@@ -15,7 +15,6 @@ use crate::github::api::GitHubApi;
 use crate::sandbox::{Health, Provider};
 use crate::store::{Store, StoreError};
 use crate::types::{AccountName, Check, IssueId, ProviderName, SandboxId, Timestamp, tally};
-use crate::verification::IssueVerifier;
 
 use super::Edge;
 use super::attempts::Attempts;
@@ -53,8 +52,6 @@ pub struct Shared {
     store: Recent<Result<(), StoreError>>,
     survey: Recent<(Position, Arc<Survey>)>,
     github: Recent<Arc<Vec<Check>>>,
-    /// Asks GitHub about issues; `None` without credentials.
-    verifier: Option<IssueVerifier>,
 }
 
 /// A problem of the server. It is public, so it names no issue.
@@ -114,7 +111,6 @@ impl Shared {
             store: Recent(Mutex::new(None)),
             survey: Recent(Mutex::new(None)),
             github: Recent(Mutex::new(None)),
-            verifier: verifier(&edge),
             edge,
         }
     }
@@ -258,7 +254,7 @@ impl Shared {
         account: &AccountName,
         mut ask: EnsureIssue,
     ) -> Result<Ensured, ApiError> {
-        if let Some(verifier) = &self.verifier {
+        if let Some(verifier) = &self.edge.verifier {
             ask.issue = verifier.before_ensure(account, ask.issue).await?;
         }
         Ok(self.edge.engine.ensure(account, ask).await?)
@@ -283,13 +279,6 @@ impl Shared {
             () = closed(self.edge.closing.clone()) => Ok(None),
         }
     }
-}
-
-fn verifier(edge: &Edge) -> Option<IssueVerifier> {
-    let (engine, store) = (edge.engine.clone(), Arc::clone(&edge.store));
-    let api = Arc::clone(edge.github.as_ref()?);
-    let triggers = edge.intake.triggers().clone();
-    Some(IssueVerifier::new(engine, store, api, Arc::clone(&edge.clock), triggers))
 }
 
 /// Returns at shutdown.

@@ -4,7 +4,8 @@
 //! part of it; the timeline says so.
 
 use crate::github::api::{GitHubAccount, GitHubError, RepositoryTarget, VerifiedIssue};
-use crate::issue::instruction::{Instruction, InstructionSource, bounded};
+use crate::github::permissions::Standing;
+use crate::issue::instruction::{GithubUser, Instruction, InstructionSource, bounded};
 use crate::store::StoreError;
 use crate::types::{HomeId, Timestamp};
 
@@ -23,7 +24,8 @@ impl IssueVerifier {
         verified: &VerifiedIssue,
     ) -> Result<Option<Timestamp>, UnverifiedIssue> {
         let Some(edited_at) = verified.edited_at else { return Ok(None) };
-        let Some(instruction) = self.latest_text(home).await? else { return Ok(None) };
+        let latest = self.latest_instruction(home, Some(InstructionSource::Issue)).await?;
+        let Some(instruction) = latest else { return Ok(None) };
         let is_same = instruction.title.as_deref() == Some(verified.title.as_str())
             && instruction.text == bounded(&verified.body);
         if edited_at <= instruction.as_of || is_same {
@@ -39,15 +41,19 @@ impl IssueVerifier {
         Ok(Some(edited_at))
     }
 
-    /// The newest words for the agent that are an issue's text.
-    async fn latest_text(&self, home: HomeId) -> Result<Option<Instruction>, StoreError> {
+    /// The newest words for the agent, of this source if one is given.
+    pub(super) async fn latest_instruction(
+        &self,
+        home: HomeId,
+        source: Option<InstructionSource>,
+    ) -> Result<Option<Instruction>, StoreError> {
         let (mut latest, mut after) = (None, 0);
         loop {
             let rows = self.store.instructions(home, after, PAGE).await?;
             let is_last = rows.len() < PAGE;
             for row in rows {
                 after = row.number;
-                if row.instruction.source == InstructionSource::Issue {
+                if source.is_none_or(|source| source == row.instruction.source) {
                     latest = Some(row.instruction);
                 }
             }
@@ -57,8 +63,8 @@ impl IssueVerifier {
         }
     }
 
-    /// Whether an account may trigger.
-    async fn may_trigger(
+    /// Whether an account may trigger. What is no user is a bot: it passes by its configured id alone.
+    pub(super) async fn may_trigger(
         &self,
         target: &RepositoryTarget,
         account: &GitHubAccount,
@@ -68,13 +74,8 @@ impl IssueVerifier {
             return Ok(true);
         }
         let Some(level) = triggers.permission else { return Ok(false) };
-        match self.api.permission(target, &account.login).await {
-            Ok(held) => {
-                let is_same = held.user_id == account.id;
-                Ok(is_same && level.is_reached_by(&held.permission, &held.role))
-            }
-            Err(GitHubError::NotFound(_)) => Ok(false),
-            Err(error) => Err(error),
-        }
+        let GitHubAccount { id, login } = account.clone();
+        let standing = self.permissions.ask(target, &GithubUser { id, login }, level).await?;
+        Ok(standing == Standing::Reached)
     }
 }

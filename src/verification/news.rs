@@ -24,6 +24,8 @@ pub(super) enum TakenBack {
     Label,
     /// This account, the bot's, was unassigned.
     Assignee(u64),
+    /// Who asked may not trigger any more.
+    Permission,
 }
 
 /// The delivery about an issue as it was found. `known` is what is known of it here.
@@ -67,15 +69,17 @@ pub(super) fn of_verified(
         TakenBack::Closed => &facts.open,
         TakenBack::Label => &facts.labelled,
         TakenBack::Assignee(_) => &facts.assigned,
+        TakenBack::Permission => &None,
     };
     let known_as_of = known.as_ref().map(|known| known.as_of);
     let (action, reason) = match taken_back {
         TakenBack::Closed => ("closed", CLOSED),
         TakenBack::Label => ("unlabeled", "the trigger label was taken off"),
         TakenBack::Assignee(_) => ("unassigned", "the bot was unassigned"),
+        TakenBack::Permission => ("withdrawn", "who asked for it may not trigger any more"),
     };
     let is_it = |act: &&VerifiedAct| match taken_back {
-        TakenBack::Closed => true,
+        TakenBack::Closed | TakenBack::Permission => true,
         TakenBack::Label => {
             act.label.as_ref().is_some_and(|name| name.to_lowercase() == label.to_lowercase())
         }

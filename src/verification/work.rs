@@ -5,15 +5,17 @@
 //! |---|---|
 //! | open, with the label or the assignee that it had | work begins |
 //! | closed, label or assignee gone, deleted, transferred | as if that had been delivered now |
+//! | who asked may not trigger any more | the trigger is withdrawn: the sandbox stops |
 //! | edited since by a person who may not trigger | work begins; the timeline and the status say so |
 //! | nothing | it is asked again; the sandbox is up and its work waits |
 
 use std::time::Duration;
 
 use crate::engine::EngineError;
-use crate::github::api::{GitHubError, RepositoryTarget, VerifiedIssue};
+use crate::github::api::{GitHubAccount, GitHubError, RepositoryTarget, VerifiedIssue};
 use crate::github::policy::SAMPLE_REPOSITORY_ID;
 use crate::issue::Facts;
+use crate::issue::instruction::GithubUser;
 use crate::types::{AccountName, HomeId, Phase, SandboxId};
 
 use super::IssueVerifier;
@@ -26,6 +28,8 @@ const NEWS_MAX: usize = 5;
 /// How many labels and assignees an answer has at most: what is not among so many may still be there.
 const LABELS_MAX: usize = 100;
 const ASSIGNEES_MAX: usize = 20;
+/// The resolution of GitHub's times.
+const A_SECOND: Duration = Duration::from_secs(1);
 
 /// What an answer of GitHub's comes to.
 enum WorkVerdict {
@@ -166,11 +170,39 @@ impl IssueVerifier {
         if !verified.is_open {
             return Ok(WorkVerdict::Not("the issue is closed on GitHub"));
         }
+        if self.has_lost_permission(target, home, facts).await? {
+            let withdrawn = TakenBack::Permission;
+            let label = &self.triggers.label;
+            let delivery = news::of_verified(withdrawn, label, target, facts, verified, now);
+            self.engine.deliver(account, delivery).await?;
+            return Ok(WorkVerdict::TakenIn);
+        }
         if let Some(edited_at) = self.edited_since(target, home, verified).await? {
             let delivery = news::edited(edited_at, target, verified, now);
             self.engine.deliver(account, delivery).await?;
         }
         Ok(WorkVerdict::Begin)
+    }
+
+    /// Whether who caused the latest trigger may not trigger any more. What a caller asked for since is a
+    /// trigger of its own.
+    async fn has_lost_permission(
+        &self,
+        target: &RepositoryTarget,
+        home: HomeId,
+        facts: &Facts,
+    ) -> Result<bool, UnverifiedIssue> {
+        if self.triggers.permission.is_none() {
+            return Ok(false);
+        }
+        let Some(instruction) = self.latest_instruction(home, None).await? else {
+            return Ok(false);
+        };
+        let asked = facts.acts.last_started();
+        let is_latest = asked.is_some_and(|at| at.since(instruction.as_of) < A_SECOND);
+        let Some(sender) = instruction.sender.filter(|_| is_latest) else { return Ok(false) };
+        let GithubUser { id, login } = sender;
+        Ok(!self.may_trigger(target, &GitHubAccount { id, login }).await?)
     }
 
     /// What GitHub says was taken back, if it is not known here.

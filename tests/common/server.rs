@@ -22,10 +22,10 @@ use issuebox::issue::event::ProviderRules;
 use issuebox::issue::{Rules, StepRules};
 use issuebox::logs::{LogBounds, Logs};
 use issuebox::sandbox::{Lifecycle, Provider};
-use issuebox::store::Store;
 use issuebox::store::sqlite::{OpenError, SqliteStore};
 use issuebox::store::waiting::WaitingDeliveries;
 use issuebox::types::*;
+use issuebox::verification::IssueVerifier;
 use reqwest::Method;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -287,15 +287,20 @@ pub fn opened(id: u64, title: &str) -> String {
     .to_string()
 }
 
-/// What it takes to ask this GitHub what people may do.
-fn permission_parts(
-    api: Arc<dyn GitHubApi>,
-    store: Arc<dyn Store>,
-    waiting: Arc<dyn WaitingDeliveries>,
-) -> PermissionParts {
+/// Has the edge ask its GitHub what people may do, and how issues are.
+fn connect(edge: &mut Edge, api: Arc<dyn GitHubApi>, waiting: Arc<dyn WaitingDeliveries>) {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let permissions = Arc::new(RepositoryPermissions::new(api, Arc::clone(&clock)));
-    PermissionParts { permissions, waiting, store, clock }
+    let (engine, store) = (edge.engine.clone(), Arc::clone(&edge.store));
+    let asked = PermissionParts {
+        permissions: Arc::clone(&permissions),
+        waiting,
+        store: Arc::clone(&store),
+        clock: Arc::clone(&clock),
+    };
+    edge.intake = Intake::new(engine.clone(), asking_policy()).asking(asked);
+    let verifier = IssueVerifier::new(engine, store, permissions, clock, asking_policy());
+    edge.verifier = Some(Arc::new(verifier));
 }
 
 async fn serve(mut parts: Parts, io: tokio::runtime::Handle, started: Sender<Started>) {
@@ -342,6 +347,7 @@ async fn serve(mut parts: Parts, io: tokio::runtime::Handle, started: Sender<Sta
         intake: Intake::new(engine.clone(), policy()),
         checkouts: None,
         github: None,
+        verifier: None,
         publisher: publisher(None),
         admin_token: LiveToken::new(TokenHash::of(&Secret::new(TOKEN))),
         public_url: None,
@@ -352,8 +358,7 @@ async fn serve(mut parts: Parts, io: tokio::runtime::Handle, started: Sender<Sta
     };
     (parts.change)(&mut edge);
     if let Some(api) = edge.github.clone() {
-        let asked = permission_parts(api, Arc::clone(&edge.store), waiting);
-        edge.intake = Intake::new(engine.clone(), asking_policy()).asking(asked);
+        connect(&mut edge, api, waiting);
         io.spawn(edge.intake.clone().take_waiting(parts.stopped.clone()));
     }
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");

@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use issuebox::clock::SystemClock;
+use issuebox::clock::{Clock, SystemClock};
 use issuebox::github::model::{FaultKind, ModelFault};
+use issuebox::github::permissions::RepositoryPermissions;
 use issuebox::github::policy::TriggerPolicy;
 use issuebox::store::Store;
 use issuebox::types::{AccountName, Alias, HomeId, IssueId, PermissionLevel, SandboxId};
@@ -46,8 +47,10 @@ impl LabelledWorld {
         let server = &self.world.server;
         let triggers = TriggerPolicy { permission: Some(PermissionLevel::Write), ..policy() };
         let (engine, store) = (server.engine.clone(), Arc::clone(&server.store) as Arc<dyn Store>);
-        let (api, clock) = (client(&self.world.github), Arc::new(SystemClock));
-        let verifier = IssueVerifier::new(engine, store, api, clock, triggers);
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let api = client(&self.world.github);
+        let permissions = Arc::new(RepositoryPermissions::new(api, Arc::clone(&clock)));
+        let verifier = IssueVerifier::new(engine, store, permissions, clock, triggers);
         let notes = Mutex::new(Vec::new());
         let note = |text| notes.lock().expect("not poisoned").push(text);
         let sandbox = SandboxId::trusted(self.sandbox.as_str());
@@ -102,6 +105,24 @@ async fn no_work_begins_on_an_issue_that_lost_its_label_since() {
 }
 
 #[tokio::test]
+async fn no_work_begins_once_who_asked_may_not_write_any_more() {
+    let world = LabelledWorld::new().await;
+    world.world.github.set_role(REPOSITORY, "mona", "read");
+    assert!(!world.verify().await.0);
+    world.stops().await;
+    let said = "who asked for it may not trigger any more";
+    assert!(world.reasons().await.iter().any(|reason| reason.contains(said)));
+    // Who may write asks for it as the next one.
+    let id = world.world.id();
+    let body = json!({"issueId": id});
+    let answer = world.world.server.post("/v1/sandboxes", body).await;
+    assert_eq!(answer.json()["data"]["wanted"], "running", "{:?}", answer.json());
+    until("it runs", || async { world.world.sandbox().await["phase"] == "running" }).await;
+    assert_eq!(world.verify().await, (true, Vec::new()));
+    world.world.nothing_wrong();
+}
+
+#[tokio::test]
 async fn no_work_begins_on_an_issue_that_was_deleted_since() {
     let world = LabelledWorld::new().await;
     let home = world.home().await;
@@ -117,6 +138,8 @@ async fn work_begins_on_an_issue_that_was_transferred_since() {
     let world = LabelledWorld::new().await;
     let (github, number) = (&world.world.github, world.world.number);
     github.repository("octo/other");
+    // GitHub transfers for those who may write in both.
+    github.set_role("octo/other", "mona", "admin");
     github.open_issue("octo/other", "mona", "Another", "");
     let before = world.world.sandbox().await;
     let home = world.home().await;

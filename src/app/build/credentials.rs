@@ -162,8 +162,8 @@ pub(super) fn verifier(
     engine: &Engine,
     triggers: &TriggerPolicy,
 ) -> Option<Arc<IssueVerifier>> {
-    let api = Arc::clone(adapters.github.as_ref()?);
+    let permissions = Arc::clone(adapters.permissions.as_ref()?);
     let (store, clock) = (Arc::clone(&adapters.sqlite), Arc::clone(&adapters.clock));
     let triggers = triggers.clone();
-    Some(Arc::new(IssueVerifier::new(engine.clone(), store, api, clock, triggers)))
+    Some(Arc::new(IssueVerifier::new(engine.clone(), store, permissions, clock, triggers)))
 }
