@@ -52,6 +52,8 @@ pub struct StatusText {
     pub part: String,
     /// Whether it is the last word: there is no sandbox any more.
     pub is_end: bool,
+    /// Whether the issue is closed.
+    pub is_closed: bool,
 }
 
 /// The first line of the status comment of a home.
@@ -134,7 +136,7 @@ pub fn status_text(
         (None, None) => "absent",
     };
     let phase = format!("{} {word}{closed}{}", issue.generation.0, work.phase());
-    StatusText { phase, part: bounded(part), is_end }
+    StatusText { phase, part: bounded(part), is_end, is_closed }
 }
 
 /// The first line: what the sandbox does, and since when.

@@ -1,6 +1,7 @@
 //! Recovery against the in-memory GitHub, with the store and the engine of a server.
 
 mod checks;
+mod crowd;
 mod log;
 mod loops;
 mod ties;

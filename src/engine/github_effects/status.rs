@@ -108,10 +108,9 @@ impl GithubWorker {
         comment: &GitHubComment,
     ) -> Result<GithubEnd, AttemptError> {
         let api = &self.parts.api;
-        let urgency = match self.compose(row).await?.is_end {
-            true => WriteUrgency::End,
-            false => WriteUrgency::Progress,
-        };
+        let text = self.compose(row).await?;
+        let is_end = text.is_end || text.is_closed;
+        let urgency = if is_end { WriteUrgency::End } else { WriteUrgency::Progress };
         let turn = api.turn(&place.repository, urgency).await?;
         // As of now: it may have waited for long.
         let text = self.compose(row).await?;

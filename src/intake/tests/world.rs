@@ -7,17 +7,19 @@ use std::time::Duration;
 use actix::Arbiter;
 use tempfile::TempDir;
 
-use crate::clock::{SystemClock, SystemIds};
+use crate::clock::{Clock, SystemClock, SystemIds};
 use crate::config::{IntakeMode, RepositoryPattern};
 use crate::engine::tests::{NoPublisher, SetForward, eventually};
-use crate::engine::{Engine, EngineParts, Quotas, Retention, SandboxRef, Threads};
+use crate::engine::{Engine, EngineParts, GithubParts, Quotas, Retention, SandboxRef, Threads};
+use crate::git::LatePublisher;
 use crate::github::api::UnkeptPace;
 use crate::github::client::{GitHubClient, GitHubCredentials};
+use crate::github::messages::MessageContext;
 use crate::github::model::{APP_KEY, GithubModel, HookDoor};
 use crate::github::policy::TriggerPolicy;
 use crate::intake::{Intake, RecoveryPace, RecoveryParts, RecoveryWorker};
 use crate::issue::event::ProviderRules;
-use crate::issue::{Rules, StepRules};
+use crate::issue::{GithubRules, Rules, StepRules};
 use crate::sandbox::simulated::{SimulatedConfig, SimulatedFaults, SimulatedProvider};
 use crate::store::recovered::RecoveryStore;
 use crate::store::sqlite::SqliteStore;
@@ -42,6 +44,17 @@ pub struct RecoveryWorld {
 
 impl RecoveryWorld {
     pub async fn new() -> Self {
+        Self::saying(None).await
+    }
+
+    /// The same with the App installed, and a server that says these things on issues.
+    pub async fn with_effects(said: GithubRules) -> Self {
+        let world = Self::saying(Some(said)).await;
+        world.github.install("octo");
+        world
+    }
+
+    async fn saying(said: Option<GithubRules>) -> Self {
         let github = GithubModel::start().expect("it starts");
         github.set_door(HookDoor::Closed);
         github.set_hourly_limit(100_000);
@@ -50,10 +63,11 @@ impl RecoveryWorld {
         let dir = tempfile::tempdir().expect("a directory");
         let store = Arc::new(SqliteStore::open(&dir.path().join("data")).expect("a store"));
         let arbiter = Arbiter::new();
-        let engine = engine(&dir, &store, &arbiter).await;
+        let clock: Arc<SetForward> = Arc::default();
+        let said = said.map(|rules| (rules, said_by(&github, &store, &clock)));
+        let engine = engine(&dir, &store, &clock, &arbiter, said).await;
         let intake = Intake::new(engine.clone(), policy(&github));
         let number = github.open_issue(REPOSITORY, MAINTAINER, "A title", "A body");
-        let clock = Arc::default();
         Self { github, repository_id, number, store, intake, clock, engine, arbiter, _dir: dir }
     }
 
@@ -73,9 +87,7 @@ impl RecoveryWorld {
     }
 
     pub fn paced(&self, pace: RecoveryPace) -> RecoveryWorker {
-        let (id, _, _) = self.github.app();
-        let credentials = GitHubCredentials::app(id, &Secret::new(APP_KEY)).expect("a key");
-        self.worker_as(credentials, IntakeMode::Webhook, pace)
+        self.worker_as(app_of(&self.github), IntakeMode::Webhook, pace)
     }
 
     pub fn worker_as(
@@ -84,12 +96,9 @@ impl RecoveryWorld {
         mode: IntakeMode,
         pace: RecoveryPace,
     ) -> RecoveryWorker {
-        let clock = Arc::new(SystemClock);
-        let (url, kept) = (self.github.api_url(), Arc::new(UnkeptPace));
-        let client = GitHubClient::new(&url, credentials, clock, kept).expect("a client");
         RecoveryWorker::new(RecoveryParts {
             intake: self.intake.clone(),
-            api: Arc::new(client),
+            api: client(&self.github, credentials, Arc::clone(&self.clock) as _),
             store: Arc::clone(&self.store) as _,
             rows: Arc::clone(&self.store) as _,
             clock: Arc::clone(&self.clock) as _,
@@ -106,6 +115,12 @@ impl RecoveryWorld {
 
     pub fn label(&self) {
         self.github.label(self.at(), MAINTAINER, "agent");
+    }
+
+    /// How many sandboxes are in this phase.
+    pub async fn count(&self, phase: Phase) -> usize {
+        let live = self.store.live(None, 10_000).await.expect("reads");
+        live.iter().filter(|issue| issue.state.phase() == Some(phase)).count()
     }
 
     /// All stored deliveries, newest first.
@@ -183,13 +198,52 @@ fn policy(github: &GithubModel) -> TriggerPolicy {
     }
 }
 
-async fn engine(dir: &TempDir, store: &Arc<SqliteStore>, arbiter: &Arbiter) -> Engine {
+fn app_of(github: &GithubModel) -> GitHubCredentials {
+    let (id, _, _) = github.app();
+    GitHubCredentials::app(id, &Secret::new(APP_KEY)).expect("a key")
+}
+
+fn client(
+    github: &GithubModel,
+    credentials: GitHubCredentials,
+    clock: Arc<dyn Clock>,
+) -> Arc<GitHubClient> {
+    let (url, kept) = (github.api_url(), Arc::new(UnkeptPace));
+    Arc::new(GitHubClient::new(&url, credentials, clock, kept).expect("a client"))
+}
+
+/// What the App says on issues.
+fn said_by(github: &GithubModel, store: &Arc<SqliteStore>, clock: &Arc<SetForward>) -> GithubParts {
+    GithubParts {
+        api: client(github, app_of(github), Arc::clone(clock) as _),
+        outbox: Arc::clone(store) as _,
+        checkouts: Arc::clone(store) as _,
+        publisher: LatePublisher::default(),
+        working_label: String::new(),
+        context: MessageContext {
+            instance: store.instance(),
+            public_url: None,
+            command: "/issuebox".into(),
+        },
+    }
+}
+
+async fn engine(
+    dir: &TempDir,
+    store: &Arc<SqliteStore>,
+    clock: &Arc<SetForward>,
+    arbiter: &Arbiter,
+    said: Option<(GithubRules, GithubParts)>,
+) -> Engine {
     let name = ProviderName::trusted("simulated");
-    let (clock, ids) = (Arc::new(SystemClock), Arc::new(SystemIds));
+    let (github_rules, github) = said.unzip();
+    let (system_clock, ids) = (Arc::new(SystemClock), Arc::new(SystemIds));
     let settings = SimulatedConfig { dir: dir.path().join("objects"), unique_names: true };
     let faults = SimulatedFaults::default();
-    let provider = SimulatedProvider::open(settings, faults, clock, ids).expect("a provider");
-    let bounds = StepRules { attempts: 3, timeout: Duration::from_secs(20) };
+    let provider =
+        SimulatedProvider::open(settings, faults, system_clock, ids).expect("a provider");
+    // Tests set the clock forward by minutes at a time.
+    let bounds = StepRules { attempts: 3, timeout: Duration::from_secs(3_600) };
     let template = Template {
         name: TemplateName::trusted("default"),
         provider: name.clone(),
@@ -207,13 +261,13 @@ async fn engine(dir: &TempDir, store: &Arc<SqliteStore>, arbiter: &Arbiter) -> E
     };
     let here = tokio::runtime::Handle::current();
     let started = Engine::start(EngineParts {
-        github: None,
+        github,
         retention: Retention::default(),
         store: Arc::clone(store) as _,
-        clock: Arc::new(SystemClock),
+        clock: Arc::clone(clock) as _,
         ids: Arc::new(SystemIds),
         rules: Rules {
-            github: None,
+            github: github_rules,
             create: bounds,
             start: bounds,
             stop: bounds,
