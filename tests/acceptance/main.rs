@@ -18,6 +18,7 @@ mod drift;
 mod ensure;
 mod flood;
 mod host_disk;
+mod label_to_pull;
 mod limits;
 mod missed;
 mod network;
