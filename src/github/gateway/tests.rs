@@ -315,6 +315,33 @@ async fn other_repositories_are_read_only_where_that_is_listed_or_public() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "runs git, which a machine may lack; .ci/run has it"]
+async fn a_private_submodule_comes_with_the_clone_where_it_is_listed() {
+    let bench = GatewayBench::new().await;
+    let other = "pear-garden/meadow";
+    bench.github.repository(other);
+    bench.github.set_private(other, true);
+    bench.github.commit(other, "main", &[("seed", "a seed")], "Seed");
+    let listed = Repository::parse(other).expect("a name");
+    bench.works.change(|work, _| work.read = vec![listed]);
+    bench.worked("a", &[], 10).await;
+    let url = format!("{}/{other}.git", bench.github.web_url());
+    bench.done("a", &["submodule", "--quiet", "add", &url, "meadow"]).await;
+    bench.done("a", &["commit", "-q", "-m", "With a meadow"]).await;
+    bench.done("a", &["push", "-q", "origin", BRANCH]).await;
+    let remote = bench.remote();
+    let clone = ["clone", "-q", "--recurse-submodules", "--branch", BRANCH, &remote, "b"];
+    bench.done("", &clone).await;
+    let seed = std::fs::read_to_string(bench.dir.path().join("b/meadow/seed"));
+    assert_eq!(seed.expect("it is there"), "a seed");
+    bench.assert_no_token_within("b");
+    bench.works.change(|work, _| work.read = Vec::new());
+    let clone = ["clone", "-q", "--recurse-submodules", "--branch", BRANCH, &remote, "c"];
+    let words = bench.refused("", &clone).await;
+    assert!(words.contains("list pear-garden/meadow in `git.read`"), "{words}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "runs git, which a machine may lack; .ci/run has it"]
 async fn a_renamed_repository_is_found_and_trouble_is_said_in_words() {
     let bench = GatewayBench::new().await;
     bench.worked("a", &[], 10).await;
