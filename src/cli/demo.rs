@@ -1,6 +1,7 @@
-//! `issuebox demo`: shows the product in a minute. It starts a fresh server, sends the deliveries of
-//! `fixtures/` over HTTP (in parallel, duplicated, out of order), runs a command in each sandbox and
-//! prints a report. The dashboard stays up until Ctrl-C; with `--exit` it does not.
+//! `issuebox demo`: shows the product in a minute. It plays how a label leads to a pull request
+//! ([`story`]). Then it starts a fresh server, sends the deliveries of `fixtures/` over HTTP (in parallel,
+//! duplicated, out of order), runs a command in each sandbox and prints a report. The dashboard stays up
+//! until Ctrl-C; with `--exit` it does not.
 //!
 //! # Guarantees
 //! The demo has its own data directory, port and secrets, and reads neither the configuration nor the
@@ -9,6 +10,7 @@
 
 mod flood;
 mod report;
+mod story;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -43,6 +45,9 @@ pub(super) struct DemoArgs {
 
 /// The bot's account in the fixtures; assigning it to an issue triggers a sandbox.
 const FIXTURE_BOT: &str = "71000150";
+/// How the server is set that gets the fixtures.
+const FLOOD_SETTINGS: [(&str, &str); 2] =
+    [("ISSUEBOX__TRIGGERS__ASSIGNEE", FIXTURE_BOT), ("ISSUEBOX__GITHUB__BOT_USER_ID", FIXTURE_BOT)];
 
 pub(super) fn run(args: DemoArgs, env: &EnvVars) -> anyhow::Result<ExitCode> {
     let _telemetry = telemetry::init("error")?;
@@ -66,6 +71,21 @@ struct Demo {
 impl Demo {
     async fn play(mut self) -> anyhow::Result<ExitCode> {
         let (running, client, kind) = self.start().await?;
+        let told = match story::obstacle(kind) {
+            None => story::play(&mut self.screen, &self.data, kind).await,
+            Some(why) => {
+                let left_out = "The part from a label to a pull request is left out";
+                self.screen.line(&format!("{left_out}: {}.\n", inert(&why)))?;
+                Ok(true)
+            }
+        };
+        let told = match told {
+            Ok(told) => told,
+            Err(error) => {
+                running.stop()?;
+                return Err(error);
+            }
+        };
         let ended = tokio::select! {
             result = self.show(&running, &client, kind) => result,
             signal = tokio::signal::ctrl_c() => signal.map(|()| ExitCode::SUCCESS).map_err(Into::into),
@@ -73,7 +93,7 @@ impl Demo {
         let cleaned = clean(&client).await;
         running.stop()?;
         cleaned?;
-        ended
+        ended.map(|code| if told { code } else { ExitCode::FAILURE })
     }
 
     /// A server with the first provider that works on this system.
@@ -83,7 +103,7 @@ impl Demo {
         let mut left = KINDS.into_iter();
         let mut kind = left.next().context("there is a provider")?;
         loop {
-            let (running, client) = server(&self.data, kind)?;
+            let (running, client) = server(&self.data, kind, &FLOOD_SETTINGS)?;
             let system = client.call(ApiRequest::get(&["system"])).await?;
             let providers = system.data()["providers"].as_array().into_iter().flatten();
             let mut errors = providers.filter_map(|provider| provider["trouble"].as_str());
@@ -138,23 +158,24 @@ impl Demo {
     }
 }
 
-/// Starts a server. Each provider has its own data directory, because a server that just ended may
-/// still have its one locked.
-fn server(data: &Path, kind: &dyn ProviderKind) -> anyhow::Result<(RunningServer, ApiClient)> {
+/// Starts a server with these variables as well. Each provider has its own data directory, because a
+/// server that just ended may still have its one locked.
+fn server(
+    data: &Path,
+    kind: &dyn ProviderKind,
+    more: &[(&str, impl AsRef<str>)],
+) -> anyhow::Result<(RunningServer, ApiClient)> {
     let data = data.join(kind.name());
     let variable =
         |key: &str| format!("ISSUEBOX__PROVIDERS__{}__{}", kind.name(), key).to_ascii_uppercase();
     let within = kind.settings_within(&data).into_iter();
     let settings = within.map(|(key, value)| (variable(key), value));
-    let env = [
-        ("ISSUEBOX__TEMPLATES__DEFAULT__PROVIDER", kind.name()),
-        ("ISSUEBOX__TRIGGERS__ASSIGNEE", FIXTURE_BOT),
-        ("ISSUEBOX__GITHUB__BOT_USER_ID", FIXTURE_BOT),
-    ];
-    let env = env.map(|(name, word)| (name.to_owned(), word.to_owned()));
+    let provider = ("ISSUEBOX__TEMPLATES__DEFAULT__PROVIDER", kind.name());
+    let more = more.iter().map(|(name, value)| (*name, value.as_ref()));
+    let env = std::iter::once(provider).chain(more);
+    let env = env.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let overrides = Overrides { listen: Some("127.0.0.1:0".into()), data: Some(data) };
-    let running =
-        app::start(load_config(None, env.into_iter().chain(settings), overrides)?.config)?;
+    let running = app::start(load_config(None, env.chain(settings), overrides)?.config)?;
     let url = Url::parse(&format!("http://{}", running.address))?;
     let client = ApiClient::new(Chosen::local(url, running.secrets.admin_token.clone()))?;
     Ok((running, client))

@@ -17,6 +17,9 @@ use crate::process::{Server, until};
 const SETTINGS: [(&str, &str); 2] =
     [("ISSUEBOX__LIFECYCLE__DELETE_AFTER_CLOSE_SECONDS", "1"), ("ISSUEBOX_LOG", "debug")];
 
+/// What the comment says when all is over.
+const LAST_WORDS: &str = "The issue is **closed** and its sandbox is deleted.";
+
 /// Safe to run again: what was done before stays.
 const WORK: &str = "test -e work || (echo work > work && git add work && git commit -qm Work)
                     git push -q origin HEAD";
@@ -64,7 +67,7 @@ impl Story {
             server.get(&path).await.json()["data"].is_null()
         })
         .await;
-        until("the last word", || async { self.says("The issue is **closed**") }).await;
+        until("the last word", || async { self.says(LAST_WORDS) }).await;
     }
 
     /// Whether the only comment says this.
@@ -80,7 +83,7 @@ impl Story {
         assert_eq!(pulls[0]["draft"], true);
         let reactions = github.reactions(at, None);
         assert!(matches!(&reactions[..], [one] if one["content"] == "eyes"), "{reactions:?}");
-        assert!(self.says("The issue is **closed**"), "{:?}", github.comments(at));
+        assert!(self.says(LAST_WORDS), "{:?}", github.comments(at));
         assert_eq!(github.violations(), Vec::<String>::new());
     }
 

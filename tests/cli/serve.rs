@@ -140,6 +140,9 @@ fn the_demo_shows_one_sandbox_an_issue_and_leaves_nothing_behind() {
     let mut command = program(&["demo", "--exit"]);
     let shown = Ran::of(command.env("TMPDIR", temporary.path()));
     assert_eq!((shown.code, shown.err.as_str()), (0, ""), "{shown:?}");
+    let is_left_out = shown.out.contains("The part from a label to a pull request is left out: ");
+    let is_told = shown.out.contains("In all 1 reaction, 1 comment and 1 pull request.");
+    assert!(is_told != is_left_out, "{}", shown.out);
     assert!(shown.out.contains("124 in parallel, out of order"), "{}", shown.out);
     assert!(shown.out.contains("each exactly one"), "{}", shown.out);
     let row = |issue: &str| {

@@ -1,0 +1,200 @@
+//! The first half of the demo: a label leads to a pull request. GitHub is the in-memory one that the tests
+//! use, with real git behind it; the sandbox and all that happens in it is real.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow, bail};
+use serde_json::{Value, json};
+
+use super::super::client::{ApiClient, ApiRequest};
+use super::super::output::Screen;
+use super::super::progress::Spinner;
+use super::server;
+use crate::github::model::{APP_KEY, GithubModel, HookDoor};
+use crate::sandbox::ProviderKind;
+use crate::types::inert;
+
+const REPOSITORY: &str = "octo/hello";
+const MAINTAINER: &str = "mona";
+const TITLE: &str = "Greet by name";
+/// How long each part of the story may take.
+const PART_TIME_MAX: Duration = Duration::from_secs(60);
+/// How often it is looked whether a part is over.
+const LOOK_PAUSE: Duration = Duration::from_millis(20);
+/// What the status comment says when all is over.
+const LAST_WORDS: &str = "**closed** and its sandbox is deleted";
+/// What the demo does in place of an agent.
+const WORK: &str = "echo 'Hello, mona!' > greeting && git add greeting && git commit -qm 'Greet by name' \
+                    && git push -q origin HEAD && git log --oneline -1";
+
+/// Why this machine cannot show the story, if it cannot.
+pub(super) fn obstacle(kind: &dyn ProviderKind) -> Option<String> {
+    if !kind.runs_programs() {
+        return Some(format!("the provider {} runs no git", kind.name()));
+    }
+    let programs = match Command::new("git").arg("--exec-path").stdin(Stdio::null()).output() {
+        Ok(said) => String::from_utf8_lossy(&said.stdout).trim().to_owned(),
+        Err(error) => return Some(format!("git cannot be run here: {error}")),
+    };
+    let is_there = Path::new(&programs).join("git-http-backend").exists();
+    (!is_there).then(|| "git is installed without git-http-backend".to_owned())
+}
+
+/// Plays it with a server of its own. Says whether it came out as promised.
+pub(super) async fn play(
+    screen: &mut Screen,
+    data: &Path,
+    kind: &dyn ProviderKind,
+) -> anyhow::Result<bool> {
+    let github = GithubModel::start().context("cannot start the in-memory GitHub")?;
+    github.repository(REPOSITORY);
+    github.set_private(REPOSITORY, true);
+    github.set_role(REPOSITORY, MAINTAINER, "admin");
+    github.install("octo");
+    let (app, _, secret) = github.app();
+    let settings = [
+        ("ISSUEBOX__GITHUB__API_URL", github.api_url()),
+        ("ISSUEBOX__GITHUB__WEB_URL", github.web_url()),
+        ("ISSUEBOX__GITHUB__APP_ID", app.to_string()),
+        ("ISSUEBOX__GITHUB__APP_KEY", APP_KEY.to_owned()),
+        ("ISSUEBOX_WEBHOOK_SECRET", secret),
+        ("ISSUEBOX__LIFECYCLE__DELETE_AFTER_CLOSE_SECONDS", "1".to_owned()),
+    ];
+    let (running, client) = server(&data.join("story"), kind, &settings)?;
+    github.set_door(HookDoor::Open(format!("http://{}/webhooks/github", running.address)));
+    let number = github.open_issue(REPOSITORY, MAINTAINER, TITLE, "Say hello to whoever asks.");
+    let story = Story { github, client, number };
+    let told = tokio::select! {
+        told = story.tell(screen) => told,
+        signal = tokio::signal::ctrl_c() => Err(match signal {
+            Ok(()) => anyhow!("the demo was interrupted"),
+            Err(error) => error.into(),
+        }),
+    };
+    story.github.set_door(HookDoor::Closed);
+    // Also where the story broke off, so that no sandbox is left.
+    let cleaned = super::clean(&story.client).await;
+    running.stop()?;
+    let holds = told?;
+    cleaned?;
+    Ok(holds)
+}
+
+struct Story {
+    github: GithubModel,
+    client: ApiClient,
+    number: u64,
+}
+
+impl Story {
+    async fn tell(&self, screen: &mut Screen) -> anyhow::Result<bool> {
+        let (github, at) = (&self.github, (REPOSITORY, self.number));
+        screen.line(&format!(
+            "From a label to a pull request, with an in-memory GitHub and real git:\n\
+             \n  {MAINTAINER} puts the label agent on {REPOSITORY}#{}, \"{TITLE}\"",
+            self.number
+        ))?;
+        let began = Instant::now();
+        github.label(at, MAINTAINER, "agent");
+        let found = self.until("a running sandbox", || self.running()).await?;
+        let id = found["id"].as_str().context("a sandbox has an id")?.to_owned();
+        let name = inert(found["name"].as_str().unwrap_or_default()).into_owned();
+        let took = began.elapsed().as_millis();
+        screen.line(&format!("  {name} runs, {took} ms later"))?;
+
+        let checkout = self.until("the checkout", || self.checkout(&id)).await?;
+        let branch = inert(checkout["branch"].as_str().unwrap_or_default()).into_owned();
+        screen.line(&format!("  the repository is checked out in it, on the branch {branch}"))?;
+        let commit = self.work(&id).await?;
+        screen.line(&format!("  a command inside commits and pushes, without a key: {commit}"))?;
+        let pull = async || Ok(github.pulls(REPOSITORY).into_iter().next());
+        let pull = self.until("the pull request", pull).await?;
+        let number = &pull["number"];
+        let draft = if pull["draft"] == true { "draft " } else { "" };
+        screen.line(&format!("  the server opens the {draft}pull request #{number}"))?;
+        let named = format!("pull request #{number}");
+        self.until("the comment", async || Ok(self.comment_with(&named))).await?;
+
+        github.close(at, MAINTAINER);
+        self.until("the end of the sandbox", || self.is_deleted()).await?;
+        let last = self.until("the last word", async || Ok(self.comment_with(LAST_WORDS))).await?;
+        screen.line(&format!(
+            "  {MAINTAINER} closes the issue; the sandbox and its disk are deleted, and the comment says:\n"
+        ))?;
+        for line in last.lines().filter(|line| !line.starts_with("<!--")) {
+            screen.line(&format!("    {}", inert(line)))?;
+        }
+        let (reactions, comments) = (github.reactions(at, None).len(), github.comments(at).len());
+        let pulls = github.pulls(REPOSITORY).len();
+        screen.line(&format!(
+            "\n  In all {reactions} reaction, {comments} comment and {pulls} pull request.\n"
+        ))?;
+        Ok((reactions, comments, pulls) == (1, 1, 1))
+    }
+
+    /// Looks again and again until there is something.
+    async fn until<T>(
+        &self,
+        what: &str,
+        look: impl AsyncFn() -> anyhow::Result<Option<T>>,
+    ) -> anyhow::Result<T> {
+        let _spinner = Spinner::start(&format!("waiting for {what}"), true);
+        let began = Instant::now();
+        while began.elapsed() < PART_TIME_MAX {
+            if let Some(found) = look().await? {
+                return Ok(found);
+            }
+            tokio::time::sleep(LOOK_PAUSE).await;
+        }
+        bail!("{what} did not come within {} s", PART_TIME_MAX.as_secs())
+    }
+
+    async fn running(&self) -> anyhow::Result<Option<Value>> {
+        let found = self.sandbox().await?;
+        Ok(found.filter(|sandbox| sandbox["phase"] == "running"))
+    }
+
+    async fn is_deleted(&self) -> anyhow::Result<Option<()>> {
+        Ok(self.sandbox().await?.is_none().then_some(()))
+    }
+
+    async fn sandbox(&self) -> anyhow::Result<Option<Value>> {
+        let (owner, name) = REPOSITORY.split_once('/').context("a repository has an owner")?;
+        let number = self.number.to_string();
+        let path = ["repos", owner, name, "issues", &number, "sandbox"];
+        let answer = self.client.call(ApiRequest::get(&path)).await?;
+        Ok(Some(answer.data().clone()).filter(|data| !data.is_null()))
+    }
+
+    async fn checkout(&self, id: &str) -> anyhow::Result<Option<Value>> {
+        let answer = self.client.call(ApiRequest::get(&["sandboxes", id, "checkout"])).await?;
+        match answer.data()["state"].as_str() {
+            Some("failed") => bail!("the checkout failed: {}", answer.data()["reason"]),
+            Some("ready") => Ok(Some(answer.data().clone())),
+            Some(_) | None => Ok(None),
+        }
+    }
+
+    /// Does the work, and returns what git says of its commit.
+    async fn work(&self, id: &str) -> anyhow::Result<String> {
+        let call = ApiRequest::post(&["sandboxes", id, "exec"])
+            .json(json!({"command": ["sh", "-c", WORK]}));
+        let answer = self.client.call(call).await?;
+        let text = |name: &str| {
+            inert(answer.data()[name].as_str().unwrap_or_default().trim()).into_owned()
+        };
+        match answer.data()["exitCode"].as_i64() {
+            Some(0) => Ok(text("stdout")),
+            Some(_) | None => bail!("the command failed: {}", text("stderr")),
+        }
+    }
+
+    /// The comment, if it is the only one and has these words.
+    fn comment_with(&self, words: &str) -> Option<String> {
+        let comments = self.github.comments((REPOSITORY, self.number));
+        let [one] = &comments[..] else { return None };
+        one["body"].as_str().filter(|body| body.contains(words)).map(str::to_owned)
+    }
+}
