@@ -58,7 +58,7 @@ impl IssueActor {
 
     /// Publishes what a durable step changed, makes its calls, and answers.
     fn leave(&mut self, output: StepOutput) {
-        self.parts.directory.confirm(&output.account, self.home, &output.durable_aliases);
+        self.decide_claims(&output);
         output.reservation.into_iter().for_each(QuotaReservation::keep);
         if let Some(change) = output.change {
             self.parts.publication.publish(change);
@@ -99,6 +99,18 @@ impl IssueActor {
         }
     }
 
+    /// The names that a step claims are the home's for good now, or free again if it stored nothing,
+    /// as when a caller was denied. Then another home can get them: one that was never stored is not
+    /// known any more to be the only one of its issue.
+    fn decide_claims(&mut self, output: &StepOutput) {
+        let (parts, account, claims) = (&self.parts, &output.account, &output.claims);
+        if output.stores_claims || claims.is_empty() {
+            return parts.directory.confirm(account, self.home, claims);
+        }
+        parts.directory.abandon(parts.env.now(), account, self.home, claims);
+        self.identity_known &= self.issue.as_ref().is_some_and(|issue| issue.version > 0);
+    }
+
     /// A commit was refused: what is in memory is not what is stored. All waiting callers are
     /// answered and the actor ends; the next message builds it again from the store.
     fn refused(&mut self, number: u64, error: CommitError, ctx: &mut Context<Self>) {
@@ -113,7 +125,7 @@ impl IssueActor {
         for output in self.outbox.drain(..) {
             let mut output = *output;
             let directory = &self.parts.directory;
-            directory.abandon(now, &output.account, self.home, &output.durable_aliases);
+            directory.abandon(now, &output.account, self.home, &output.claims);
             if output.number == number && is_not_stored(&error) {
                 // Gives the slot back at once.
                 output.reservation = None;

@@ -25,7 +25,10 @@ pub(super) struct StepOutput {
     pub durable: bool,
     pub delivery: Option<DeliveryId>,
     pub account: AccountName,
-    pub durable_aliases: Vec<Alias>,
+    /// The names that its event claims.
+    pub claims: Vec<Alias>,
+    /// Whether its commit makes them durable. One that stores nothing claims nothing.
+    pub stores_claims: bool,
     pub reply: Option<ReplySender>,
     pub answered: Answered,
     pub change: Option<Change>,
@@ -54,7 +57,8 @@ impl StepOutput {
             durable: true,
             delivery: None,
             account: issue.account.clone(),
-            durable_aliases: Vec::new(),
+            claims: Vec::new(),
+            stores_claims: false,
             reply,
             answered: Answered { reply: Reply::Nothing, duplicate: false, moved: false, sandbox },
             change: None,
@@ -138,7 +142,7 @@ pub(super) fn change(commit: &Commit, sandbox: Option<Arc<Sandbox>>) -> Change {
 pub(super) fn names_left(outbox: VecDeque<Box<StepOutput>>) -> Vec<(AccountName, Vec<Alias>)> {
     let left = |output: Box<StepOutput>| {
         output.reservation.into_iter().for_each(QuotaReservation::keep);
-        (output.account, output.durable_aliases)
+        (output.account, output.claims)
     };
     outbox.into_iter().map(left).collect()
 }

@@ -59,7 +59,7 @@ impl IssueActor {
             // once that is durable, so that the next look finds the other one.
             let empty = StepOutput::of_no_step(issue, reply);
             let answered = Answered { moved: true, ..empty.answered };
-            self.push(StepOutput { durable_aliases: claims, answered, ..empty });
+            self.push(StepOutput { claims, answered, ..empty });
             return;
         }
         // Answers and due times are few and must not be lost; callers can come again.
@@ -149,7 +149,8 @@ impl IssueActor {
             durable: !stores,
             delivery: delivery.as_ref().map(|row| row.id.clone()),
             account: commit.issue.account.clone(),
-            durable_aliases: claims,
+            claims,
+            stores_claims: stores,
             reply,
             answered,
             change,

@@ -10,8 +10,9 @@
 //!   Unchanged, the name was in the directory or nowhere all the time: had it been durable when the
 //!   look began, the store would have said so; had another home had it in the directory, it still
 //!   would.
-//! - When a claim was abandoned, a caller that learned the name's home before may still make it
-//!   durable. So for a while no new home is certain.
+//! - When a claim was abandoned, because its commit was refused or its step stored nothing, a caller
+//!   that learned the name's home before may still make it durable. So for a while no new home is
+//!   certain.
 //! - The names of a fast create stay in the directory until its object is recorded or destroyed.
 //!   From then on every caller finds this home for the name, so only its actor asks, and the
 //!   executor's slot makes it one call at a time.

@@ -16,7 +16,9 @@ use crate::engine::{EngineError, EnsureIssue, IssueKey};
 use crate::issue::event::CallError;
 use crate::issue::{ProviderCall, Verb};
 use crate::store::CommitError;
-use crate::types::{Alias, HomeId, IssueId, IssueNumber, Mode, Outcome, Phase, Repository};
+use crate::types::{
+    Alias, HoldScope, HomeId, IssueId, IssueNumber, Mode, Outcome, Phase, Repository,
+};
 
 fn fast(issue: &str) -> EnsureIssue {
     EnsureIssue { mode: Some(Mode::Fast), ..ensure(issue) }
@@ -245,6 +247,43 @@ async fn the_names_of_a_create_stay_whatever_becomes_of_a_successors_claims() {
         bench.provider.objects() == 0 && parts.directory.find(&account(), &name).await == Ok(None)
     })
     .await;
+}
+
+#[actix::test]
+async fn the_names_of_a_create_stay_although_a_caller_is_denied_meanwhile() {
+    let bench = EngineBench::new().await;
+    bench.provider.hold();
+    let parts = &bench.engine.parts;
+    let find = async || {
+        let name = Alias::Issue(IssueId::parse("1").expect("valid"));
+        parts.directory.find(&account(), &name).await.expect("read")
+    };
+    let full = CommitError::Failed("the disk is full".into());
+    bench.refuse_late(fast("1"), full).await;
+    let (scope, by) = (HoldScope::Server, "me".to_owned());
+    bench.engine.hold(&account(), scope, String::new(), by).await.expect("durable");
+    let denied = bench.engine.ensure(&account(), ensure("1")).await;
+    assert!(matches!(denied, Err(EngineError::Denied(_))), "{denied:?}");
+    assert_eq!(find().await, Some(HomeId(1)), "its object is not destroyed yet");
+    bench.provider.release();
+    eventually("its object is gone and its name is free", async || {
+        bench.provider.objects() == 0 && find().await.is_none()
+    })
+    .await;
+}
+
+#[actix::test]
+async fn no_new_home_is_certain_right_after_a_caller_was_denied() {
+    let bench = EngineBench::new().await;
+    let (scope, by) = (HoldScope::Server, "me".to_owned());
+    bench.engine.hold(&account(), scope, String::new(), by).await.expect("durable");
+    let denied = bench.engine.ensure(&account(), fast("1")).await;
+    assert!(matches!(denied, Err(EngineError::Denied(_))), "{denied:?}");
+    bench.engine.release(&HoldScope::Server).await.expect("durable");
+    for issue in ["1", "2"] {
+        let ensured = bench.engine.ensure(&account(), fast(issue)).await.expect("it is answered");
+        assert_eq!(ensured.sandbox.mode, Mode::Strong, "its name may be another home's: {issue}");
+    }
 }
 
 #[actix::test]
