@@ -166,7 +166,7 @@ impl Merger {
         let asked_for = other.is_asked_for() && !is_ending(issue_delivery);
         let asked_for = asked_for.then_some(issue_delivery.news.as_of);
         let cause = Cause::Delivery(issue_delivery.delivery.clone());
-        let event = IssueEvent::Learned { facts, asked_for, cause };
+        let event = IssueEvent::Learned { from: other.home, facts, asked_for, cause };
         match self.actors.ask(stays, Activation::default(), event).await {
             Ok(_answered) => Ok(true),
             Err(EventFailure::Again) => Ok(false),

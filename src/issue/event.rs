@@ -147,7 +147,9 @@ pub enum IssueEvent {
     },
     /// This home is the same issue as another one that gives way to it: what that one knows.
     Learned {
-        /// The facts of the other home.
+        /// The other home.
+        from: HomeId,
+        /// Its facts.
         facts: Box<Facts>,
         /// Set if a running sandbox was asked for in the other home: when GitHub said that both are
         /// one issue. It is then asked for here.

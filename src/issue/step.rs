@@ -43,7 +43,7 @@ pub fn step(issue: &Issue, event: IssueEvent, context: &StepContext<'_>) -> Comm
             transition.issue_delivery(issue_delivery, claims, place_elsewhere);
         }
         IssueEvent::ScopeEvent { news, delivery } => transition.scope_event(news, &delivery),
-        IssueEvent::Learned { facts, asked_for, cause } => {
+        IssueEvent::Learned { facts, asked_for, cause, .. } => {
             transition.learned(&facts, asked_for, &cause);
         }
         IssueEvent::Merged { into, cause } => transition.merged(into, &cause),

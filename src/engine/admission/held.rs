@@ -130,6 +130,7 @@ impl HoldIndex {
         }
         let known = |scope: HoldScope| self.holds.get(&scope);
         let by_id = |id: &IssueId| known(HoldScope::Issue(id.clone()));
+        let of_home = |home: HomeId| self.homes.get(&home)?.iter().find_map(by_id);
         let named = event.claims.iter().filter_map(|alias| match alias {
             Alias::Issue(id) => Some(id),
             Alias::Numbered(..) => None,
@@ -138,7 +139,8 @@ impl HoldIndex {
             .or_else(|| known(HoldScope::Account(issue.account.clone())))
             .or_else(|| known(HoldScope::Repository(repository?.clone())))
             .or_else(|| by_id(&issue.facts.issue_id))
-            .or_else(|| self.homes.get(&issue.home)?.iter().find_map(by_id))
+            .or_else(|| of_home(issue.home))
+            .or_else(|| event.other_home.and_then(of_home))
             .or_else(|| named.into_iter().find_map(by_id))
     }
 

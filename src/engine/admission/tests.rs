@@ -268,3 +268,26 @@ fn only_starts_that_can_be_granted_are_granted() {
     let can = admission.grantable(pending_starts);
     assert_eq!(can, [HomeId(4), HomeId(6), HomeId(1)], "one has its place already");
 }
+
+#[test]
+fn what_holds_a_home_that_gives_way_holds_the_one_that_learns_from_it() {
+    let admission = Arc::new(Admission::new(Quotas::default()));
+    let other = issue(2, "o/there");
+    let learned = IssueEvent::Learned {
+        from: other.home,
+        facts: Box::new(other.facts.clone()),
+        asked_for: None,
+        cause: crate::types::Cause::Service("test"),
+    };
+    let is_held = || admission.admit(&issue(1, "o/here"), &learned.meta()).is_err();
+    assert!(!is_held());
+    for (scope, home) in [
+        (HoldScope::Repository(Repository::trusted("o/there")), None),
+        (HoldScope::Issue(other.facts.issue_id.clone()), Some(other.home)),
+    ] {
+        admission.put(hold(scope.clone()), home);
+        assert!(is_held(), "{scope}");
+        admission.release(&scope);
+        assert!(!is_held(), "{scope}");
+    }
+}

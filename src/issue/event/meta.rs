@@ -1,7 +1,7 @@
 //! What the engine must know of an event beside what the lifecycle does with it, in one place.
 
 use super::{IssueDelivery, IssueEvent};
-use crate::types::{Alias, DeliveryId, Repository, Template};
+use crate::types::{Alias, DeliveryId, HomeId, Repository, Template};
 
 /// The properties of one [`IssueEvent`] that do not depend on the issue.
 #[derive(Clone, Debug)]
@@ -14,6 +14,8 @@ pub struct EventMeta<'a> {
     pub issue_delivery: Option<&'a IssueDelivery>,
     /// The repository that the event says the issue is in.
     pub repository: Option<&'a Repository>,
+    /// Another home that is the same issue, as the event says: what holds that one holds this one, too.
+    pub other_home: Option<HomeId>,
     /// The template that the event asks for.
     pub template: Option<&'a Template>,
     /// Names that belong to no home yet and are to become aliases of this one.
@@ -31,6 +33,7 @@ impl IssueEvent {
             delivery: None,
             issue_delivery: None,
             repository: None,
+            other_home: None,
             template: None,
             claims: &[],
             follows_names: false,
@@ -59,7 +62,11 @@ impl IssueEvent {
             Self::LimitStruck { .. } => of_home("limit_struck"),
             Self::Answered(_) => of_home("answered"),
             Self::Due { .. } => of_home("due"),
-            Self::Learned { .. } => of_home("learned"),
+            Self::Learned { from, facts, .. } => EventMeta {
+                repository: facts.repository.as_ref(),
+                other_home: Some(*from),
+                ..of_home("learned")
+            },
             Self::Merged { .. } => of_home("merged"),
             Self::Observed(_) => of_home("observed"),
             Self::Discard { .. } => of_home("discard"),

@@ -10,7 +10,7 @@ use crate::issue::commit::Reply;
 use crate::issue::event::{CallError, Command, DeliveryEffect, IssueEvent};
 use crate::issue::restored;
 use crate::issue::state::{Facts, IssueState, StoppedBy};
-use crate::types::{Cause, FailureCode, Phase, Repository, Timestamp, Wanted};
+use crate::types::{Cause, FailureCode, HomeId, Phase, Repository, Timestamp, Wanted};
 
 fn learn(bench: &mut StepBench, facts: &Facts) {
     learn_asked(bench, facts, None);
@@ -18,7 +18,7 @@ fn learn(bench: &mut StepBench, facts: &Facts) {
 
 fn learn_asked(bench: &mut StepBench, facts: &Facts, asked_for: Option<Timestamp>) {
     let (facts, cause) = (Box::new(facts.clone()), Cause::Service("test"));
-    let reply = bench.apply(IssueEvent::Learned { facts, asked_for, cause }).reply;
+    let reply = bench.apply(IssueEvent::Learned { from: HomeId(2), facts, asked_for, cause }).reply;
     assert_eq!(reply, Reply::Accepted);
 }
 
