@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use super::driver::{SimServer, account};
-use super::world::WorldState;
+use super::store::SimStore;
+use super::world::{World, WorldState};
 use crate::issue::Issue;
 use crate::issue::state::IssueState;
+use crate::store::Store;
 use crate::types::{AccountName, HoldScope, HomeId, Phase, Repository, Timestamp, Wanted};
 
 impl SimServer {
@@ -34,13 +36,10 @@ impl SimServer {
     pub fn release(&self) {
         let (life, engine) = (Arc::clone(&self.life), self.engine.clone());
         let scope = self.with(WorldState::any_scope);
-        // From now on it is unknown whether it is still on.
-        self.with(|inner| inner.ledger.held.remove(&scope.folded()));
         self.life.spawn(async move {
             let released = engine.release(&scope).await.is_ok();
             if life.step() {
                 life.world().with(|inner| {
-                    inner.ledger.held.remove(&scope.folded());
                     inner.note(None, || format!("released: {scope} {released}"));
                 });
             }
@@ -177,4 +176,19 @@ impl WorldState {
 /// The repository that an issue counts for.
 fn place(issue: &Issue) -> Option<String> {
     issue.facts.repository.as_ref().map(Repository::folded)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_is_off_once_its_removal_is_durable_whatever_becomes_of_the_server() {
+    let world = World::new(0, false);
+    let store = SimStore::open(world.begin_life());
+    let scope = HoldScope::Server;
+    world.with(|inner| {
+        inner.weather.calm = true;
+        let held = (scope.clone(), inner.latest());
+        inner.ledger.held.insert(scope.folded(), held);
+    });
+    store.remove_hold(&scope).await.expect("durable");
+    world.with(|inner| inner.kill("killed"));
+    assert!(world.with(|inner| inner.ledger.held.is_empty()));
 }

@@ -408,7 +408,12 @@ impl Store for SimStore {
     }
 
     async fn remove_hold(&self, scope: &HoldScope) -> Result<bool, CommitError> {
-        self.write(|inner| inner.rows.remove_hold(scope)).await
+        // From when that is durable it may be on no more, also if a crash comes before the answer.
+        let remove = |inner: &mut WorldState| {
+            inner.ledger.held.remove(&scope.folded());
+            inner.rows.remove_hold(scope)
+        };
+        self.write(remove).await
     }
 
     async fn put_orphans(&self, orphans: Vec<Orphan>) -> Result<(), CommitError> {
