@@ -26,6 +26,8 @@ pub enum Happening {
     LateStop,
     LateDelete,
     Transfer,
+    /// The write fails by which a live sandbox goes to another repository.
+    RefusedMove,
     Merge,
     /// A delivery for many issues is applied to all of them.
     FanOut,
@@ -44,7 +46,7 @@ pub enum Happening {
 }
 
 impl Happening {
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::Crash,
         Self::Downtime,
         Self::Panic,
@@ -58,6 +60,7 @@ impl Happening {
         Self::LateStop,
         Self::LateDelete,
         Self::Transfer,
+        Self::RefusedMove,
         Self::Merge,
         Self::FanOut,
         Self::ForcedDelete,

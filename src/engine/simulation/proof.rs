@@ -52,6 +52,7 @@ noticed! {
     a_create_that_is_forgotten_by_force_is_noticed: ForceForgetsCreate near 102,
     a_hold_that_is_not_in_force_is_noticed: HoldNotInForce near 18,
     a_slot_without_admission_is_noticed: SlotByDelete near 334,
+    a_slot_that_moves_before_its_issue_is_noticed: SlotMovesEarly near 505,
     a_last_slot_that_is_given_twice_is_noticed: LastPlaceTwice near 0,
     a_pending_start_that_is_dropped_is_noticed: PendingStartDropped near 0,
     acts_in_their_order_of_arrival_are_noticed: OrderOfArrival near 135,

@@ -91,7 +91,8 @@ impl WorldState {
         let down = self.elapsed_ms() < self.store_down_until_ms && !self.weather.calm;
         let all_fail = down || self.weather.strikes(&mut self.chance, rate / 2);
         for (work, reply) in group {
-            let one_fails = self.weather.strikes(&mut self.chance, rate);
+            let one_fails = self.weather.strikes(&mut self.chance, rate)
+                || work.as_deref().is_some_and(|write| self.move_fails(write));
             let result = if all_fail || one_fails {
                 Err(CommitError::Failed("the disk is full".into()))
             } else {
@@ -111,6 +112,27 @@ impl WorldState {
             let pause = self.commit_pause();
             self.after(pause, SimEffect::Begin);
         }
+    }
+
+    /// Whether the write fails by which a live sandbox would take its slot to another repository. What
+    /// comes of the slot until it is written is rare, so this fails more often than other writes.
+    fn move_fails(&mut self, write: &Write) -> bool {
+        let rate = self.weather.moves_fail;
+        let moves = rate > 0
+            && write.issue.as_ref().is_some_and(|after| {
+                let before = self.rows.issues.get(&after.home);
+                after.state.takes_slot()
+                    && before.is_some_and(|before| {
+                        before.state.takes_slot()
+                            && before.facts.repository.is_some()
+                            && before.facts.repository != after.facts.repository
+                    })
+            });
+        let fails = moves && self.weather.strikes(&mut self.chance, rate);
+        if fails {
+            self.count(Happening::RefusedMove);
+        }
+        fails
     }
 
     fn apply(&mut self, write: &Write) -> Result<(), CommitError> {

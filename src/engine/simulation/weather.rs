@@ -71,6 +71,8 @@ pub struct Weather {
     pub force: bool,
     /// Issues are transferred between two repositories.
     pub transfers: bool,
+    /// Writes that fail by which a live sandbox takes its slot to another repository.
+    pub moves_fail: u64,
     /// Many ask for fast mode at once, of a store that refuses much.
     pub hasty: bool,
     /// Another provider answers in place of one for a while.
@@ -143,6 +145,7 @@ impl Weather {
             providers: providers.into(),
             force: false,
             transfers: false,
+            moves_fail: 0,
             scope_events: false,
             hasty: false,
             impostors: false,
@@ -215,6 +218,9 @@ impl Weather {
                     *quota = *chance.pick(&[0, 1, 2]);
                 }
             }
+        }
+        if self.transfers && self.quotas.repository > 0 {
+            self.moves_fail = 400;
         }
     }
 
