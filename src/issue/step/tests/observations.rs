@@ -11,6 +11,7 @@ use crate::issue::event::{
 };
 use crate::issue::state::{IssueState, StoppedBy, Verb};
 use crate::issue::{Cleanup, CleanupAction, Effect};
+use crate::sabotage::{Bug, with};
 use crate::types::{
     Attempt, Cause, ExternalId, FailureCode, Generation, Mode, ObjectName, ObjectState, Phase,
     ProviderName, SandboxId,
@@ -218,6 +219,28 @@ fn a_stop_that_takes_effect_after_the_sandbox_was_started_again_killed_nothing()
         observe(&mut bench, vec![down]);
         assert_eq!(code(&bench), Some(FailureCode::KilledOutside));
     }
+}
+
+/// Whether a person is blamed for a stop of our own that took effect late, if no sweep could look for an
+/// hour.
+fn is_blamed_an_hour_later() -> bool {
+    let mut bench = bench_in(Some(Phase::Stopping));
+    bench.ensure();
+    bench.answer(Err(unavailable()));
+    bench.due();
+    bench.answer(Ok(Done::Down));
+    bench.up();
+    let until = bench.issue.state.record().and_then(|record| record.stop_may_land_until);
+    bench.now = until.expect("it may take effect").after(Duration::from_secs(3_600));
+    let down = own(&bench, ObjectState::Stopped);
+    observe(&mut bench, vec![down]);
+    code(&bench) == Some(FailureCode::KilledOutside)
+}
+
+#[test]
+fn a_late_stop_is_not_forgotten_while_its_provider_is_away() {
+    assert!(!is_blamed_an_hour_later());
+    assert!(with(Bug::LateStopForgotten, is_blamed_an_hour_later), "a bug is noticed");
 }
 
 #[test]
