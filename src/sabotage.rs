@@ -86,6 +86,8 @@ pub(crate) enum Bug {
     MarkerAlone,
     /// A pull request that a person closed is not looked for.
     ClosedPullForgotten,
+    /// A server that starts forgets that the writing calls of an identity rest.
+    RestForgotten,
     /// The memory limit can kill PID 1 of a sandbox.
     InWorkGroup,
     /// Processes of a sandbox keep capabilities.

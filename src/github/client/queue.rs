@@ -14,6 +14,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, OnceCell};
 
 use crate::clock::Clock;
+use crate::sabotage::{Bug, on};
 use crate::types::Timestamp;
 
 use super::super::api::{GitHubError, PaceRecord, WritePace, WriteTurn, WriteUrgency, WriterId};
@@ -197,6 +198,7 @@ impl QueueState {
                 begun.extend(std::iter::repeat_n(end.min(now), count));
             }
             let writes = writes.into_iter().collect();
+            let rests_until = rests_until.filter(|_| !on(Bug::RestForgotten));
             let kept = Writer { is_busy: false, last_at: Some(now), rests_until, strikes, writes };
             self.writers.insert(writer, kept);
         }

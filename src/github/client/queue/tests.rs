@@ -5,6 +5,7 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::github::api::PaceError;
+use crate::sabotage::with;
 
 const ONE: WriterId = WriterId::Installation(1);
 const OTHER: WriterId = WriterId::Installation(2);
@@ -182,4 +183,59 @@ async fn limits_without_a_time_double_up_to_their_bound_until_a_call_goes_well()
     process.queues.went_well(ONE);
     let until = process.queues.rest(ONE, None).await;
     assert_eq!(until.since(process.now()).as_secs(), 60);
+}
+
+/// What breaks the guarantees in a history of calls, limits, pauses and restarts.
+async fn broken_in_history(seed: u64) -> Option<String> {
+    let mut state = seed;
+    let mut below = |bound: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) % bound
+    };
+    let mut process = Process::new();
+    let mut rests = HashMap::new();
+    for _ in 0..40 {
+        let writer = if below(2) == 0 { ONE } else { OTHER };
+        let rests_until: Option<Timestamp> = rests.get(&writer).copied();
+        match below(6) {
+            0 => {
+                let until = process.now().after(Duration::from_secs(below(600)));
+                rests.insert(writer, process.queues.rest(writer, Some(until)).await);
+            }
+            1 => {
+                rests.insert(writer, process.queues.rest(writer, None).await);
+            }
+            2 => process = process.restarted(),
+            3 => {
+                let until = process.now().after(Duration::from_secs(below(600)));
+                process.clock.sleep_until(until).await;
+            }
+            _ => match process.queues.turn(writer, WriteUrgency::Progress).await {
+                Ok(_) => {
+                    if let Some(until) = rests_until.filter(|until| process.now() < *until) {
+                        return Some(format!("{writer} writes although it rests until {until}"));
+                    }
+                }
+                Err(GitHubError::Limited { until }) if Some(until) == rests_until => {}
+                Err(error) => return Some(format!("{writer} is refused: {error}")),
+            },
+        }
+    }
+    None
+}
+
+/// The first of many seeds whose history breaks a guarantee, and how.
+fn broken() -> Option<(u64, String)> {
+    (0..300).find_map(|seed| {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_time().start_paused(true).build();
+        Some((seed, runtime.expect("a runtime").block_on(broken_in_history(seed))?))
+    })
+}
+
+#[test]
+fn no_identity_writes_while_it_rests_whatever_happens() {
+    assert_eq!(broken(), None);
+    let noticed = with(Bug::RestForgotten, broken);
+    assert!(noticed.is_some_and(|(_, why)| why.contains("although it rests")), "a bug is noticed");
 }
