@@ -88,6 +88,8 @@ pub(crate) enum Bug {
     ClosedPullForgotten,
     /// A server that starts forgets that the writing calls of an identity rest.
     RestForgotten,
+    /// A push is judged after it was sent.
+    PushJudgedLate,
     /// The memory limit can kill PID 1 of a sandbox.
     InWorkGroup,
     /// Processes of a sandbox keep capabilities.

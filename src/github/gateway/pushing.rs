@@ -16,6 +16,7 @@ use super::report::{ReportReader, Reported};
 use super::route::GitService;
 use super::{Asked, GatewayRefusal, GitHubGateway, replies};
 use crate::git::{BodyError, GitBody, PushEnd, Workplaces};
+use crate::sabotage::{Bug, on};
 use crate::types::{Repository, SandboxId};
 
 type DataStream = Pin<Box<dyn Stream<Item = Result<Bytes, BodyError>> + Send>>;
@@ -76,11 +77,8 @@ impl GitHubGateway {
             fetched: foreign.map(|foreign| foreign.oid.clone()).into_iter().collect(),
             denied: work.push_refusal.clone(),
         };
-        if let Err(refusal) = rules.check(head) {
-            if let PushRefusal::NotFetched { tip, .. } = &refusal {
-                self.workplaces.foreign_tip(sandbox, tip).await;
-            }
-            return Err(refused(refusal.to_string()));
+        if !on(Bug::PushJudgedLate) {
+            self.judge(sandbox, &rules, head).await?;
         }
         // All commands are of one ref, and git makes one of them.
         let [command] = head.commands.as_slice() else {
@@ -90,6 +88,9 @@ impl GitHubGateway {
         begun.map_err(refused)?;
         let body = bounded(body, work.push_max_mb);
         let answered = self.send_push(asked, name, body).await;
+        if on(Bug::PushJudgedLate) {
+            self.judge(sandbox, &rules, head).await?;
+        }
         let follow_up = PushFollowUp {
             workplaces: Arc::clone(&self.workplaces),
             sandbox: sandbox.clone(),
@@ -111,6 +112,20 @@ impl GitHubGateway {
                 Err(refused)
             }
         }
+    }
+
+    /// Holds a push against the rules of its branch.
+    async fn judge(
+        &self,
+        sandbox: &SandboxId,
+        rules: &PushRules,
+        head: &PushHead,
+    ) -> Result<(), GatewayRefusal> {
+        let Err(refusal) = rules.check(head) else { return Ok(()) };
+        if let PushRefusal::NotFetched { tip, .. } = &refusal {
+            self.workplaces.foreign_tip(sandbox, tip).await;
+        }
+        Err(GatewayRefusal::new(StatusCode::FORBIDDEN, refusal.to_string()))
     }
 
     async fn send_push(

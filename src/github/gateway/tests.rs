@@ -13,6 +13,7 @@ use crate::git::{ForeignTip, LateGateway, PushEnd, WorkBranch};
 use crate::github::api::UnkeptPace;
 use crate::github::client::{GitHubClient, GitHubCredentials};
 use crate::github::model::{APP_KEY, GithubModel};
+use crate::sabotage::{Bug, with};
 use crate::sandbox::EventSender;
 use crate::types::Network;
 
@@ -267,6 +268,24 @@ async fn everything_but_the_branch_is_refused_in_words_and_stays_as_it_was() {
     bench.commit("a", "large", 3_000_000).await;
     let words = bench.refused("a", &["push", "origin", BRANCH]).await;
     assert!(!words.is_empty() && bench.github.pushes(ORCHARD).len() == 1, "{words}");
+}
+
+/// Whether GitHub gets a push of a branch that is not the sandbox's. All runs on this thread.
+fn another_branch_is_sent() -> bool {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        let bench = GatewayBench::new().await;
+        bench.worked("a", &[], 10).await;
+        bench.refused("a", &["push", "origin", "HEAD:other"]).await;
+        !bench.github.calls_to("POST", "", "git-receive-pack").is_empty()
+    })
+}
+
+#[test]
+#[ignore = "runs git, which a machine may lack; .ci/run has it"]
+fn a_push_is_judged_before_it_is_sent() {
+    assert!(!another_branch_is_sent());
+    assert!(with(Bug::PushJudgedLate, another_branch_is_sent), "a bug is noticed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
