@@ -90,6 +90,9 @@ pub(crate) enum Bug {
     RestForgotten,
     /// A push is judged after it was sent.
     PushJudgedLate,
+    /// A delivery does not lack if GitHub says that it arrived.
+    #[cfg(test)]
+    LogStatusBelieved,
     /// The memory limit can kill PID 1 of a sandbox.
     InWorkGroup,
     /// Processes of a sandbox keep capabilities.

@@ -7,6 +7,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+#[cfg(test)]
+use crate::sabotage::{Bug, on};
 use crate::types::{DeliveryId, IssueNumber, Repository, Timestamp};
 
 use super::super::api::{
@@ -319,6 +321,10 @@ pub(super) struct WireDelivery {
     event: String,
     action: Option<String>,
     repository_id: Option<u64>,
+    /// What became of it, as GitHub believes: read by a deliberate bug alone.
+    #[cfg(test)]
+    #[serde(default)]
+    status_code: u16,
     request: Option<WireDelivered>,
 }
 
@@ -330,6 +336,10 @@ struct WireDelivered {
 impl WireDelivery {
     /// As the log shows it; `None` if its GUID is none.
     pub fn logged(self) -> Option<LoggedDelivery> {
+        #[cfg(test)]
+        if on(Bug::LogStatusBelieved) && (200..300).contains(&self.status_code) {
+            return None;
+        }
         Some(LoggedDelivery {
             id: self.id,
             guid: DeliveryId::parse(&self.guid).ok()?,

@@ -9,6 +9,7 @@ use crate::config::IntakeMode;
 use crate::engine::DeliveredStatus;
 use crate::github::model::{FaultKind, HookDoor, ModelFault};
 use crate::intake::{DeliverySourceKind, ReceivedDelivery, RecoveryPace};
+use crate::sabotage::{Bug, with};
 use crate::store::recovered::RecoveryStore;
 use crate::types::{AccountName, DeliveryId, Phase, Timestamp};
 
@@ -37,6 +38,23 @@ async fn what_did_not_arrive_is_recovered_whatever_answered_in_our_place() {
     assert_eq!(world.intake.figures().recovered, rows.len() as u64);
     assert!(world.intake.figures().compared_at.is_some());
     world.nothing_wrong();
+}
+
+/// How many deliveries lack after a comparison, if something in between answered 200 for us.
+fn lacking_after_a_swallow() -> usize {
+    actix::System::new().block_on(async {
+        let world = RecoveryWorld::with_app().await;
+        world.github.set_door(HookDoor::Swallows(200));
+        world.label();
+        world.worker().compare().await.expect("it is compared");
+        world.lacking().await.len()
+    })
+}
+
+#[test]
+fn a_delivery_lacks_whatever_github_says_of_it() {
+    assert_eq!(lacking_after_a_swallow(), 0);
+    assert!(with(Bug::LogStatusBelieved, lacking_after_a_swallow) > 0, "a bug is noticed");
 }
 
 #[actix::test]
