@@ -63,9 +63,8 @@ impl GithubModel {
     /// conversion.
     pub fn approve_manifest(&self, manifest: Value) -> String {
         let mut state = self.state();
-        let code = format!("code-{}", state.next_id());
-        state.manifests.insert(code.clone(), manifest);
-        code
+        let owner = state.app.owner;
+        state.approve(owner, manifest)
     }
 
     /// The account of a login; gives its id.

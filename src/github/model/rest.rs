@@ -11,6 +11,7 @@ mod repositories;
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
+pub(super) use apps::slug_of;
 pub(super) use reactions::REACTIONS;
 
 use super::auth::{ModelAccess, ModelCaller};

@@ -181,7 +181,10 @@ pub(super) struct ModelState {
     pub former_names: BTreeMap<String, u64>,
     pub moved_issues: BTreeMap<(u64, u64), (u64, u64)>,
     pub deleted_issues: BTreeSet<(u64, u64)>,
-    pub manifests: BTreeMap<String, Value>,
+    /// Manifests whose page is shown: who would own the App, the manifest, and the state.
+    pub drafts: BTreeMap<u64, (u64, Value, String)>,
+    /// Apps that were made of manifests, by the code for their conversion: the owner, the manifest.
+    pub manifests: BTreeMap<String, (u64, Value)>,
     pub door: HookDoor,
     pub deliveries: Vec<DeliveryRecord>,
     /// Wakes what sends deliveries.
@@ -229,6 +232,7 @@ impl ModelState {
             former_names: BTreeMap::new(),
             moved_issues: BTreeMap::new(),
             deleted_issues: BTreeSet::new(),
+            drafts: BTreeMap::new(),
             manifests: BTreeMap::new(),
             door: HookDoor::Closed,
             deliveries: Vec::new(),

@@ -7,6 +7,7 @@ mod graphql;
 mod hooks;
 mod limits;
 mod operations;
+mod pages;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};

@@ -178,13 +178,22 @@ pub(super) fn redeliver(state: &mut ModelState, request: &RestRequest) -> ModelR
     Ok(reply(202, json!({})))
 }
 
+/// The secret for logging people in through the App, which nothing here needs.
+const CLIENT_SECRET: &str = "model-client-secret";
+
+/// The name of an App in addresses.
+pub(in crate::github::model) fn slug_of(name: &str) -> String {
+    name.to_lowercase().replace(|c: char| !c.is_alphanumeric(), "-")
+}
+
 /// Exchanges the code of a manifest for the App. The code is spent then.
 pub(super) fn convert(state: &mut ModelState, request: &RestRequest) -> ModelResult<RestReply> {
-    let manifest = state.manifests.remove(&request.parts[0]).ok_or_else(missing)?;
+    let (owner, manifest) = state.manifests.remove(&request.parts[0]).ok_or_else(missing)?;
     let Some(name) = manifest["name"].as_str() else {
         return Err(invalid("Integration", "name", "missing_field", "name is missing"));
     };
-    let slug = name.to_lowercase().replace(|c: char| !c.is_alphanumeric(), "-");
+    let slug = slug_of(name);
+    state.app.owner = owner;
     state.app.id = state.next_id();
     state.app.bot = state.next_id();
     state.insert_user(state.app.bot, &format!("{slug}[bot]"), "Bot");
@@ -196,9 +205,11 @@ pub(super) fn convert(state: &mut ModelState, request: &RestRequest) -> ModelRes
         serde_json::from_value(manifest["default_events"].clone()).unwrap_or_default();
     state.installations.clear();
     let mut shown = state.show_app();
+    // Without an address the App has no webhook.
+    let secret = manifest.get("hook_attributes").map(|_| state.app.secret.clone());
     let more = json!({
-        "client_id": "Iv1.0123456789abcdef", "client_secret": "model-client-secret",
-        "webhook_secret": state.app.secret, "pem": state.app.key,
+        "client_id": "Iv1.0123456789abcdef", "client_secret": CLIENT_SECRET,
+        "webhook_secret": secret, "pem": state.app.key,
     });
     shown.as_object_mut().into_iter().zip(more.as_object()).for_each(|(shown, more)| {
         shown.extend(more.clone());
