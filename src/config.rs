@@ -26,6 +26,7 @@ mod reader;
 mod secrets;
 mod sections;
 mod source;
+mod stored_app;
 mod workload;
 
 pub use address::{Announced, ServerAddress};
@@ -36,6 +37,7 @@ pub use provider::{ProviderSchema, ProviderSection, ProviderSettings};
 pub use secrets::{Made, Secrets, SecretsError};
 pub use sections::SECONDS_MAX;
 pub use source::{ConfigFile, Overrides, ValueOrigin};
+pub use stored_app::{AppFacts, StoredApp, StoredAppError};
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -106,8 +108,11 @@ pub struct GitHub {
     /// `webhook_secrets` or the lines of `webhook_secrets_file`; empty if neither is set, see
     /// [`Secrets::ensure`].
     pub webhook_secrets: Vec<Secret>,
-    /// `app_id` with `app_key` or `app_key_file`; or `token` or `token_file`; or neither.
+    /// `app_id` with `app_key` or `app_key_file`; or `token` or `token_file`; or neither, then those of
+    /// the stored App.
     pub login: Option<GitHubLogin>,
+    /// The App that was registered on the page *Connect*, if `login` is its.
+    pub stored_app: Option<StoredApp>,
     /// `intake`: how deliveries come in.
     pub intake: IntakeMode,
     /// `bot_user_id`: issuebox's own account; 0 if it is not configured.

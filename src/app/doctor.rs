@@ -14,7 +14,7 @@ use std::time::Duration;
 use rustix::fs::{Access, access, statvfs};
 
 use crate::clock::{Clock, SystemClock};
-use crate::config::{Config, Secrets, ServerAddress};
+use crate::config::{Config, Secrets, ServerAddress, StoredApp};
 use crate::store::sqlite::SqliteStore;
 use crate::types::{NetworkKind, Secret, Template, Timestamp};
 
@@ -56,6 +56,7 @@ pub fn look(config: &Config) -> Vec<Check> {
         &data.join(Secrets::ADMIN_TOKEN_FILE),
     ));
     checks.push(webhook_secret(config));
+    checks.extend(stored_app(config));
     checks.push(clock(SystemClock.now(), newest_at));
     checks.extend(host_networks(config));
     if !is_running {
@@ -267,6 +268,28 @@ fn webhook_secret(config: &Config) -> Check {
         );
     }
     check
+}
+
+/// The GitHub App that was registered on the page, if there is one.
+fn stored_app(config: &Config) -> Option<Check> {
+    let (what, data) = ("GitHub App", &config.server.data);
+    let dir = data.join(StoredApp::DIR);
+    let app = match StoredApp::read(data) {
+        Ok(app) => app?,
+        Err(error) => {
+            let text = error.to_string();
+            let (found, remedy) = text.split_once("; ").unwrap_or((&text, "restore its files"));
+            return Some(Check::broken(what, found, remedy));
+        }
+    };
+    let found = format!("{} (id {}), stored in {}", app.about.slug, app.about.id, dir.display());
+    if config.github.stored_app.is_none() {
+        let remedy = format!("remove {}, or the credentials in [github]", dir.display());
+        return Some(Check::noted(what, format!("{found}, is not used"), remedy));
+    }
+    let paths = StoredApp::paths(data);
+    let mut exposed = paths.iter().filter_map(|path| exposed(what, path, &path.metadata().ok()?));
+    Some(exposed.next().unwrap_or_else(|| Check::right(what, found)))
 }
 
 fn secret(what: &str, is_configured: bool, kept: &Path) -> Check {

@@ -5,7 +5,7 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::config::{Config, Secrets};
+use crate::config::{Config, Secrets, StoredApp};
 use crate::types::Secret;
 
 /// Every user may write to it.
@@ -33,7 +33,8 @@ pub(super) struct Exposed {
 pub(super) fn check(config: &Config) -> anyhow::Result<Vec<String>> {
     let data = &config.server.data;
     let kept = [Secrets::ADMIN_TOKEN_FILE, Secrets::WEBHOOK_SECRET_FILE].map(|n| data.join(n));
-    let paths = std::iter::once(data).chain(&kept).chain(&config.secret_files);
+    let app = StoredApp::paths(data);
+    let paths = std::iter::once(data).chain(&kept).chain(&app).chain(&config.secret_files);
     let mut warnings = Vec::new();
     // What is missing is made for its owner alone; the start's own error says what cannot be used.
     let found = paths.filter_map(|path| of_path(path, &path.metadata().ok()?));

@@ -49,7 +49,11 @@ pub(super) fn backup(
         OutputMode::Ids => screen.line(&inert(&file))?,
         OutputMode::Table(_) => screen.line(&format!("{}  {size} bytes", inert(&file)))?,
     }
-    eprintln!("note: the backup has neither workspaces nor the two secrets in {}", data.display());
+    eprintln!(
+        "note: the backup has no workspaces and no secrets: admin token, webhook secret and the GitHub \
+         App's key stay in {} alone",
+        data.display()
+    );
     Ok(ExitCode::SUCCESS)
 }
 

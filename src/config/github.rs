@@ -1,9 +1,11 @@
 //! `[github]`: how we authenticate, and where GitHub is.
 
 use std::net::IpAddr;
+use std::path::Path;
 
 use crate::types::{PublishMode, PullRequestMode, Secret};
 
+use super::StoredApp;
 use super::reader::ConfigReader;
 use super::sections::{secret, token_of, web_address};
 
@@ -41,8 +43,8 @@ pub(super) fn intake(r: &mut ConfigReader, login: Option<&GitHubLogin>) -> Intak
     if intake == IntakeMode::Deliveries && login.is_none() {
         r.wrong(
             "github.intake",
-            "is deliveries, which needs credentials for GitHub: set github.app_id and \
-             github.app_key_file, or github.token_file",
+            "is deliveries, which needs credentials for GitHub: register an App on the page Connect \
+             first, or set github.app_id and github.app_key_file, or github.token_file",
         );
     }
     intake
@@ -95,6 +97,42 @@ pub(super) fn login(r: &mut ConfigReader) -> Option<GitHubLogin> {
             None
         }
     }
+}
+
+/// The App in the data directory, if its credentials are to be used: none are configured, and it is of
+/// the GitHub that is.
+pub(super) fn stored_app(
+    r: &mut ConfigReader,
+    data: &Path,
+    configured: Option<&GitHubLogin>,
+    api_url: &str,
+) -> Option<StoredApp> {
+    if data.as_os_str().is_empty() {
+        return None;
+    }
+    let app = match StoredApp::read(data) {
+        Ok(app) => app?,
+        Err(error) => {
+            r.trouble(error.to_string());
+            return None;
+        }
+    };
+    let dir = data.join(StoredApp::DIR);
+    let found = format!("the GitHub App {} in {} is not used", app.about.slug, dir.display());
+    let key = match configured {
+        Some(GitHubLogin::App { .. }) => "github.app_id",
+        Some(GitHubLogin::Token(_)) => "github.token",
+        None if app.about.api_url != api_url => {
+            r.note(format!(
+                "{found}: it is of {}, and github.api_url is {api_url}",
+                app.about.api_url
+            ));
+            return None;
+        }
+        None => return Some(app),
+    };
+    r.note(format!("{found}, because {key} is configured; remove the directory or the key"));
+    None
 }
 
 /// A private key in PEM; whether it can be used is seen when the server starts.

@@ -107,6 +107,11 @@ impl ConfigReader {
         self.problems.push(Problem { origin: None, message });
     }
 
+    /// Records what people should know, and that is not about one key.
+    pub fn note(&mut self, message: String) {
+        self.warnings.push(message);
+    }
+
     /// Records what people should know of a key that was set.
     pub fn warn(&mut self, key: &str, message: &str) {
         if let Some(origin) = self.origin(key) {

@@ -58,7 +58,8 @@ impl Secrets {
     /// The name of the webhook secret's file in the data directory.
     pub const WEBHOOK_SECRET_FILE: &'static str = "webhook-secret";
 
-    /// The configured secrets; for those that are not configured, the stored or newly generated ones.
+    /// The configured secrets; for those that are not configured, the stored or newly generated ones. The
+    /// webhook secret of the stored App comes after the others.
     ///
     /// # Errors
     /// [`SecretsError`] if a stored secret is empty or the data directory cannot be used.
@@ -69,10 +70,12 @@ impl Secrets {
             Some(token) => token.clone(),
             None => kept(data, "admin token", Self::ADMIN_TOKEN_FILE, &mut made)?,
         };
-        let webhook_secrets = match config.github.webhook_secrets.as_slice() {
+        let mut webhook_secrets = match config.github.webhook_secrets.as_slice() {
             [] => vec![kept(data, "webhook secret", Self::WEBHOOK_SECRET_FILE, &mut made)?],
             configured => configured.to_vec(),
         };
+        let of_app = config.github.stored_app.as_ref().and_then(|app| app.webhook_secret.clone());
+        webhook_secrets.extend(of_app);
         Ok(Self { admin_token, webhook_secrets, made })
     }
 }

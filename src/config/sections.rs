@@ -19,7 +19,7 @@ use super::source::{Sources, Value};
 use super::workload::{self, TemplateContext};
 use super::{
     Auth, Config, GitHub, LISTEN_DEFAULT, LifecycleConfig, Quota, RepositoryPattern,
-    RetentionConfig, SandboxLogs, Server, StepBounds, Triggers,
+    RetentionConfig, SandboxLogs, Server, StepBounds, StoredApp, Triggers,
 };
 
 /// Reads all sections; also a sentence for each key that has no effect yet.
@@ -33,7 +33,7 @@ pub(super) fn read(
     let secrets = workload::secrets(r);
     let mounts = workload::allowed_mounts(r, schemas);
     let (server, auth) = (server(r, data_default), auth(r));
-    let github = github_section(r);
+    let github = github_section(r, &server.data);
     let triggers = triggers(r);
     let working = &github.working_label;
     if !working.is_empty() && working.to_lowercase() == triggers.label.to_lowercase() {
@@ -115,7 +115,7 @@ pub(super) fn token_of(text: &str) -> Result<Secret, String> {
     Ok(Secret::new(text))
 }
 
-fn github_section(r: &mut ConfigReader) -> GitHub {
+fn github_section(r: &mut ConfigReader, data: &Path) -> GitHub {
     let webhook_secrets = secret(r, "github.webhook_secrets", |given| match given {
         Given::Inline(Value::Word(word)) => secrets_of(word.split(',')),
         Given::Inline(value) => match list_of(&value, text_of) {
@@ -125,9 +125,11 @@ fn github_section(r: &mut ConfigReader) -> GitHub {
         Given::File(content) => secrets_of(content.trim_end().lines()),
     });
     let bot_user_id = r.number("github.bot_user_id", 0, 0..=u64::MAX);
-    let login = github::login(r);
-    let intake = github::intake(r, login.as_ref());
     let api_url = github::address(r, "github.api_url", "https://api.github.com");
+    let configured = github::login(r);
+    let stored_app = github::stored_app(r, data, configured.as_ref(), &api_url);
+    let login = configured.or_else(|| stored_app.as_ref().map(StoredApp::login));
+    let intake = github::intake(r, login.as_ref());
     let web_url = github::address(r, "github.web_url", "https://github.com");
     let patterns = r.texts("github.repositories", &["*"]);
     let mut repositories = Vec::with_capacity(patterns.len());
@@ -148,6 +150,7 @@ fn github_section(r: &mut ConfigReader) -> GitHub {
     GitHub {
         webhook_secrets,
         login,
+        stored_app,
         intake,
         bot_user_id,
         api_url,

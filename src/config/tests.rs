@@ -2,6 +2,7 @@
 
 mod github;
 mod intake;
+mod stored_app;
 mod workload;
 
 use super::*;

@@ -9,7 +9,8 @@ use crate::types::{Check, Timestamp};
 /// What is checked, as its line begins.
 pub const WHAT: &str = "GitHub";
 /// A remedy for credentials that GitHub refuses.
-pub const KEY_REMEDY: &str = "check github.app_id and github.app_key_file, or github.token_file";
+pub const KEY_REMEDY: &str = "check github.app_id and github.app_key_file, or github.token_file; for an App \
+                              that was registered on the page Connect, upload a new key there";
 /// A token that ends within this time is noted.
 const EXPIRY_NOTED: Duration = Duration::from_secs(14 * 86_400);
 /// The permissions that an installation must grant, and the least level of each.

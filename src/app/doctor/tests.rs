@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
-use crate::config::Overrides;
+use crate::config::{AppFacts, Overrides};
 
 fn config(data: &Path, more: &[(&str, &str)]) -> Config {
     let vars = more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
@@ -97,6 +97,31 @@ fn secrets_are_configured_or_kept_for_their_owner() {
     let short = config(dir.path(), &[("ISSUEBOX_WEBHOOK_SECRET", "short")]);
     is(&webhook_secret(&short), CheckState::Noted, "shorter than 32", "openssl rand");
     is(&webhook_secret(&config(dir.path(), &[])), CheckState::Right, "will be generated", "");
+}
+
+#[test]
+fn a_stored_app_is_named_whether_it_is_used_or_not() {
+    let dir = tempfile::tempdir().expect("a directory");
+    assert_eq!(stored_app(&config(dir.path(), &[])), None);
+    let about = AppFacts {
+        id: 7,
+        slug: "pear-box".to_owned(),
+        html_url: String::new(),
+        web_url: String::new(),
+        api_url: "https://api.github.com".to_owned(),
+    };
+    let app = StoredApp { about, key: Secret::new("-----BEGIN"), webhook_secret: None };
+    app.write(dir.path()).expect("written");
+    let look = |more: &[(&str, &str)]| stored_app(&config(dir.path(), more)).expect("a check");
+    is(&look(&[]), CheckState::Right, "pear-box (id 7), stored in ", "");
+    let token = ("ISSUEBOX__GITHUB__TOKEN", "ghp_x");
+    is(&look(&[token]), CheckState::Noted, "is not used", "[github]");
+    chmod(&dir.path().join("github-app/key.pem"), 0o644);
+    is(&look(&[]), CheckState::Noted, "other users can read", "chmod 0600");
+    let used = config(dir.path(), &[]);
+    fs::remove_file(dir.path().join("github-app/app.json")).expect("removed");
+    let damaged = stored_app(&used).expect("a check");
+    is(&damaged, CheckState::Broken, "app.json", "register the App again");
 }
 
 #[test]
