@@ -4,7 +4,7 @@
 //! [`webhook`] turns a delivery (headers and raw bytes) into what it says of one issue and what
 //! it may do; [`comment`] reads commands out of comments; [`policy`] says who and what may
 //! trigger; [`fixtures`] holds deliveries in the shape of real ones. [`api`] is the port to GitHub's
-//! API. [`text`] makes texts safe in both directions, [`task`] puts together what an agent is given,
+//! API; [`registration`] makes a GitHub App for it. [`text`] makes texts safe in both directions, [`task`] puts together what an agent is given,
 //! [`BranchPattern`](crate::types::BranchPattern) names its branch, and [`messages`] has every sentence that is said on an issue.
 //!
 //! # Guarantees
@@ -22,6 +22,7 @@ pub mod model;
 pub mod permissions;
 pub mod policy;
 pub mod push;
+pub mod registration;
 pub mod task;
 pub mod text;
 pub mod webhook;

@@ -20,6 +20,7 @@ mod limits;
 mod pages;
 mod queue;
 mod reads;
+mod registration;
 mod tokens;
 mod transport;
 mod verification;
@@ -37,6 +38,7 @@ use counts::CallCounts;
 pub use credentials::GitHubCredentials;
 use limits::ReadLimits;
 use queue::WriteQueues;
+pub use registration::AppRegistrar;
 use tokens::Tokens;
 use transport::Transport;
 

@@ -3,6 +3,7 @@
 mod answers;
 mod credentials;
 mod reading;
+mod registration;
 mod writing;
 
 use std::sync::Arc;
