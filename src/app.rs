@@ -20,9 +20,9 @@ mod notices;
 pub mod open_files;
 pub mod providers;
 mod reload;
+mod serving;
 mod signals;
 
-use std::io::IsTerminal;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -32,9 +32,10 @@ use anyhow::Context;
 use tokio::sync::watch;
 
 pub use backup::{backup, has_records, restore};
+pub use serving::serve;
 
 use crate::clock::{Clock, SystemClock, SystemIds};
-use crate::config::{Config, Loaded, Secrets};
+use crate::config::{Config, Secrets};
 use crate::http::LoginLinks;
 use crate::http::login_links::path_of;
 use build::ServerParts;
@@ -95,94 +96,61 @@ impl RunningServer {
 /// # Errors
 /// Why it failed, and what to do.
 pub fn start(config: Config) -> anyhow::Result<RunningServer> {
-    start_as(config, false)
+    Lasting::begin(&config)?.start(config, false)
 }
 
-/// The same; with `is_new` as a new installation, in a data directory that has no database.
-fn start_as(config: Config, is_new: bool) -> anyhow::Result<RunningServer> {
-    open_files::raise();
-    let listener = listen(config.server.listen)?;
-    let address = listener.local_addr()?;
-    let exposed = exposure::check(&config)?;
-    let secrets = Secrets::ensure(&config)?;
-    for warning in exposed {
-        tracing::warn!("{warning}");
+/// What lasts while servers are started one after the other in this process.
+struct Lasting {
+    /// Open all the time, so that clients wait between two servers instead of being refused.
+    listener: TcpListener,
+    login_links: Arc<LoginLinks>,
+}
+
+impl Lasting {
+    fn begin(config: &Config) -> anyhow::Result<Self> {
+        open_files::raise();
+        let listener = listen(config.server.listen)?;
+        Ok(Self { listener, login_links: Arc::default() })
     }
-    exposure::warn_of_short(&secrets);
-    let (end, ended) = watch::channel(false);
-    let (reload, reloads) = mpsc::channel();
-    let (ready, is_ready) = mpsc::sync_channel(1);
-    let login_links = Arc::new(LoginLinks::default());
-    let public_url = config.server.public_url.clone();
-    let parts = ServerParts {
-        config,
-        is_new,
-        secrets: secrets.clone(),
-        listener,
-        ended,
-        reloads,
-        login_links: Arc::clone(&login_links),
-    };
-    let thread = std::thread::Builder::new()
-        .name("issuebox".into())
-        .spawn(move || run(parts, ready))
-        .context("cannot start the server's thread")?;
-    match is_ready.recv() {
-        Ok(()) => {
-            Ok(RunningServer { address, secrets, login_links, public_url, end, reload, thread })
+
+    /// Starts a server; with `is_new` as a new installation, in a data directory that has no database.
+    fn start(&self, config: Config, is_new: bool) -> anyhow::Result<RunningServer> {
+        let address = self.listener.local_addr()?;
+        let exposed = exposure::check(&config)?;
+        let secrets = Secrets::ensure(&config)?;
+        for warning in exposed {
+            tracing::warn!("{warning}");
         }
-        // It ended before it was ready, and its error says why.
-        Err(_) => match thread.join() {
-            Ok(Err(error)) => Err(error),
-            Ok(Ok(())) => anyhow::bail!("the server ended before it was ready"),
-            Err(_) => anyhow::bail!("the server's thread panicked"),
-        },
-    }
-}
-
-/// Runs a server until a signal stops it. SIGHUP reloads the configuration with `load`: webhook secrets,
-/// the admin token and the simulated provider's faults take effect at once. The log names the other
-/// changes. With `is_new` it starts a new installation, in a data directory that has no database.
-///
-/// # Errors
-/// As for [`start`].
-pub fn serve(
-    config: Config,
-    is_new: bool,
-    load: impl Fn() -> anyhow::Result<Loaded>,
-) -> anyhow::Result<()> {
-    // Before any thread starts, so that all inherit it.
-    let mut signals = signals::Signals::begin()?;
-    let running = start_as(config, is_new)?;
-    for made in &running.secrets.made {
-        tracing::info!(file = %made.path.display(), "generated a new {}", made.what);
-    }
-    tracing::info!("ready on http://{}", running.address);
-    if std::io::stderr().is_terminal() {
-        // A secret, so it goes to the terminal and not to the log.
-        eprintln!(
-            "\n  Dashboard: {}\n  (this link logs you in once, within 10 minutes)\n",
-            running.login_link()
-        );
-    }
-    while !running.has_ended() {
-        match signals.next()? {
-            signals::SignalEvent::End(name) => {
-                tracing::info!("{name}: stopping");
-                break;
+        exposure::warn_of_short(&secrets);
+        let (end, ended) = watch::channel(false);
+        let (reload, reloads) = mpsc::channel();
+        let (ready, is_ready) = mpsc::sync_channel(1);
+        let login_links = Arc::clone(&self.login_links);
+        let public_url = config.server.public_url.clone();
+        let parts = ServerParts {
+            config,
+            is_new,
+            secrets: secrets.clone(),
+            listener: self.listener.try_clone()?,
+            ended,
+            reloads,
+            login_links: Arc::clone(&login_links),
+        };
+        let thread = std::thread::Builder::new()
+            .name("issuebox".into())
+            .spawn(move || run(parts, ready))
+            .context("cannot start the server's thread")?;
+        match is_ready.recv() {
+            Ok(()) => {
+                Ok(RunningServer { address, secrets, login_links, public_url, end, reload, thread })
             }
-            signals::SignalEvent::Reload => reload(&running, &load),
-            signals::SignalEvent::Nothing => {}
+            // It ended before it was ready, and its error says why.
+            Err(_) => match thread.join() {
+                Ok(Err(error)) => Err(error),
+                Ok(Ok(())) => anyhow::bail!("the server ended before it was ready"),
+                Err(_) => anyhow::bail!("the server's thread panicked"),
+            },
         }
-    }
-    running.stop()
-}
-
-fn reload(running: &RunningServer, load: &impl Fn() -> anyhow::Result<Loaded>) {
-    match load() {
-        // The channel closes only when the server ends.
-        Ok(loaded) => drop(running.reload.send(loaded.config)),
-        Err(error) => tracing::error!("cannot reload the configuration: {error:#}"),
     }
 }
 

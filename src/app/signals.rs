@@ -1,9 +1,11 @@
-//! The server's signals: SIGTERM and SIGINT stop it, SIGHUP reloads the configuration.
+//! The server's signals: SIGTERM and SIGINT stop it, SIGHUP reloads the configuration; and the request to
+//! start anew.
 
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Notify;
 
 /// How often [`Signals::next`] returns without a signal.
 const LOOK_UP: Duration = Duration::from_secs(1);
@@ -14,6 +16,8 @@ pub(super) enum SignalEvent {
     End(&'static str),
     /// Reload the configuration.
     Reload,
+    /// Start anew: no signal, but what the server itself asks for.
+    Restart,
     /// No signal came for a while.
     Nothing,
 }
@@ -38,8 +42,8 @@ impl Signals {
         Ok(Self { runtime, terminate, interrupt, hang_up })
     }
 
-    /// Waits for a signal.
-    pub fn next(&mut self) -> std::io::Result<SignalEvent> {
+    /// Waits for a signal, or for the server's wish to start anew.
+    pub fn next(&mut self, restart: &Notify) -> std::io::Result<SignalEvent> {
         let Self { runtime, terminate, interrupt, hang_up } = self;
         Ok(runtime.block_on(async {
             tokio::select! {
@@ -47,6 +51,7 @@ impl Signals {
                 _ = terminate.recv() => SignalEvent::End("SIGTERM"),
                 _ = interrupt.recv() => SignalEvent::End("SIGINT"),
                 _ = hang_up.recv() => SignalEvent::Reload,
+                () = restart.notified() => SignalEvent::Restart,
                 () = tokio::time::sleep(LOOK_UP) => SignalEvent::Nothing,
             }
         }))
