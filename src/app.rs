@@ -29,7 +29,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 pub use backup::{backup, has_records, restore};
 pub use serving::serve;
@@ -96,7 +96,7 @@ impl RunningServer {
 /// # Errors
 /// Why it failed, and what to do.
 pub fn start(config: Config) -> anyhow::Result<RunningServer> {
-    Lasting::begin(&config)?.start(config, false)
+    Lasting::begin(&config, None)?.start(config, false)
 }
 
 /// What lasts while servers are started one after the other in this process.
@@ -104,13 +104,15 @@ struct Lasting {
     /// Open all the time, so that clients wait between two servers instead of being refused.
     listener: TcpListener,
     login_links: Arc<LoginLinks>,
+    /// Notified when the next server is to start; `None` if nothing starts one.
+    restart: Option<Arc<Notify>>,
 }
 
 impl Lasting {
-    fn begin(config: &Config) -> anyhow::Result<Self> {
+    fn begin(config: &Config, restart: Option<Arc<Notify>>) -> anyhow::Result<Self> {
         open_files::raise();
         let listener = listen(config.server.listen)?;
-        Ok(Self { listener, login_links: Arc::default() })
+        Ok(Self { listener, login_links: Arc::default(), restart })
     }
 
     /// Starts a server; with `is_new` as a new installation, in a data directory that has no database.
@@ -135,6 +137,7 @@ impl Lasting {
             ended,
             reloads,
             login_links: Arc::clone(&login_links),
+            restart: self.restart.clone(),
         };
         let thread = std::thread::Builder::new()
             .name("issuebox".into())

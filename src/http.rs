@@ -20,6 +20,7 @@
 
 mod answers;
 pub mod api;
+mod app_setup;
 mod attempts;
 mod auth;
 mod body;
@@ -73,6 +74,7 @@ use crate::store::session::SessionStore;
 use crate::types::{LiveSecrets, ProviderName, Timestamp};
 use crate::verification::IssueVerifier;
 
+pub use app_setup::AppSetup;
 pub use auth::{LiveToken, TokenHash};
 pub use feed::Feed;
 pub use login_links::LoginLinks;
@@ -114,6 +116,9 @@ pub struct Edge {
     pub github: Option<Arc<dyn GitHubApi>>,
     /// Asks GitHub about issues; `None` without credentials.
     pub verifier: Option<Arc<IssueVerifier>>,
+    /// Registers the server as a GitHub App; `None` where that cannot be: its credentials are
+    /// configured, or nothing starts it anew.
+    pub app_setup: Option<AppSetup>,
     /// Publishes the work of sandboxes.
     pub publisher: LatePublisher,
     /// The admin token, as its hash.

@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 
 use actix::Arbiter;
 use anyhow::Context;
-use tokio::sync::{mpsc as mpsc_async, watch};
+use tokio::sync::{Notify, mpsc as mpsc_async, watch};
 
 use crate::checkout::CheckoutWorker;
 use crate::clock::{Clock, IdSource, SystemClock, SystemIds};
@@ -28,7 +28,7 @@ use crate::store::sqlite::SqliteStore;
 use crate::types::{LiveSecrets, NamedSecrets, TemplateName};
 use crate::verification::IssueVerifier;
 
-use self::credentials::{checkouts, github_rules, said_by, take_in, verifier};
+use self::credentials::{app_setup, checkouts, github_rules, said_by, take_in, verifier};
 use super::entry::{self, EntryParts, EntryPublisher};
 use super::github::{self, ReloadGitHub};
 use super::life_log::{self, LifeLog};
@@ -47,6 +47,8 @@ pub(super) struct ServerParts {
     pub ended: watch::Receiver<bool>,
     pub reloads: mpsc::Receiver<Config>,
     pub login_links: Arc<LoginLinks>,
+    /// Notified when the next server is to start in its place; `None` if nothing starts one.
+    pub restart: Option<Arc<Notify>>,
 }
 
 /// Serves until it is stopped. The returned channel disconnects once the last thread has dropped the
@@ -57,7 +59,8 @@ pub(super) async fn serve(
     calls: tokio::runtime::Handle,
     ready: mpsc::SyncSender<()>,
 ) -> anyhow::Result<Option<mpsc::Receiver<()>>> {
-    let ServerParts { config, is_new, secrets, listener, ended, reloads, login_links } = parts;
+    let ServerParts { config, is_new, secrets, listener, ended, reloads, login_links, restart } =
+        parts;
     let (adapters, provider_reloads) = Adapters::open(&config, is_new, &listener, &io)?;
     let (store, closed) = (Arc::clone(&adapters.sqlite), adapters.sqlite.closed());
     let reload = Reload {
@@ -98,9 +101,11 @@ pub(super) async fn serve(
         EndingParts { engine: engine.clone(), logs: logs.clone(), gateway, arbiter, store };
     let address = listener.local_addr()?;
     let closing = ended.clone();
+    let app_setup = app_setup(&config, &adapters, &io, restart)?;
     let shared =
         EdgeParts { engine, logs, feed, login_links, live, intake, checkouts, verifier, closing };
-    let server = crate::http::build(shared.edge(&config, adapters), listener)?;
+    let edge = Edge { app_setup, ..shared.edge(&config, adapters) };
+    let server = crate::http::build(edge, listener)?;
     let mut stopped = ended.clone();
     // An error means that the owner is gone, so the server stops too.
     let stop = async move { drop(stopped.wait_for(|ended| *ended).await) };
@@ -269,6 +274,7 @@ impl EdgeParts {
             checkouts,
             github: github.map(|client| client as Arc<dyn GitHubApi>),
             verifier,
+            app_setup: None,
             publisher,
             admin_token: live.admin_token,
             public_url: config.server.public_url.clone(),

@@ -2,6 +2,7 @@
 //! ends as at SIGTERM, the configuration is loaded again, and the next one starts on the same listener.
 
 use std::io::IsTerminal;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -29,10 +30,10 @@ pub fn serve(
     is_new: bool,
     load: impl Fn() -> anyhow::Result<Loaded>,
 ) -> anyhow::Result<()> {
-    let restart = Notify::new();
+    let restart = Arc::new(Notify::new());
     // Before any thread starts, so that all inherit it.
     let mut signals = Signals::begin()?;
-    let lasting = Lasting::begin(&config)?;
+    let lasting = Lasting::begin(&config, Some(Arc::clone(&restart)))?;
     let server = config.server.clone();
     let mut running = lasting.start(config, is_new)?;
     loop {

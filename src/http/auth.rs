@@ -284,6 +284,48 @@ pub fn check_origin(shared: &Shared, request: &HttpRequest) -> Result<(), ApiErr
         .hint("if the server is behind a proxy, set public_url to its public address"))
 }
 
+/// Checks the same of a form on a page that sends no referrer, for which browsers send no origin either.
+/// Only for a form that holds a secret of its session.
+///
+/// # Errors
+/// 403 if it comes from another page.
+pub fn check_origin_if_sent(shared: &Shared, request: &HttpRequest) -> Result<(), ApiError> {
+    let is_unsent = text(request.headers(), "origin") == Some("null");
+    let site = text(request.headers(), "sec-fetch-site");
+    if is_unsent && site.is_none_or(|site| site == "same-origin") {
+        return Ok(());
+    }
+    check_origin(shared, request)
+}
+
+/// The address of this server's pages to which GitHub may lead a browser back: as configured, or the one
+/// that it listens on. Nothing that a request says decides it.
+pub fn own_url(shared: &Shared) -> String {
+    match &shared.edge.public_url {
+        Some(url) => url.trim_end_matches('/').to_owned(),
+        None => {
+            let url = format!("http://{}", reachable(shared.listens_on));
+            // As browsers write it.
+            url.strip_suffix(":80").unwrap_or(&url).to_owned()
+        }
+    }
+}
+
+/// Whether a form was sent from the page at [`own_url`], and not at another address of this server, where
+/// a browser has another session.
+pub fn is_at_own_url(shared: &Shared, request: &HttpRequest) -> bool {
+    let origin = text(request.headers(), "origin").unwrap_or_default();
+    is_origin_of(origin, &own_url(shared))
+}
+
+/// The address at which this machine reaches a listener.
+pub fn reachable(mut address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        address.set_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    }
+    address
+}
+
 fn is_origin_of(origin: &str, url: &str) -> bool {
     url.strip_prefix(origin)
         .is_some_and(|rest| !origin.is_empty() && (rest.is_empty() || rest.starts_with('/')))
@@ -410,5 +452,13 @@ mod tests {
         assert!(is_origin_of("https://box.example", "https://box.example"));
         assert!(!is_origin_of("https://box.exam", "https://box.example"));
         assert!(!is_origin_of("", "https://box.example"));
+    }
+
+    #[test]
+    fn a_server_that_listens_everywhere_is_reached_here() {
+        let of = |text: &str| reachable(text.parse().expect("an address")).to_string();
+        assert_eq!(of("0.0.0.0:8787"), "127.0.0.1:8787");
+        assert_eq!(of("[::]:8787"), "127.0.0.1:8787");
+        assert_eq!(of("192.0.2.1:8787"), "192.0.2.1:8787");
     }
 }

@@ -48,12 +48,12 @@ use crate::clock::SystemIds;
 pub use list::home;
 pub use session::{login, login_page, logout};
 
-/// Only our own files, no frames but our own, no other targets for forms. Of scripts only the one with
+/// Only our own files, no frames but our own, forms to one target alone. Of scripts only the one with
 /// the answer's nonce: what a sandbox serves is at our address, too.
-fn policy(nonce: &str) -> String {
+fn policy(nonce: &str, forms_to: &str) -> String {
     format!(
         "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'self'; img-src 'self'; \
-         connect-src 'self'; frame-src 'self'; form-action 'self'; base-uri 'none'; \
+         connect-src 'self'; frame-src 'self'; form-action {forms_to}; base-uri 'none'; \
          frame-ancestors 'none'"
     )
 }
@@ -86,7 +86,12 @@ pub fn pages(app: &mut web::ServiceConfig) {
         .service(overview::show)
         .service(connect::show)
         .service(connect::reveal)
-        .service(connect::send_sample);
+        .service(connect::send_sample)
+        .service(connect::app::ask)
+        .service(connect::app::come_back)
+        .service(connect::app::adopt)
+        .service(connect::app::prove)
+        .service(connect::app::upload);
 }
 
 /// The page's script, style and icon, under names that change with their content.
@@ -124,11 +129,20 @@ fn address(path: &str, parts: &[(&str, Option<&str>)]) -> String {
 }
 
 /// Answers with a page and its security headers.
-fn respond(mut answer: HttpResponseBuilder, page: &Markup) -> HttpResponse {
+fn respond(answer: HttpResponseBuilder, page: &Markup) -> HttpResponse {
+    respond_with_forms_to("'self'", answer, page)
+}
+
+/// The same, for a page whose forms go to another target than this server.
+fn respond_with_forms_to(
+    target: &str,
+    mut answer: HttpResponseBuilder,
+    page: &Markup,
+) -> HttpResponse {
     let nonce = new_secret(&SystemIds);
     answer
         .insert_header((header::CONTENT_TYPE, "text/html; charset=utf-8"))
-        .insert_header((header::CONTENT_SECURITY_POLICY, policy(&nonce)))
+        .insert_header((header::CONTENT_SECURITY_POLICY, policy(&nonce, target)))
         .insert_header((header::X_FRAME_OPTIONS, "DENY"))
         // With `no-referrer` browsers would send `Origin: null` with our own forms.
         .insert_header((header::REFERRER_POLICY, "same-origin"))

@@ -55,6 +55,11 @@ impl SessionKey {
         }
     }
 
+    /// The hash by which the session is known.
+    pub const fn hash(&self) -> SessionHash {
+        self.hash
+    }
+
     /// The form token, which forms of this session must contain.
     pub fn form_token(&self) -> &str {
         &self.form_token

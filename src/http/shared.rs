@@ -11,12 +11,13 @@ use tokio::sync::watch;
 use utoipa::openapi::OpenApi;
 
 use crate::engine::{EngineError, EnsureIssue, Ensured, SandboxRef, WaitFor, Waited};
-use crate::github::api::GitHubApi;
+use crate::github::api::{GitHubApi, Installation, PageCursor};
 use crate::sandbox::{Health, Provider};
 use crate::store::{Store, StoreError};
 use crate::types::{AccountName, Check, IssueId, ProviderName, SandboxId, Timestamp, tally};
 
 use super::Edge;
+use super::app_setup::Registrations;
 use super::attempts::Attempts;
 use super::auth::Caller;
 use super::budget::Budget;
@@ -32,6 +33,10 @@ use super::survey::Survey;
 const HEALTH_GOOD_FOR: Duration = Duration::from_secs(1);
 /// How long what GitHub said of us is reused.
 const GITHUB_GOOD_FOR: Duration = Duration::from_secs(60);
+/// How long the list of the App's installations is reused: a person waits for the first one.
+const INSTALLATIONS_GOOD_FOR: Duration = Duration::from_secs(5);
+/// How long a page waits for that list.
+const INSTALLATIONS_TIME_MAX: Duration = Duration::from_secs(3);
 /// Timeout of a health check. Providers promise an answer within two seconds.
 const HEALTH_TIME_MAX: Duration = Duration::from_millis(2_500);
 
@@ -48,10 +53,13 @@ pub struct Shared {
     pub refused: RefusedRing,
     /// The address of the listener.
     pub listens_on: SocketAddr,
+    /// The registrations of a GitHub App that people began.
+    pub registrations: Registrations,
     health: Recent<Arc<Vec<(ProviderName, Health)>>>,
     store: Recent<Result<(), StoreError>>,
     survey: Recent<(Position, Arc<Survey>)>,
     github: Recent<Arc<Vec<Check>>>,
+    installations: Recent<Result<Arc<Vec<Installation>>, String>>,
 }
 
 /// A problem of the server. It is public, so it names no issue.
@@ -107,10 +115,12 @@ impl Shared {
             docs: docs::render(&value),
             refused: RefusedRing::new(edge.started_at),
             listens_on,
+            registrations: Registrations::default(),
             health: Recent(Mutex::new(None)),
             store: Recent(Mutex::new(None)),
             survey: Recent(Mutex::new(None)),
             github: Recent(Mutex::new(None)),
+            installations: Recent(Mutex::new(None)),
             edge,
         }
     }
@@ -132,6 +142,28 @@ impl Shared {
         let checks = Arc::new(crate::github::checks::look(api, now).await);
         self.github.set(now, &checks);
         checks
+    }
+
+    /// The first installations of the App, as GitHub lists them; cached for some seconds.
+    ///
+    /// # Errors
+    /// Why GitHub did not list them.
+    pub async fn installations(
+        &self,
+        api: &dyn GitHubApi,
+    ) -> Result<Arc<Vec<Installation>>, String> {
+        let now = self.edge.clock.now();
+        if let Some(recent) = self.installations.get_within(now, INSTALLATIONS_GOOD_FOR) {
+            return recent;
+        }
+        let asked = api.installations(&PageCursor::FIRST);
+        let listed = match tokio::time::timeout(INSTALLATIONS_TIME_MAX, asked).await {
+            Ok(Ok((listed, _))) => Ok(Arc::new(listed)),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err("GitHub did not answer within 3 seconds".to_owned()),
+        };
+        self.installations.set(now, &listed);
+        listed
     }
 
     /// Whether the store accepts writes; cached.

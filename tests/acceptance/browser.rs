@@ -4,7 +4,7 @@
 //! Ignored here; `.ci/run` installs Chromium and runs them. Pictures of every page are kept in the
 //! directory that `ISSUEBOX_SCREENSHOTS` names.
 
-mod driver;
+pub mod driver;
 
 use std::path::PathBuf;
 

@@ -5,6 +5,7 @@
 //! and run by `.ci/run` (`cargo test --test acceptance -- --include-ignored`).
 
 mod browser;
+mod button;
 mod checkout;
 #[path = "../common/chromium.rs"]
 mod chromium;

@@ -348,6 +348,7 @@ async fn serve(mut parts: Parts, io: tokio::runtime::Handle, started: Sender<Sta
         checkouts: None,
         github: None,
         verifier: None,
+        app_setup: None,
         publisher: publisher(None),
         admin_token: LiveToken::new(TokenHash::of(&Secret::new(TOKEN))),
         public_url: None,

@@ -2,6 +2,7 @@
 //! every move a test decides: the API, the pages, the webhooks, and that the served description
 //! says what the server does.
 
+mod app_setup;
 mod before_work;
 mod capabilities;
 #[path = "../common/mod.rs"]

@@ -8,14 +8,14 @@ use reqwest::Method;
 use serde_json::json;
 
 /// A person who is logged in.
-struct Person<'a> {
+pub struct Person<'a> {
     server: &'a TestServer,
-    cookie: String,
-    token: String,
+    pub cookie: String,
+    pub token: String,
 }
 
 impl<'a> Person<'a> {
-    async fn at(server: &'a TestServer) -> Self {
+    pub async fn at(server: &'a TestServer) -> Self {
         let cookie = server.log_in().await;
         let mut person = Self { server, cookie, token: String::new() };
         let page = person.see("/holds").await.text;
@@ -24,16 +24,16 @@ impl<'a> Person<'a> {
         person
     }
 
-    async fn see(&self, path: &str) -> Answer {
+    pub async fn see(&self, path: &str) -> Answer {
         send(self.server.client.get(self.server.url(path)).header("cookie", &self.cookie)).await
     }
 
     /// Sends a form as our own page would.
-    async fn submit(&self, path: &str, fields: &[(&str, &str)]) -> Answer {
+    pub async fn submit(&self, path: &str, fields: &[(&str, &str)]) -> Answer {
         self.submit_from(&self.server.url(""), &self.token, path, fields).await
     }
 
-    async fn submit_from(
+    pub async fn submit_from(
         &self,
         origin: &str,
         token: &str,
@@ -91,6 +91,9 @@ fn changes(id: &str) -> Vec<String> {
         "/holds/release",
         "/connect/secret",
         "/connect/sample",
+        "/connect/github",
+        "/connect/github/key",
+        "/connect/github/prove",
         "/logout",
     ];
     changes.iter().map(|change| change.replace("ID", id)).collect()

@@ -4,15 +4,17 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use tokio::sync::{Mutex, watch};
+use sha2::{Digest, Sha256};
+use tokio::sync::{Mutex, Notify, watch};
 
 use crate::checkout::{CheckoutParts, CheckoutWorker, SandboxWorkplaces};
 use crate::config::Config;
 use crate::engine::{Engine, GithubParts};
-use crate::github::client::GitHubClient;
+use crate::github::client::{AppRegistrar, GitHubClient};
 use crate::github::gateway::GitHubGateway;
 use crate::github::messages::MessageContext;
 use crate::github::policy::TriggerPolicy;
+use crate::http::AppSetup;
 use crate::intake::{Intake, PermissionParts, RecoveryPace, RecoveryParts, RecoveryWorker};
 use crate::issue::GithubRules;
 use crate::logs::Logs;
@@ -166,4 +168,31 @@ pub(super) fn verifier(
     let (store, clock) = (Arc::clone(&adapters.sqlite), Arc::clone(&adapters.clock));
     let triggers = triggers.clone();
     Some(Arc::new(IssueVerifier::new(engine.clone(), store, permissions, clock, triggers)))
+}
+
+/// What the server needs to register itself as a GitHub App; `None` if its credentials are configured, or if
+/// nothing starts it anew.
+pub(super) fn app_setup(
+    config: &Config,
+    adapters: &Adapters,
+    io: &tokio::runtime::Handle,
+    restart: Option<Arc<Notify>>,
+) -> anyhow::Result<Option<AppSetup>> {
+    let (Some(restart), github) = (restart, &config.github) else { return Ok(None) };
+    if github.login.is_some() && github.stored_app.is_none() {
+        return Ok(None);
+    }
+    let _on_io = io.enter();
+    let registration = AppRegistrar::new(&github.api_url, Arc::clone(&adapters.clock))?;
+    // Names of Apps are unique at GitHub, so it is one of this server's own.
+    let instance = Sha256::digest(adapters.sqlite.instance().to_string());
+    Ok(Some(AppSetup {
+        registration: Arc::new(registration),
+        data: config.server.data.clone(),
+        web_url: github.web_url.clone(),
+        api_url: github.api_url.clone(),
+        in_use: github.stored_app.clone(),
+        suggested_name: format!("issuebox-{}", hex::encode(&instance[..3])),
+        restart,
+    }))
 }

@@ -1,6 +1,8 @@
-//! First steps: the values to paste into GitHub, and a checklist that follows the deliveries until
-//! there is a sandbox. A sample delivery takes the same path as a real one.
+//! First steps: the button that makes a GitHub App, the values to paste for a webhook alone, and a checklist
+//! that follows the deliveries until there is a sandbox. A sample delivery takes the same path as a real one.
 
+pub mod app;
+mod app_card;
 mod sample;
 
 use std::sync::Arc;
@@ -22,6 +24,7 @@ use super::error::PageError;
 use super::form;
 use super::shell::{Frame, PageSection};
 use super::visitor::Visitor;
+use app_card::AppCard;
 
 /// Deliveries that are shown below the checklist.
 const LATEST_MAX: usize = 5;
@@ -46,6 +49,8 @@ pub struct Progress {
     refused: Option<String>,
     /// The configured triggers, in a sentence.
     trigger: String,
+    /// How far the GitHub App is.
+    app: AppCard,
     latest: Vec<DeliveryBody>,
     now: Timestamp,
 }
@@ -91,6 +96,7 @@ impl Progress {
             has_sandbox: shared.read_list(any_sandbox).await?.total > 0,
             refused: newest.filter(is_refused).map(|one| one.reason.clone()),
             trigger: trigger(shared.edge.intake.triggers()),
+            app: AppCard::look(shared).await,
             latest,
             now: shared.edge.clock.now(),
         })
@@ -109,7 +115,10 @@ pub async fn show(
     visitor: Visitor,
     request: HttpRequest,
 ) -> Result<HttpResponse, PageError> {
-    Query::parse(request.query_string()).finish()?;
+    let mut query = Query::parse(request.query_string());
+    // GitHub may add these where it leads back to. Only its API says what is installed.
+    let _unused = (query.bytes("installation_id"), query.bytes("setup_action"));
+    query.finish()?;
     page(&shared, &visitor, &request, None).await
 }
 
@@ -185,6 +194,7 @@ pub fn checklist(progress: &Progress, token: &Markup, secret: Option<&str>) -> M
         }
     };
     html! {
+        (progress.app.render(token))
         div .card .empty data-key="checklist" {
             (headline(has_sandbox, reached))
             ol .steps {
@@ -197,7 +207,6 @@ pub fn checklist(progress: &Progress, token: &Markup, secret: Option<&str>) -> M
                 li .(class(1)) {
                     (tick(1))
                     h3 { "GitHub reaches the server" }
-                    p { "In the repository: Settings, Webhooks, Add webhook. Paste:" }
                     (values(progress, token, secret))
                     @if let Some(why) = progress.refused.as_ref().filter(|_| !reached) {
                         p .notice .bad { "A delivery was refused: " bdi { (inert(why)) } "." }
@@ -257,10 +266,11 @@ fn headline(has_sandbox: bool, reached: bool) -> Markup {
 /// The values for GitHub's form, in its order.
 fn values(progress: &Progress, token: &Markup, secret: Option<&str>) -> Markup {
     let url = format!("{}/webhooks/github", progress.base_url);
-    let is_here_only = ["http://127.", "http://localhost", "http://[::1]"]
-        .iter()
-        .any(|local| url.starts_with(local));
     html! {
+        p {
+            @if !progress.app.is_silent() { "An App brings its webhook with it. For a webhook alone: " }
+            "In the repository: Settings, Webhooks, Add webhook. Paste:"
+        }
         dl .paste {
             div { dt { "Payload URL" } dd { code #paste-url { (inert(&url)) } } dd { (copy("paste-url")) } }
             div { dt { "Content type" } dd { code #paste-type { "application/json" } } dd { (copy("paste-type")) } }
@@ -278,11 +288,17 @@ fn values(progress: &Progress, token: &Markup, secret: Option<&str>) -> Markup {
             }
             div { dt { "Events" } dd { "Issues, Issue comments, Labels, Repositories" } }
         }
-        @if is_here_only {
+        @if is_of_this_machine(&url) {
             p .soft { "GitHub cannot reach this local address. Forward it with a tunnel, or set "
                 code { "public_url" } " to a public address." }
         }
     }
+}
+
+/// Whether an address leads to this machine alone.
+fn is_of_this_machine(url: &str) -> bool {
+    let host = url.split_once("://").map_or(url, |(_, rest)| rest);
+    ["127.", "localhost", "[::1]"].iter().any(|local| host.starts_with(local))
 }
 
 fn copy(of: &str) -> Markup {
@@ -325,6 +341,7 @@ mod tests {
             has_sandbox,
             refused: Some("the signature does not match".into()),
             trigger: "To trigger, open an issue.".into(),
+            app: AppCard::Silent,
             latest: Vec::new(),
             now: Timestamp::from_unix_ms(0),
         }

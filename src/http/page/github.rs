@@ -44,7 +44,7 @@ pub async fn show(
                 (identity(&body))
                 (outbox(&body, &frame.token(), now))
             } @else {
-                (not_connected())
+                (not_connected(shared.edge.app_setup.is_some()))
             }
         }
     })))
@@ -66,7 +66,7 @@ pub async fn retry(
     Ok(super::see("/github?done=retry"))
 }
 
-fn not_connected() -> Markup {
+fn not_connected(has_button: bool) -> Markup {
     html! {
         div .card .empty data-key="none" {
             h2 { "No credentials" }
@@ -75,7 +75,8 @@ fn not_connected() -> Markup {
                  no repository out and answers on no issue."
             }
             p {
-                "Set " code { "app_id" } " and " code { "app_key_file" } ", or " code { "token_file" }
+                @if has_button { a href="/connect" { "Create a GitHub App" } " on the page. Or set " } @else { "Set " }
+                code { "app_id" } " and " code { "app_key_file" } ", or " code { "token_file" }
                 ", in " code { "[github]" } " of the configuration, and restart the server. "
                 code { "issuebox doctor" } " checks them."
             }

@@ -1,7 +1,7 @@
 //! A sample delivery, signed with the server's secret and sent to the server over HTTP, so that it
 //! meets the same obstacles as a real one.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::github::policy::SAMPLE_REPOSITORY_ID;
 use crate::github::webhook::sign;
 use crate::http::Shared;
+use crate::http::auth::reachable;
 use crate::types::DeliveryId;
 
 /// The sample repository.
@@ -53,14 +54,6 @@ pub async fn send(shared: &Shared, address: SocketAddr) -> Result<(), String> {
     Ok(())
 }
 
-/// The address at which the server reaches itself.
-fn reachable(mut address: SocketAddr) -> SocketAddr {
-    if address.ip().is_unspecified() {
-        address.set_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
-    }
-    address
-}
-
 fn ping() -> Value {
     json!({"zen": "One sandbox per issue.", "hook_id": 1, "hook": {"type": "Repository"}})
 }
@@ -83,17 +76,4 @@ fn trigger(label: &str, now: &str) -> Value {
             "owner": {"id": 9_000_000_000_000_003_u64, "login": "issuebox"}},
         "sender": octocat,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_server_that_listens_everywhere_is_reached_here() {
-        let of = |text: &str| reachable(text.parse().expect("an address")).to_string();
-        assert_eq!(of("0.0.0.0:8787"), "127.0.0.1:8787");
-        assert_eq!(of("[::]:8787"), "127.0.0.1:8787");
-        assert_eq!(of("192.0.2.1:8787"), "192.0.2.1:8787");
-    }
 }
