@@ -18,6 +18,7 @@ mod completions;
 mod config;
 mod confirm;
 mod connect;
+mod connect_github;
 mod cp;
 mod deliveries;
 mod demo;
@@ -193,6 +194,9 @@ enum CliVerb {
     Login(login::LoginArgs),
     /// Open the page of a sandbox in a browser
     Open(open::OpenArgs),
+    /// Connect the server to GitHub
+    #[command(subcommand)]
+    Connect(connect_github::ConnectVerb),
     /// Check the installation and say how to fix what is missing or wrong
     Doctor(doctor::DoctorArgs),
     /// Check the configuration
@@ -257,6 +261,9 @@ fn dispatch(cli: Cli, env: &EnvVars) -> anyhow::Result<ExitCode> {
         }
         CliVerb::Cp(args) => remote(&server_args, env, async |s| cp::run(s, args).await),
         CliVerb::Open(args) => remote(&server_args, env, async |s| open::run(s, args).await),
+        CliVerb::Connect(verb) => {
+            remote(&server_args, env, async |s| connect_github::run(s, verb).await)
+        }
         CliVerb::Files(verb) => remote(&server_args, env, async |s| files::run(s, verb).await),
         CliVerb::PortForward(args) => {
             remote(&server_args, env, async |s| port_forward::run(s, args).await)

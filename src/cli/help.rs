@@ -79,6 +79,7 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("release", &["issuebox release octo/hello#12", "issuebox release --all"]),
     ("drift", &["issuebox drift", "issuebox drift remove orphan-1 --yes"]),
     ("open", &["issuebox open octo/hello#12"]),
+    ("connect", &["issuebox connect github"]),
     ("backup", &["issuebox backup issuebox-backup.db"]),
     ("completions", &["issuebox completions bash > /etc/bash_completion.d/issuebox"]),
 ];

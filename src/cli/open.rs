@@ -26,14 +26,23 @@ pub(super) async fn run(session: &mut CliSession<'_>, args: OpenArgs) -> anyhow:
         Some(issue) => Some(format!("/sandboxes/{}", issue.sandbox(&session.client).await?.id)),
         None => None,
     };
-    let answer = session.client.call(ApiRequest::post(&["login-links"])).await?;
-    let mut url = inert(answer.data()["url"].as_str().unwrap_or_default()).into_owned();
-    if let Some(page) = page {
-        url.push_str(&format!("&next={}", utf8_percent_encode(&page, NON_ALPHANUMERIC)));
-    }
+    let url = login_link(session, page.as_deref()).await?;
     session.screen.line(&url)?;
     browse(&url, session.env);
     Ok(ExitCode::SUCCESS)
+}
+
+/// A link that logs in once and shows this page then.
+pub(super) async fn login_link(
+    session: &CliSession<'_>,
+    page: Option<&str>,
+) -> anyhow::Result<String> {
+    let answer = session.client.call(ApiRequest::post(&["login-links"])).await?;
+    let mut url = inert(answer.data()["url"].as_str().unwrap_or_default()).into_owned();
+    if let Some(page) = page {
+        url.push_str(&format!("&next={}", utf8_percent_encode(page, NON_ALPHANUMERIC)));
+    }
+    Ok(url)
 }
 
 /// Starts a browser: the one that `BROWSER` names, else the desktop's. Without one the printed link has

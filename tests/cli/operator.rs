@@ -225,6 +225,16 @@ fn a_page_is_opened_in_the_browser_of_the_person() {
 }
 
 #[test]
+fn the_link_to_the_button_logs_in_and_leads_to_its_page() {
+    let stub = Stub::start(|_| success(&json!({"url": "https://box.example/login?key=k"})));
+    let shown = stub.run(&["connect", "github"]);
+    let url = "https://box.example/login?key=k&next=%2Fconnect\n";
+    assert_eq!((shown.code, shown.out.as_str()), (0, url));
+    assert!(shown.err.contains("press Create GitHub App"), "{}", shown.err);
+    assert_eq!(stub.lines(), ["POST /v1/login-links"]);
+}
+
+#[test]
 fn a_log_in_link_is_asked_for_and_shown() {
     let stub = Stub::start(|_| {
         let link = json!({"url": "https://box.example/login?key=k\u{1b}",
