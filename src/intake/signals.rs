@@ -57,12 +57,12 @@ impl IntakeSignals {
         std::mem::take(&mut *self.hooks.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// From now on somebody takes what is in [`Self::changed`].
+    /// From now on the recovery worker takes what is in [`Self::changed`].
     pub fn settle_ties(&self) {
         self.settles_ties.store(true, Ordering::Relaxed);
     }
 
-    /// Whether somebody takes what is in [`Self::changed`].
+    /// Whether the recovery worker takes what is in [`Self::changed`].
     pub fn settles_ties(&self) -> bool {
         self.settles_ties.load(Ordering::Relaxed)
     }
