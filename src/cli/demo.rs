@@ -71,7 +71,7 @@ struct Demo {
 impl Demo {
     async fn play(mut self) -> anyhow::Result<ExitCode> {
         let (running, client, kind) = self.start().await?;
-        let told = match story::obstacle(kind) {
+        let played = match story::obstacle(kind) {
             None => story::play(&mut self.screen, &self.data, kind).await,
             Some(why) => {
                 let left_out = "The part from a label to a pull request is left out";
@@ -79,8 +79,8 @@ impl Demo {
                 Ok(true)
             }
         };
-        let told = match told {
-            Ok(told) => told,
+        let holds = match played {
+            Ok(holds) => holds,
             Err(error) => {
                 running.stop()?;
                 return Err(error);
@@ -93,7 +93,7 @@ impl Demo {
         let cleaned = clean(&client).await;
         running.stop()?;
         cleaned?;
-        ended.map(|code| if told { code } else { ExitCode::FAILURE })
+        ended.map(|code| if holds { code } else { ExitCode::FAILURE })
     }
 
     /// A server with the first provider that works on this system.

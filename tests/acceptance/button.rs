@@ -25,9 +25,11 @@ struct ButtonWorld {
 }
 
 /// A person with a browser, who is logged in.
-struct Visitor<'a> {
+pub struct Visitor<'a> {
     server: &'a Server,
     client: reqwest::Client,
+    /// The address that the browser believes to be at.
+    origin: String,
 }
 
 impl ButtonWorld {
@@ -75,29 +77,30 @@ impl ButtonWorld {
 }
 
 impl<'a> Visitor<'a> {
-    async fn log_in(server: &'a Server) -> Self {
+    pub async fn log_in(server: &'a Server, origin: &str) -> Self {
         let client =
             || reqwest::Client::builder().no_proxy().redirect(Policy::none()).timeout(WAIT);
         let login = client().build().expect("a client").post(format!("{}/login", server.url));
-        let answer = send(login.header("origin", PUBLIC).body(format!("token={TOKEN}"))).await;
+        let answer = send(login.header("origin", origin).body(format!("token={TOKEN}"))).await;
         let cookie = answer.headers["set-cookie"].to_str().expect("text");
         let cookie = cookie.split(';').next().expect("a cookie");
         let cookie = HeaderValue::from_str(cookie).expect("a header");
         let headers = HeaderMap::from_iter([(reqwest::header::COOKIE, cookie)]);
-        Self { server, client: client().default_headers(headers).build().expect("a client") }
+        let client = client().default_headers(headers).build().expect("a client");
+        Self { server, client, origin: origin.to_owned() }
     }
 
-    async fn see(&self, path: &str) -> Answer {
+    pub async fn see(&self, path: &str) -> Answer {
         send(self.client.get(format!("{}{path}", self.server.url))).await
     }
 
-    async fn submit(&self, path: &str, fields: &[(&str, &str)]) -> Answer {
+    pub async fn submit(&self, path: &str, fields: &[(&str, &str)]) -> Answer {
         let fields: Vec<String> = fields
             .iter()
             .map(|(name, value)| format!("{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC)))
             .collect();
         let request = self.client.post(format!("{}{path}", self.server.url));
-        send(request.header("origin", PUBLIC).body(fields.join("&"))).await
+        send(request.header("origin", &self.origin).body(fields.join("&"))).await
     }
 
     /// Presses the button here, the one at GitHub, and *Continue*.
@@ -129,7 +132,7 @@ impl<'a> Visitor<'a> {
 }
 
 /// The text up to the next quote, without entities.
-fn between(text: &str, before: &str) -> String {
+pub fn between(text: &str, before: &str) -> String {
     let rest = text.split_once(before).unwrap_or_else(|| panic!("no {before} in {text}")).1;
     let value = rest.split_once('"').expect("a quote").0;
     value.replace("&quot;", "\"").replace("&amp;", "&")
@@ -139,7 +142,7 @@ fn between(text: &str, before: &str) -> String {
 async fn pressing_the_button_connects_github_without_a_restart_by_hand() {
     let world = ButtonWorld::new(Place::simulated(""));
     let server = world.serve().await;
-    let visitor = Visitor::log_in(&server).await;
+    let visitor = Visitor::log_in(&server, PUBLIC).await;
     // Programs ask all the time. None is refused while one server follows the other.
     let (url, client) = (format!("{}/healthz", server.url), server.client.clone());
     let asking = tokio::spawn(async move {
@@ -177,7 +180,7 @@ async fn pressing_the_button_connects_github_without_a_restart_by_hand() {
 async fn a_server_goes_on_if_its_configuration_cannot_be_loaded_again() {
     let world = ButtonWorld::new(Place::simulated(""));
     let server = world.serve().await;
-    let visitor = Visitor::log_in(&server).await;
+    let visitor = Visitor::log_in(&server, PUBLIC).await;
     let config = std::fs::read_to_string(world.place.config()).expect("written");
     std::fs::write(world.place.config(), "[nonsense").expect("written");
     visitor.create_app("Pear Box").await;
@@ -199,7 +202,7 @@ async fn local_sandboxes_come_back_stopped_with_their_files() {
     let server = world.serve().await;
     let id = server.running("test-1").await["id"].as_str().expect("an id").to_owned();
     server.sh(&id, "echo kept > note").await;
-    let visitor = Visitor::log_in(&server).await;
+    let visitor = Visitor::log_in(&server, PUBLIC).await;
     visitor.create_app("Pear Box").await;
     visitor.until_shown("Install the App pear-box").await;
     let sandbox = server.sandbox("test-1").await;

@@ -4,8 +4,9 @@
 use issuebox::github::model::{FaultKind, GithubModel, ModelFault};
 use serde_json::Value;
 
+use crate::button::{Visitor, between};
 use crate::checkout::{CheckoutWorld, REPOSITORY, done, sh};
-use crate::process::WAIT;
+use crate::process::{Server, WAIT};
 
 const COMMIT: &str = "echo work > work && git add work && git commit -qm Work";
 
@@ -36,6 +37,20 @@ impl CheckoutWorld {
         let comments = self.github.comments((REPOSITORY, self.number));
         assert!(waited.is_ok(), "{what} did not come: {comments:?}");
     }
+}
+
+/// Presses the page's button, which is there no more then.
+async fn publish_on_the_page(server: &Server, id: &str) {
+    let visitor = Visitor::log_in(server, &server.url).await;
+    let (at, action) = (format!("/sandboxes/{id}"), format!("/sandboxes/{id}/publish"));
+    let page = visitor.see(&at).await.text;
+    assert!(page.contains(&format!("action=\"{action}\"")), "{page}");
+    let token = between(&page, "name=\"formToken\" value=\"");
+    let answer = visitor.submit(&action, &[("formToken", &token)]).await;
+    assert_eq!(answer.status, 303, "{answer:?}");
+    let to = answer.headers["location"].to_str().expect("text");
+    let page = visitor.see(to).await.text;
+    assert!(!page.contains(&action) && page.contains("Its branch is pushed."), "{page}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -133,10 +148,11 @@ async fn a_strangers_text_makes_pushes_wait_and_never_turns_them_off() {
     let push = "git push -q origin HEAD";
     let refused = sh(&server, &id, push).await;
     assert!(refused["stderr"].as_str().expect("text").contains("your work is kept"), "{refused}");
-    let answer = server.post(&format!("/v1/sandboxes/{id}/publish"), &Value::Null).await;
-    assert_eq!(answer.json()["data"]["branch"], world.branch().as_str(), "{:?}", answer.json());
+    publish_on_the_page(&server, &id).await;
     assert!(world.github.tip(REPOSITORY, &world.branch()).is_some());
     world.only_pull().await;
+    let answer = server.post(&format!("/v1/sandboxes/{id}/publish"), &Value::Null).await;
+    assert_eq!(answer.json()["data"]["branch"], world.branch().as_str(), "{:?}", answer.json());
     server.stop().await;
     let server = world.serve_with(&[("ISSUEBOX__GITHUB__PUBLISH", "never")]).await;
     done(&server, &id, "git commit -q --allow-empty -m More").await;

@@ -64,10 +64,11 @@ pub(super) async fn play(
     ];
     let (running, client) = server(&data.join("story"), kind, &settings)?;
     github.set_door(HookDoor::Open(format!("http://{}/webhooks/github", running.address)));
-    let number = github.open_issue(REPOSITORY, MAINTAINER, TITLE, "Say hello to whoever asks.");
+    let number =
+        github.open_issue(REPOSITORY, MAINTAINER, TITLE, "Say hello to people by their name.");
     let story = Story { github, client, number };
-    let told = tokio::select! {
-        told = story.tell(screen) => told,
+    let played = tokio::select! {
+        played = story.tell(screen) => played,
         signal = tokio::signal::ctrl_c() => Err(match signal {
             Ok(()) => anyhow!("the demo was interrupted"),
             Err(error) => error.into(),
@@ -77,7 +78,7 @@ pub(super) async fn play(
     // Also where the story broke off, so that no sandbox is left.
     let cleaned = super::clean(&story.client).await;
     running.stop()?;
-    let holds = told?;
+    let holds = played?;
     cleaned?;
     Ok(holds)
 }

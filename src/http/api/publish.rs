@@ -14,6 +14,7 @@ use crate::http::error::{ApiError, Code, only};
 use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
 use crate::http::wire::Success;
+use crate::types::Sandbox;
 
 /// Published work.
 #[derive(Debug, Serialize, ToSchema)]
@@ -46,13 +47,22 @@ pub async fn publish(
 ) -> Result<HttpResponse, ApiError> {
     Query::parse(request.query_string()).finish()?;
     let sandbox = shared.edge.engine.sandbox(&caller.account, &sandbox_ref(&path)).await?;
+    let branch = publish_work(&shared, &sandbox, caller.name).await?;
+    let published = PublishedWorkBody { sandbox_id: sandbox.id.to_string(), branch };
+    Ok(HttpResponse::Ok().json(Success::of(published)))
+}
+
+/// Publishes the work of a sandbox for a person. Returns the branch.
+pub async fn publish_work(
+    shared: &Shared,
+    sandbox: &Sandbox,
+    by: &str,
+) -> Result<String, ApiError> {
     let publisher = shared.edge.publisher.get().ok_or_else(|| {
         ApiError::new(Code::NotPublished, "publishing needs credentials for GitHub")
             .hint("set an App or a token in [github]")
     })?;
-    let branch = publisher.publish(&sandbox.id, caller.name).await?;
-    let published = PublishedWorkBody { sandbox_id: sandbox.id.to_string(), branch };
-    Ok(HttpResponse::Ok().json(Success::of(published)))
+    Ok(publisher.publish(&sandbox.id, by).await?)
 }
 
 impl From<PublishRefusal> for ApiError {

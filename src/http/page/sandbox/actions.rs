@@ -5,12 +5,14 @@ use maud::{Markup, html};
 use crate::engine::{EnsureIssue, IssueKey};
 use crate::http::Shared;
 use crate::http::api::checkouts::retry_checkout;
+use crate::http::api::publish::publish_work;
 use crate::http::error::ApiError;
 use crate::http::page::shell::Frame;
 use crate::http::page::text::shown;
 use crate::http::page::visitor::Visitor;
 use crate::issue::Command;
-use crate::types::{CheckoutState, HoldScope, Phase, Sandbox, SandboxId};
+use crate::store::checkout::CheckoutRow;
+use crate::types::{CheckoutState, HoldScope, Phase, PushPermission, Sandbox, SandboxId};
 
 use super::View;
 
@@ -23,6 +25,8 @@ pub enum Action {
     Start,
     /// Retry the step that failed.
     Retry,
+    /// Publish its work, for which its pushes wait.
+    Publish,
     /// Delete it.
     Delete,
     /// Delete the record without the provider's confirmation.
@@ -36,10 +40,11 @@ pub enum Action {
 }
 
 impl Action {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Stop,
         Self::Start,
         Self::Retry,
+        Self::Publish,
         Self::Delete,
         Self::ForceDelete,
         Self::Ensure,
@@ -53,6 +58,7 @@ impl Action {
             Self::Stop => "stop",
             Self::Start => "start",
             Self::Retry => "retry",
+            Self::Publish => "publish",
             Self::Delete => "delete",
             Self::ForceDelete => "force-delete",
             Self::Ensure => "ensure",
@@ -72,6 +78,7 @@ impl Action {
             Self::Stop => "Stop",
             Self::Start => "Start",
             Self::Retry => "Retry",
+            Self::Publish => "Publish",
             Self::Delete => "Delete",
             Self::ForceDelete => "Force delete",
             Self::Ensure => "Create the next one",
@@ -86,6 +93,9 @@ impl Action {
             Self::Stop => "Its processes end; its workspace is kept.",
             Self::Start => "It starts with its workspace.",
             Self::Retry => "The failed step is retried; it stays the same sandbox.",
+            Self::Publish => {
+                "Its branch is pushed to GitHub now, and it pushes as it likes from then on."
+            }
             Self::Delete => "Its processes end, and its workspace is deleted permanently.",
             Self::ForceDelete => {
                 "This deletes the record without the provider's confirmation. The timeline records \
@@ -102,9 +112,13 @@ impl Action {
     const fn is_dangerous(self) -> bool {
         match self {
             Self::Delete | Self::ForceDelete => true,
-            Self::Stop | Self::Start | Self::Retry | Self::Ensure | Self::Hold | Self::Release => {
-                false
-            }
+            Self::Stop
+            | Self::Start
+            | Self::Retry
+            | Self::Publish
+            | Self::Ensure
+            | Self::Hold
+            | Self::Release => false,
         }
     }
 
@@ -117,6 +131,7 @@ impl Action {
             (Self::Start, _) => "Start accepted: the provider starts it now.",
             (Self::Retry, Some(Phase::Running)) => "It is running.",
             (Self::Retry, _) => "Retry accepted: the failed step is retried now.",
+            (Self::Publish, _) => "Its branch is pushed.",
             (Self::Delete | Self::ForceDelete, None) => "It is deleted; its timeline is kept.",
             (Self::Delete, Some(_)) => {
                 "Delete accepted: the provider removes it now. This cannot be undone."
@@ -133,6 +148,7 @@ impl Action {
         let sandbox = &view.sandbox;
         let mut all = match sandbox.phase {
             Some(Phase::Running) if has_failed_checkout(view) => vec![Self::Retry, Self::Stop],
+            Some(Phase::Running) if waits_for_a_person(view) => vec![Self::Publish, Self::Stop],
             Some(Phase::Running | Phase::Creating | Phase::Starting) => vec![Self::Stop],
             Some(Phase::Stopped | Phase::Stopping) => vec![Self::Start],
             Some(Phase::Failed) => vec![Self::Retry],
@@ -172,6 +188,10 @@ impl Action {
                 }
                 Command::Retry
             }
+            Self::Publish => {
+                publish_work(shared, sandbox, caller.name).await?;
+                return Ok(sandbox.id.clone());
+            }
             Self::Delete => Command::Delete,
             Self::ForceDelete => Command::ForceDelete,
             Self::Ensure => {
@@ -205,13 +225,21 @@ fn has_failed_checkout(view: &View) -> bool {
     view.checkout.as_ref().is_some_and(|checkout| checkout.state == CheckoutState::Failed)
 }
 
+fn waits_for_a_person(view: &View) -> bool {
+    let waits = |checkout: &CheckoutRow| {
+        let is_ready = checkout.state == CheckoutState::Ready;
+        is_ready && checkout.pushes == PushPermission::Waits && checkout.published_by.is_none()
+    };
+    view.checkout.as_ref().is_some_and(waits)
+}
+
 /// A form for each action.
 pub(super) fn forms(view: &View, frame: &Frame) -> Markup {
     let sandbox = &view.sandbox;
     html! {
         div .actions role="group" aria-label="Actions" {
             @for action in Action::offered(view) {
-                details .action .danger[action.is_dangerous()] .first[action == Action::Retry] name="action" data-key={ "do-" (action.as_str()) } {
+                details .action .danger[action.is_dangerous()] .first[matches!(action, Action::Retry | Action::Publish)] name="action" data-key={ "do-" (action.as_str()) } {
                     summary .button { (action.label()) "…" }
                     form .card method="post" action={ "/sandboxes/" (sandbox.id) "/" (action.as_str()) } {
                         (frame.token())
