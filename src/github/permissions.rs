@@ -2,7 +2,7 @@
 //!
 //! # Guarantees
 //! - An account is known by its numeric id: a login that another account has taken over gets nothing.
-//! - An answer that allows counts for [`ALLOWED_FOR`], one that refuses for [`REFUSED_FOR`].
+//! - An answer that allows counts for five minutes, one that refuses for one.
 //! - Of several questions about one person at the same moment GitHub is asked one.
 
 use std::collections::HashMap;

@@ -61,7 +61,7 @@ impl AppSetup {
     ///
     /// # Errors
     /// [`AdoptError`].
-    pub async fn adopt(&self, code: &str) -> Result<StoredApp, AdoptError> {
+    pub(super) async fn adopt(&self, code: &str) -> Result<StoredApp, AdoptError> {
         let NewApp { app, key, webhook_secret } = self.registration.convert(code).await?;
         self.store(app, key, webhook_secret).await
     }
@@ -71,7 +71,7 @@ impl AppSetup {
     ///
     /// # Errors
     /// [`AdoptError::NotStored`].
-    pub async fn store(
+    pub(super) async fn store(
         &self,
         ProvenApp { id, slug, html_url }: ProvenApp,
         key: Secret,
