@@ -77,14 +77,21 @@ impl Transition<'_> {
                 due: healing.due.min(now.after(RETRY_AFTER_MAX)),
                 ..healing
             });
-            let create =
-                self.context.rules.create.timeout + self.provider_rules(record).late_effect_window;
-            record.may_land_until = record.may_land_until.map(|u| u.min(now.after(create)));
+            let create = now.after(self.create_lands_within());
+            record.may_land_until = record.may_land_until.map(|until| until.min(create));
             let stop =
                 self.context.rules.stop.timeout + self.provider_rules(record).late_effect_window;
             record.stop_may_land_until = record.stop_may_land_until.map(|u| u.min(now.after(stop)));
         }
         self.keep(state);
+    }
+
+    /// How long after its call a create can come into effect. It may be one of an earlier generation,
+    /// which was given up by force and was at another provider.
+    fn create_lands_within(&self) -> Duration {
+        let rules = self.context.rules;
+        let windows = rules.providers.values().map(|provider| provider.late_effect_window);
+        rules.create.timeout + windows.max().unwrap_or_default()
     }
 
     /// Nothing was asked: the same again a little later, at no cost.

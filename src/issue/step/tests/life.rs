@@ -9,8 +9,8 @@ use crate::issue::commit::Reply;
 use crate::issue::event::{CallError, Command, DeliveryEffect, Done, IssueEvent, NotAsked};
 use crate::issue::state::{IssueState, Step, StoppedBy, Verb};
 use crate::types::{
-    Attempt, Cause, FailureCode, Generation, ObjectState, OnLimit, Phase, ProviderStep, SandboxId,
-    Wanted,
+    Attempt, Cause, FailureCode, Generation, ObjectState, OnLimit, Phase, ProviderName,
+    ProviderStep, SandboxId, Wanted,
 };
 
 const IDLE: Duration = Duration::from_secs(1800);
@@ -311,6 +311,20 @@ fn a_clock_that_was_set_back_while_the_server_was_down_stops_nothing_for_long() 
     let longest = bench.now.after(bench.rules.create.timeout + super::LATE_EFFECT_WINDOW);
     assert_eq!(record.may_land_until, Some(longest), "as long as if it were asked now");
     assert_eq!(record.last_activity_at, bench.now);
+}
+
+/// A generation that was given up by force was at a provider whose calls come into effect later.
+#[test]
+fn a_start_waits_as_long_as_before_for_what_another_provider_may_still_bring_forth() {
+    let mut bench = bench_in(Some(Phase::Creating));
+    let mut slow = *bench.rules.providers.values().next().expect("a provider");
+    slow.late_effect_window = Duration::from_secs(20);
+    bench.rules.providers.insert(ProviderName::trusted("slow"), slow);
+    let until = bench.now.after(bench.rules.create.timeout + slow.late_effect_window);
+    bench.issue.state.record_mut().expect("a sandbox").may_land_until = Some(until);
+    bench.apply(IssueEvent::Activated { in_flight: None, after_restart: true });
+    let record = bench.issue.state.record().expect("a sandbox");
+    assert_eq!(record.may_land_until, Some(until));
 }
 
 #[test]
