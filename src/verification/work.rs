@@ -198,8 +198,11 @@ impl IssueVerifier {
         let Some(instruction) = self.latest_instruction(home, None).await? else {
             return Ok(false);
         };
-        let asked = facts.acts.last_started();
-        let is_latest = asked.is_some_and(|at| at.since(instruction.as_of) < A_SECOND);
+        let acts = &facts.acts;
+        let is_latest = acts.last_started().is_some_and(|asked| {
+            let is_newer = |gone| instruction.as_of <= gone && gone < asked;
+            asked.since(instruction.as_of) < A_SECOND && !acts.taken_away.is_some_and(is_newer)
+        });
         let Some(sender) = instruction.sender.filter(|_| is_latest) else { return Ok(false) };
         let GithubUser { id, login } = sender;
         Ok(!self.may_trigger(target, &GitHubAccount { id, login }).await?)
