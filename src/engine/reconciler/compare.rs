@@ -82,18 +82,6 @@ impl KnownHome {
         }
     }
 
-    /// Uses these values instead of equal ones of its own. Another account is used for the next home.
-    pub fn share(&mut self, account: &mut AccountName, provider: &ProviderName) {
-        if self.account == *account {
-            self.account = account.clone();
-        } else {
-            *account = self.account.clone();
-        }
-        if let Some(recorded) = self.sandbox.as_mut().filter(|it| it.provider == *provider) {
-            recorded.provider = provider.clone();
-        }
-    }
-
     /// Its live sandbox, if that is at this provider.
     pub fn at(&self, provider: &ProviderName) -> Option<&Recorded> {
         self.sandbox.as_ref().filter(|recorded| recorded.provider == *provider)
@@ -139,8 +127,6 @@ impl Ours {
     pub fn of(object: Object, instance: &InstanceId) -> Option<Self> {
         let Object { external_id, name, labels, state } = object;
         let labels = labels.filter(|labels| labels.instance == *instance)?;
-        // One value for all objects.
-        let labels = Labels { instance: instance.clone(), ..labels };
         Some(Self { external_id, name, labels, state })
     }
 

@@ -23,7 +23,7 @@ pub(super) async fn look(parts: &SweepParts, name: &ProviderName) -> Result<Side
     let provider = parts.providers.get(name);
     let provider = provider.ok_or_else(|| NotMade::Unreachable("it is not configured".into()))?;
     let known = records(parts, name).await?;
-    let records = known.iter().map(Vec::len).sum();
+    let records = known.len();
     // A call may have found out meanwhile that it has another identity.
     parts.identities.confirm(name).await?;
     let listed = list(parts, provider.as_ref()).await?;
@@ -53,22 +53,15 @@ pub(super) async fn look(parts: &SweepParts, name: &ProviderName) -> Result<Side
     Ok(sides)
 }
 
-/// The homes with a live sandbox of this provider, in their order, page by page. They stay in pages, since
-/// a list that grows leaves memory behind; homes share the names that most of them have.
-async fn records(parts: &SweepParts, name: &ProviderName) -> Result<Vec<Vec<KnownHome>>, NotMade> {
-    let mut pages: Vec<Vec<KnownHome>> = Vec::new();
+/// The homes with a live sandbox of this provider, in their order, page by page.
+async fn records(parts: &SweepParts, name: &ProviderName) -> Result<Vec<KnownHome>, NotMade> {
+    let mut known = Vec::new();
     let mut after = None;
     loop {
         let page = parts.env.store.live(after, PAGE_LEN).await.map_err(unread)?;
-        let Some(last) = page.last() else { return Ok(pages) };
+        let Some(last) = page.last() else { return Ok(known) };
         after = Some(last.home);
-        let mut known: Vec<_> = page.iter().map(KnownHome::of).collect();
-        known.retain(|known| known.at(name).is_some());
-        let mut account = last.account.clone();
-        for home in &mut known {
-            home.share(&mut account, name);
-        }
-        pages.push(known);
+        known.extend(page.iter().map(KnownHome::of).filter(|known| known.at(name).is_some()));
         tokio::task::yield_now().await;
     }
 }
@@ -80,13 +73,12 @@ async fn records(parts: &SweepParts, name: &ProviderName) -> Result<Vec<Vec<Know
 async fn disagreeing(
     parts: &SweepParts,
     name: &ProviderName,
-    known: Vec<Vec<KnownHome>>,
+    known: Vec<KnownHome>,
     listed: Vec<Ours>,
     deleted: &HashSet<SandboxId>,
 ) -> Result<(BTreeMap<HomeId, Home>, HashSet<ExternalId>), NotMade> {
     let (mut homes, mut unreadable) = (BTreeMap::new(), HashSet::new());
-    let mut known = known.into_iter().flatten().peekable();
-    let mut listed = listed.into_iter().peekable();
+    let (mut known, mut listed) = (known.into_iter().peekable(), listed.into_iter().peekable());
     loop {
         let next = [known.peek().map(|known| known.home), listed.peek().map(|one| one.labels.home)];
         let Some(home) = next.into_iter().flatten().min() else { return Ok((homes, unreadable)) };
