@@ -20,6 +20,7 @@ mod permission;
 mod recovery;
 mod signals;
 mod sources;
+mod standing;
 mod synthetic;
 #[cfg(test)]
 mod tests;

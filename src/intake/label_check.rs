@@ -15,13 +15,10 @@ use std::time::Duration;
 
 use super::known::KnownRepository;
 use super::recovery::{RecoveryError, RecoveryParts};
-use super::synthetic::{SyntheticDelivery, SyntheticSender};
-use crate::github::api::{
-    Conditional, GitHubAccount, GitHubError, GitHubIssue, PageCursor, RepositoryTarget,
-    VerifiedAct, VerifiedIssue,
-};
+use super::standing::{StandingRequest, stored, take, taken_back, verified};
+use crate::github::api::{Conditional, GitHubIssue, PageCursor, RepositoryTarget};
 use crate::issue::Issue;
-use crate::types::{AccountName, Alias, IssueId, Timestamp};
+use crate::types::Timestamp;
 
 /// How long a label that is put on while the server runs is left to its delivery.
 const DELIVERY_WAIT: Duration = Duration::from_secs(600);
@@ -116,111 +113,17 @@ async fn check_issue(
     if !may_lack(known.as_ref()) {
         return Ok(());
     }
-    let verified = match parts.api.verify(target, issue.number, "").await {
-        Ok(verified) => verified,
-        // It was deleted or transferred in between.
-        Err(GitHubError::NotFound(_) | GitHubError::Gone(_) | GitHubError::Moved { .. }) => {
-            return Ok(());
-        }
-        Err(error) => return Err(error.into()),
+    let Some(verified) = verified(parts, target, issue.id, issue.number).await? else {
+        return Ok(());
     };
-    let policy = parts.intake.triggers();
-    let is_trigger = |label: &str| policy.is_trigger_label(label);
-    let is_there = verified.labels.iter().any(|label| is_trigger(label));
-    let act = verified
-        .acts
-        .iter()
-        .rev()
-        .find(|act| act.action == "labeled" && act.label.as_deref().is_some_and(is_trigger));
+    let request = StandingRequest::of(parts.intake.triggers(), &verified);
+    let Some(StandingRequest::Label(act)) = request else { return Ok(()) };
     let at = act.map_or(issue.updated_at, |act| act.at);
-    let is_on_its_way = at > began && verified.at.since(at) < DELIVERY_WAIT;
-    if !verified.is_open || !is_there || is_on_its_way {
+    if at > began && verified.at.since(at) < DELIVERY_WAIT {
+        // Its delivery is on its way.
         return Ok(());
     }
-    match counts_as_of(known.as_ref(), at, verified.at) {
-        Some(at) => take(parts, target, &verified, StandingRequest::Label(act), at).await,
-        None => Ok(()),
-    }
-}
-
-/// What of an issue asks for a sandbox as GitHub shows it.
-#[derive(Clone, Copy)]
-pub(super) enum StandingRequest<'a> {
-    /// It carries the label; by this act, unless that was before the last 50 changes.
-    Label(Option<&'a VerifiedAct>),
-    /// The bot is assigned by this act.
-    Assignee(&'a VerifiedAct),
-    /// It is open again by this act.
-    Reopened(&'a VerifiedAct),
-}
-
-impl<'a> StandingRequest<'a> {
-    /// What made it so.
-    pub const fn act(self) -> Option<&'a VerifiedAct> {
-        match self {
-            Self::Label(act) => act,
-            Self::Assignee(act) | Self::Reopened(act) => Some(act),
-        }
-    }
-}
-
-/// Takes in the delivery that would have said so. It is not known by whom if there is no act.
-pub(super) async fn take(
-    parts: &RecoveryParts,
-    target: &RepositoryTarget,
-    verified: &VerifiedIssue,
-    request: StandingRequest<'_>,
-    at: Timestamp,
-) -> Result<(), RecoveryError> {
-    let policy = parts.intake.triggers();
-    let act = request.act();
-    let (action, label) = match request {
-        StandingRequest::Label(_) => ("labeled", Some(policy.label.as_str())),
-        StandingRequest::Assignee(_) => ("assigned", None),
-        StandingRequest::Reopened(_) => ("reopened", None),
-    };
-    let sender = match act {
-        Some(act) => Some(actor(parts, target, act).await?),
-        None => None,
-    };
-    let number = verified.number;
-    let target = RepositoryTarget { id: Some(verified.repository_id), ..target.clone() };
-    tracing::info!(repository = %target.name, issue = number.0, action, "GitHub shows that an issue asks for a sandbox, and no delivery said so");
-    let url = format!("{}/{}/issues/{number}", parts.web_url, target.name);
-    let delivery = SyntheticDelivery {
-        action,
-        target: &target,
-        issue_id: verified.id,
-        number,
-        title: &verified.title,
-        body: &verified.body,
-        url: Some(&url),
-        is_open: true,
-        labels: &verified.labels,
-        label,
-        assignee: act.and_then(|act| act.assignee),
-        author: Some(&verified.author),
-        association: association(parts, verified, sender.as_ref()),
-        sender: sender.map(|found| SyntheticSender { account: found.account, kind: found.kind }),
-        at,
-    };
-    parts.take_synthetic(&AccountName::default_account(), &delivery).await
-}
-
-/// What is stored of an issue.
-pub(super) async fn stored(parts: &RecoveryParts, id: u64) -> Result<Option<Issue>, RecoveryError> {
-    let (account, alias) = (AccountName::default_account(), Alias::Issue(IssueId::from_github(id)));
-    match parts.store.resolve(&account, &alias).await? {
-        Some(home) => Ok(parts.store.load(home).await?),
-        None => Ok(None),
-    }
-}
-
-/// The latest act against a sandbox that is newer than the latest request for one.
-fn taken_back(issue: &Issue) -> Option<Timestamp> {
-    let acts = &issue.facts.acts;
-    let against = [acts.taken_away, acts.closed, acts.stopped, acts.deleted];
-    against.into_iter().flatten().max().filter(|at| acts.asked.is_none_or(|asked| *at > asked))
+    take(parts, target, &verified, StandingRequest::Label(act), known.as_ref(), at).await
 }
 
 /// Whether an issue that carries the label may lack a request for a sandbox.
@@ -230,64 +133,12 @@ fn may_lack(known: Option<&Issue>) -> bool {
     })
 }
 
-/// As of when a request of this time counts that is not known; `None` if it was taken back since. Where
-/// GitHub's times do not say which of two came last, its answer does, `answered_at` by its clock.
-pub(super) fn counts_as_of(
-    known: Option<&Issue>,
-    at: Timestamp,
-    answered_at: Timestamp,
-) -> Option<Timestamp> {
-    match known.and_then(taken_back) {
-        Some(taken_back) if at <= taken_back => {
-            let is_tied = known.is_some_and(|issue| issue.facts.acts.is_tied());
-            Some(answered_at).filter(|answered_at| is_tied && *answered_at > taken_back)
-        }
-        Some(_) | None => Some(at),
-    }
-}
-
-/// Who did something.
-struct Actor {
-    account: GitHubAccount,
-    kind: &'static str,
-    may_write: bool,
-}
-
-/// Asks GitHub who did it. What is no user with that id is a bot: it passes by its configured id alone.
-async fn actor(
-    parts: &RecoveryParts,
-    target: &RepositoryTarget,
-    act: &VerifiedAct,
-) -> Result<Actor, RecoveryError> {
-    let account = GitHubAccount { id: act.actor_id, login: act.actor.clone() };
-    let permission = match parts.api.permission(target, &act.actor).await {
-        Ok(permission) if permission.user_id == act.actor_id => Some(permission),
-        Ok(_) | Err(GitHubError::NotFound(_)) => None,
-        Err(error) => return Err(error.into()),
-    };
-    let kind = if permission.is_some() { "User" } else { "Bot" };
-    let may_write =
-        permission.is_some_and(|it| matches!(it.permission.as_str(), "write" | "admin"));
-    Ok(Actor { account, kind, may_write })
-}
-
-/// What the author is to the repository. GitHub's GraphQL does not say it as deliveries do; an author
-/// who put the label on and may write counts as one of those who may trigger.
-fn association<'a>(
-    parts: &'a RecoveryParts,
-    verified: &VerifiedIssue,
-    sender: Option<&Actor>,
-) -> Option<&'a str> {
-    let is_own = sender.is_some_and(|it| it.may_write && it.account.id == verified.author.id);
-    let known = parts.intake.triggers().associations.first();
-    known.filter(|_| is_own).map(String::as_str)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::standing::counts_as_of;
     use super::*;
     use crate::issue::acts::ActKind;
-    use crate::types::HomeId;
+    use crate::types::{AccountName, HomeId, IssueId};
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_unix_ms(second * 1_000)

@@ -26,6 +26,7 @@ use crate::clock::Clock;
 use crate::config::IntakeMode;
 use crate::engine::EngineError;
 use crate::github::api::{DeliverySource, GitHubApi, GitHubError};
+use crate::github::permissions::RepositoryPermissions;
 use crate::store::recovered::RecoveryStore;
 use crate::store::{CommitError, Store, StoreError};
 use crate::types::{AccountName, Timestamp};
@@ -52,6 +53,8 @@ pub struct RecoveryParts {
     pub intake: Intake,
     /// GitHub.
     pub api: Arc<dyn GitHubApi>,
+    /// What GitHub says of people.
+    pub permissions: Arc<RepositoryPermissions>,
     /// The issues.
     pub store: Arc<dyn Store>,
     /// What is durable of recovery.

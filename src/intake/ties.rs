@@ -12,10 +12,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::issue_check;
-use super::label_check::{StandingRequest, counts_as_of, stored, take};
 use super::recovery::{RecoveryError, RecoveryParts};
-use crate::github::api::{GitHubError, RepositoryTarget, VerifiedAct, VerifiedIssue};
-use crate::github::policy::TriggerPolicy;
+use super::standing::{StandingRequest, stored, take, verified};
+use crate::github::api::RepositoryTarget;
 use crate::issue::IssueDelivery;
 use crate::issue::event::DeliveryEffect;
 use crate::types::Timestamp;
@@ -99,45 +98,9 @@ pub(super) async fn settle(
     else {
         return Ok(());
     };
-    let verified = match parts.api.verify(&target, number, "").await {
-        Ok(verified) if verified.id == changed.id => verified,
-        // It was deleted or transferred in between.
-        Ok(_)
-        | Err(GitHubError::NotFound(_) | GitHubError::Gone(_) | GitHubError::Moved { .. }) => {
-            return Ok(());
-        }
-        Err(error) => return Err(error.into()),
-    };
-    let Some(request) = standing_request(parts.intake.triggers(), &verified) else { return Ok(()) };
+    let Some(verified) = verified(parts, &target, changed.id, number).await? else { return Ok(()) };
+    let request = StandingRequest::of(parts.intake.triggers(), &verified);
+    let Some(request) = request else { return Ok(()) };
     let at = request.act().map_or(changed.at, |act| act.at);
-    match counts_as_of(Some(&issue), at, verified.at) {
-        Some(at) => take(parts, &target, &verified, request, at).await,
-        None => Ok(()),
-    }
-}
-
-/// What of an issue asks for a sandbox, as GitHub shows it.
-fn standing_request<'a>(
-    policy: &TriggerPolicy,
-    verified: &'a VerifiedIssue,
-) -> Option<StandingRequest<'a>> {
-    if !verified.is_open {
-        return None;
-    }
-    let is_trigger = |label: &String| policy.is_trigger_label(label);
-    let last = |action: &str, is_it: &dyn Fn(&VerifiedAct) -> bool| {
-        verified.acts.iter().rev().find(|act| act.action == action && is_it(act))
-    };
-    if verified.labels.iter().any(is_trigger) {
-        let act = last("labeled", &|act| act.label.as_ref().is_some_and(is_trigger));
-        return Some(StandingRequest::Label(act));
-    }
-    let bot = policy.assignee;
-    if bot != 0 && verified.assignees.contains(&bot) {
-        let act = last("assigned", &|act| act.assignee == Some(bot));
-        return act.map(StandingRequest::Assignee);
-    }
-    // The label or the assignee was taken away, unless it was closed last and is open now.
-    let last_change = verified.acts.last().filter(|act| act.action == "reopened");
-    last_change.map(StandingRequest::Reopened)
+    take(parts, &target, &verified, request, Some(&issue), at).await
 }

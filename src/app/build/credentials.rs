@@ -13,6 +13,7 @@ use crate::engine::{Engine, GithubParts};
 use crate::github::client::{AppRegistrar, GitHubClient};
 use crate::github::gateway::GitHubGateway;
 use crate::github::messages::MessageContext;
+use crate::github::permissions::RepositoryPermissions;
 use crate::github::policy::TriggerPolicy;
 use crate::http::AppSetup;
 use crate::intake::{Intake, PermissionParts, RecoveryPace, RecoveryParts, RecoveryWorker};
@@ -125,7 +126,7 @@ pub(super) fn take_in(
         clock: Arc::clone(&adapters.clock),
     });
     io.spawn(intake.clone().take_waiting(ended.clone()));
-    recover(config, adapters, client, &intake, io, ended.clone());
+    recover(config, adapters, permissions, &intake, io, ended.clone());
     intake
 }
 
@@ -133,14 +134,15 @@ pub(super) fn take_in(
 fn recover(
     config: &Config,
     adapters: &Adapters,
-    client: &Arc<GitHubClient>,
+    permissions: &Arc<RepositoryPermissions>,
     intake: &Intake,
     io: &tokio::runtime::Handle,
     mut ended: watch::Receiver<bool>,
 ) {
     let worker = RecoveryWorker::new(RecoveryParts {
         intake: intake.clone(),
-        api: Arc::clone(client) as _,
+        api: Arc::clone(permissions.api()),
+        permissions: Arc::clone(permissions),
         store: Arc::clone(&adapters.sqlite) as _,
         rows: Arc::clone(&adapters.sqlite) as _,
         clock: Arc::clone(&adapters.clock),

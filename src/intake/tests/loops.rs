@@ -2,23 +2,19 @@
 
 use std::time::Duration;
 
-use super::world::RecoveryWorld;
+use super::world::{RecoveryWorld, app_of};
 use crate::config::IntakeMode;
 use crate::engine::tests::eventually;
-use crate::github::client::GitHubCredentials;
-use crate::github::model::APP_KEY;
 use crate::intake::RecoveryPace;
-use crate::types::{Phase, Secret};
+use crate::types::Phase;
 
 #[actix::test]
 async fn with_intake_deliveries_a_label_leads_to_a_sandbox_without_any_webhook() {
     let world = RecoveryWorld::with_app().await;
     let mode = IntakeMode::Deliveries;
     assert_eq!(RecoveryPace::of(mode).compare_every, Duration::from_secs(15));
-    let (id, _, _) = world.github.app();
-    let credentials = GitHubCredentials::app(id, &Secret::new(APP_KEY)).expect("a key");
     let pace = RecoveryPace { compare_every: Duration::from_millis(20), ..RecoveryPace::of(mode) };
-    let worker = world.worker_as(credentials, mode, pace);
+    let worker = world.worker_as(app_of(&world.github), mode, pace);
     let lived = async {
         eventually("a first comparison", async || world.intake.figures().compared_at.is_some())
             .await;

@@ -16,6 +16,7 @@ use crate::github::api::UnkeptPace;
 use crate::github::client::{GitHubClient, GitHubCredentials};
 use crate::github::messages::MessageContext;
 use crate::github::model::{APP_KEY, GithubModel, HookDoor};
+use crate::github::permissions::RepositoryPermissions;
 use crate::github::policy::TriggerPolicy;
 use crate::intake::{Intake, RecoveryPace, RecoveryParts, RecoveryWorker};
 use crate::issue::event::ProviderRules;
@@ -96,9 +97,12 @@ impl RecoveryWorld {
         mode: IntakeMode,
         pace: RecoveryPace,
     ) -> RecoveryWorker {
+        let api = client(&self.github, credentials, Arc::clone(&self.clock) as _);
+        let (asked, clock) = (Arc::clone(&api) as _, Arc::clone(&self.clock) as _);
         RecoveryWorker::new(RecoveryParts {
             intake: self.intake.clone(),
-            api: client(&self.github, credentials, Arc::clone(&self.clock) as _),
+            api,
+            permissions: Arc::new(RepositoryPermissions::new(asked, clock)),
             store: Arc::clone(&self.store) as _,
             rows: Arc::clone(&self.store) as _,
             clock: Arc::clone(&self.clock) as _,
@@ -198,7 +202,7 @@ fn policy(github: &GithubModel) -> TriggerPolicy {
     }
 }
 
-fn app_of(github: &GithubModel) -> GitHubCredentials {
+pub fn app_of(github: &GithubModel) -> GitHubCredentials {
     let (id, _, _) = github.app();
     GitHubCredentials::app(id, &Secret::new(APP_KEY)).expect("a key")
 }
