@@ -15,46 +15,53 @@ use super::work::UnverifiedIssue;
 /// How many instructions are read together.
 const PAGE: usize = 64;
 
+/// The newest words for the agent of an issue.
+#[derive(Default)]
+pub(super) struct LatestWords {
+    /// Who caused the latest trigger, if that is known, and as of when.
+    pub asked: Option<(GithubUser, Timestamp)>,
+    /// Those that are the issue's text.
+    pub text: Option<Instruction>,
+}
+
 impl IssueVerifier {
     /// When the issue was edited so, if it was.
     pub(super) async fn edited_since(
         &self,
         target: &RepositoryTarget,
-        home: HomeId,
+        instruction: Option<&Instruction>,
         verified: &VerifiedIssue,
     ) -> Result<Option<Timestamp>, UnverifiedIssue> {
-        let Some(edited_at) = verified.edited_at else { return Ok(None) };
-        let latest = self.latest_instruction(home, Some(InstructionSource::Issue)).await?;
-        let Some(instruction) = latest else { return Ok(None) };
+        let (Some(edited_at), Some(instruction)) = (verified.edited_at, instruction) else {
+            return Ok(None);
+        };
         let is_same = instruction.title.as_deref() == Some(verified.title.as_str())
             && instruction.text == bounded(&verified.body);
         if edited_at <= instruction.as_of || is_same {
             return Ok(None);
         }
-        let by = verified.editor.as_ref();
-        if let Some(editor) = by
-            && (instruction.sender.as_ref().is_some_and(|sender| sender.id == editor.id)
-                || self.may_trigger(target, editor).await?)
-        {
+        let Some(GitHubAccount { id, login }) = verified.editor.clone() else {
+            return Ok(Some(edited_at));
+        };
+        let is_sender = instruction.sender.as_ref().is_some_and(|sender| sender.id == id);
+        if is_sender || self.may_trigger(target, &GithubUser { id, login }).await? {
             return Ok(None);
         }
         Ok(Some(edited_at))
     }
 
-    /// The newest words for the agent, of this source if one is given.
-    pub(super) async fn latest_instruction(
-        &self,
-        home: HomeId,
-        source: Option<InstructionSource>,
-    ) -> Result<Option<Instruction>, StoreError> {
-        let (mut latest, mut after) = (None, 0);
+    /// The newest words for the agent.
+    pub(super) async fn latest_words(&self, home: HomeId) -> Result<LatestWords, StoreError> {
+        let (mut latest, mut after) = (LatestWords::default(), 0);
         loop {
             let rows = self.store.instructions(home, after, PAGE).await?;
             let is_last = rows.len() < PAGE;
             for row in rows {
                 after = row.number;
-                if source.is_none_or(|source| source == row.instruction.source) {
-                    latest = Some(row.instruction);
+                let instruction = row.instruction;
+                latest.asked = instruction.sender.clone().map(|by| (by, instruction.as_of));
+                if instruction.source == InstructionSource::Issue {
+                    latest.text = Some(instruction);
                 }
             }
             if is_last {
@@ -67,15 +74,13 @@ impl IssueVerifier {
     pub(super) async fn may_trigger(
         &self,
         target: &RepositoryTarget,
-        account: &GitHubAccount,
+        user: &GithubUser,
     ) -> Result<bool, GitHubError> {
         let triggers = &self.triggers;
-        if triggers.bot_user_id.is(account.id) || triggers.bots.contains(&account.id) {
+        if triggers.bot_user_id.is(user.id) || triggers.bots.contains(&user.id) {
             return Ok(true);
         }
         let Some(level) = triggers.permission else { return Ok(false) };
-        let GitHubAccount { id, login } = account.clone();
-        let standing = self.permissions.ask(target, &GithubUser { id, login }, level).await?;
-        Ok(standing == Standing::Reached)
+        Ok(self.permissions.ask(target, user, level).await? == Standing::Reached)
     }
 }

@@ -12,13 +12,13 @@
 use std::time::Duration;
 
 use crate::engine::EngineError;
-use crate::github::api::{GitHubAccount, GitHubError, RepositoryTarget, VerifiedIssue};
+use crate::github::api::{GitHubError, RepositoryTarget, VerifiedIssue};
 use crate::github::policy::SAMPLE_REPOSITORY_ID;
 use crate::issue::Facts;
-use crate::issue::instruction::GithubUser;
 use crate::types::{AccountName, HomeId, Phase, SandboxId};
 
 use super::IssueVerifier;
+use super::edits::LatestWords;
 use super::news::{self, TakenBack};
 
 /// The longest pause before GitHub is asked again.
@@ -170,14 +170,15 @@ impl IssueVerifier {
         if !verified.is_open {
             return Ok(WorkVerdict::Not("the issue is closed on GitHub"));
         }
-        if self.has_lost_permission(target, home, facts).await? {
+        let words = self.latest_words(home).await?;
+        if self.has_lost_permission(target, &words, facts).await? {
             let withdrawn = TakenBack::Permission;
             let label = &self.triggers.label;
             let delivery = news::of_verified(withdrawn, label, target, facts, verified, now);
             self.engine.deliver(account, delivery).await?;
             return Ok(WorkVerdict::TakenIn);
         }
-        if let Some(edited_at) = self.edited_since(target, home, verified).await? {
+        if let Some(edited_at) = self.edited_since(target, words.text.as_ref(), verified).await? {
             let delivery = news::edited(edited_at, target, verified, now);
             self.engine.deliver(account, delivery).await?;
         }
@@ -189,23 +190,18 @@ impl IssueVerifier {
     async fn has_lost_permission(
         &self,
         target: &RepositoryTarget,
-        home: HomeId,
+        words: &LatestWords,
         facts: &Facts,
-    ) -> Result<bool, UnverifiedIssue> {
-        if self.triggers.permission.is_none() {
-            return Ok(false);
-        }
-        let Some(instruction) = self.latest_instruction(home, None).await? else {
+    ) -> Result<bool, GitHubError> {
+        let (Some((sender, as_of)), Some(_)) = (&words.asked, self.triggers.permission) else {
             return Ok(false);
         };
         let acts = &facts.acts;
         let is_latest = acts.last_started().is_some_and(|asked| {
-            let is_newer = |gone| instruction.as_of <= gone && gone < asked;
-            asked.since(instruction.as_of) < A_SECOND && !acts.taken_away.is_some_and(is_newer)
+            let is_newer = |gone| *as_of <= gone && gone < asked;
+            asked.since(*as_of) < A_SECOND && !acts.taken_away.is_some_and(is_newer)
         });
-        let Some(sender) = instruction.sender.filter(|_| is_latest) else { return Ok(false) };
-        let GithubUser { id, login } = sender;
-        Ok(!self.may_trigger(target, &GitHubAccount { id, login }).await?)
+        Ok(is_latest && !self.may_trigger(target, sender).await?)
     }
 
     /// What GitHub says was taken back, if it is not known here.
