@@ -17,7 +17,7 @@ use crate::git::{LateGateway, LatePublisher};
 use crate::github::api::GitHubApi;
 use crate::github::client::GitHubClient;
 use crate::github::permissions::RepositoryPermissions;
-use crate::http::{Edge, Feed, Limits, LiveToken, LoginLinks, TokenHash};
+use crate::http::{AppSetup, Edge, Feed, Limits, LiveToken, LoginLinks, TokenHash};
 use crate::intake::Intake;
 use crate::issue::event::ProviderRules;
 use crate::issue::{Rules, StepRules};
@@ -104,8 +104,7 @@ pub(super) async fn serve(
     let app_setup = app_setup(&config, &adapters, &io, restart)?;
     let shared =
         EdgeParts { engine, logs, feed, login_links, live, intake, checkouts, verifier, closing };
-    let edge = Edge { app_setup, ..shared.edge(&config, adapters) };
-    let server = crate::http::build(edge, listener)?;
+    let server = crate::http::build(shared.edge(&config, adapters, app_setup), listener)?;
     let mut stopped = ended.clone();
     // An error means that the owner is gone, so the server stops too.
     let stop = async move { drop(stopped.wait_for(|ended| *ended).await) };
@@ -253,7 +252,7 @@ struct EdgeParts {
 }
 
 impl EdgeParts {
-    fn edge(self, config: &Config, adapters: Adapters) -> Edge {
+    fn edge(self, config: &Config, adapters: Adapters, app_setup: Option<AppSetup>) -> Edge {
         let Self { engine, logs, feed, login_links, live, intake, checkouts, verifier, closing } =
             self;
         let Adapters { clock, ids, sqlite, providers, github, publisher, .. } = adapters;
@@ -274,7 +273,7 @@ impl EdgeParts {
             checkouts,
             github: github.map(|client| client as Arc<dyn GitHubApi>),
             verifier,
-            app_setup: None,
+            app_setup,
             publisher,
             admin_token: live.admin_token,
             public_url: config.server.public_url.clone(),

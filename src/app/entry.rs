@@ -79,13 +79,13 @@ impl EntryPublisher {
         let id = sandbox.id.clone();
         if let Some(workload) = &change.came_up {
             let has_work = workload.git.is_some() || !workload.command.is_empty();
-            let entry = || Entry {
+            let entry = Entry {
                 home: change.home,
                 account: change.account.clone(),
                 sandbox: id,
                 workload: Arc::clone(workload),
             };
-            return (self.verifies || has_work).then(|| EntryEvent::CameUp(entry()));
+            return Some(EntryEvent::CameUp(entry)).filter(|_| self.verifies || has_work);
         }
         let event = match sandbox.phase? {
             Phase::Creating | Phase::Starting => EntryEvent::Begun(change.home, id),
