@@ -117,7 +117,7 @@ pub struct Edge {
     /// Asks GitHub about issues; `None` without credentials.
     pub verifier: Option<Arc<IssueVerifier>>,
     /// Registers the server as a GitHub App; `None` where that cannot be: its credentials are
-    /// configured, or nothing starts it anew.
+    /// configured, or nothing restarts it.
     pub app_setup: Option<AppSetup>,
     /// Publishes the work of sandboxes.
     pub publisher: LatePublisher,

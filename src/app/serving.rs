@@ -87,7 +87,7 @@ impl Supervised<'_> {
                 SignalEvent::Reload => self.reload(load),
                 SignalEvent::Restart => match self.next_config(load) {
                     Ok(config) => {
-                        tracing::info!("starting anew, with the stored GitHub App");
+                        tracing::info!("restarting with the stored GitHub App");
                         return Ok(Some(config));
                     }
                     Err(error) => tracing::error!(
@@ -131,7 +131,7 @@ fn start_next(lasting: &Lasting, config: &Config) -> anyhow::Result<RunningServe
     loop {
         match lasting.start(config.clone(), false) {
             Err(error) if began.elapsed() < NEXT_START_TIME_MAX => {
-                tracing::warn!("cannot start anew yet: {error:#}");
+                tracing::warn!("cannot restart yet: {error:#}");
                 std::thread::sleep(NEXT_START_PAUSE);
             }
             started => return started,

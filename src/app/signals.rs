@@ -1,5 +1,5 @@
 //! The server's signals: SIGTERM and SIGINT stop it, SIGHUP reloads the configuration; and the request to
-//! start anew.
+//! restart.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(super) enum SignalEvent {
     End(&'static str),
     /// Reload the configuration.
     Reload,
-    /// Start anew: no signal, but what the server itself asks for.
+    /// Restart: no signal, but what the server itself asks for.
     Restart,
     /// No signal came for a while.
     Nothing,
@@ -42,7 +42,7 @@ impl Signals {
         Ok(Self { runtime, terminate, interrupt, hang_up })
     }
 
-    /// Waits for a signal, or for the server's wish to start anew.
+    /// Waits for a signal, or for the server's wish to restart.
     pub fn next(&mut self, restart: &Notify) -> std::io::Result<SignalEvent> {
         let Self { runtime, terminate, interrupt, hang_up } = self;
         Ok(runtime.block_on(async {

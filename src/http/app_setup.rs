@@ -41,7 +41,7 @@ pub struct AppSetup {
     pub in_use: Option<StoredApp>,
     /// The name that the form suggests.
     pub suggested_name: String,
-    /// Notified when the server is to start anew, with the stored App.
+    /// Notified when the server is to restart with the stored App.
     pub restart: Arc<Notify>,
 }
 
@@ -105,7 +105,7 @@ pub enum SetupStage {
         /// Why not.
         why: String,
     },
-    /// The server starts anew with the App of this name.
+    /// The server restarts with the App of this name.
     Restarting(String),
 }
 

@@ -1,4 +1,4 @@
-//! The button *Create GitHub App*, with the whole program: the App is stored, the server starts anew by
+//! The button *Create GitHub App*, with the whole program: the App is stored, the server restarts by
 //! itself on the same address, and works with the App, also after it was killed.
 
 use std::process::Stdio;

@@ -64,7 +64,7 @@ impl SetupWorld {
         self.server.data.path()
     }
 
-    /// Whether the server is to start anew.
+    /// Whether the server is to restart.
     async fn is_restarted(&self) -> bool {
         tokio::time::timeout(Duration::from_millis(1), self.restart.notified()).await.is_ok()
     }
@@ -182,7 +182,7 @@ async fn an_app_is_created_stored_and_waits_for_its_installation() {
     assert_eq!(stored.key.expose(), APP_KEY.trim());
     assert_eq!(world.github.calls_to("GET", "/app", "").len(), 1, "the key is proved");
     assert!(world.is_restarted().await);
-    assert!(person.see("/connect").await.text.contains("The server starts anew with it"));
+    assert!(person.see("/connect").await.text.contains("The server restarts with it"));
     let files = std::fs::read_dir(world.data().join(StoredApp::DIR)).expect("a directory");
     for file in files {
         let text = std::fs::read_to_string(file.expect("an entry").path()).expect("text");

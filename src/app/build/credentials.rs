@@ -173,7 +173,7 @@ pub(super) fn verifier(
 }
 
 /// What the server needs to register itself as a GitHub App; `None` if its credentials are configured, or if
-/// nothing starts it anew.
+/// nothing restarts it.
 pub(super) fn app_setup(
     config: &Config,
     adapters: &Adapters,

@@ -4,7 +4,7 @@
 //! 1. A form of ours answers with a page whose one form posts the manifest to GitHub ([`ask`]).
 //! 2. GitHub leads the browser back. Browsers do not send our cookie then, because it is `SameSite=Strict`.
 //!    So that address does nothing but show *Continue*, a form of ours ([`come_back`]).
-//! 3. That form exchanges the code, stores the credentials, proves the key and has the server start anew
+//! 3. That form exchanges the code, stores the credentials, proves the key and has the server restart
 //!    ([`adopt`]).
 
 use actix_web::http::StatusCode;
@@ -100,7 +100,7 @@ pub async fn come_back(request: HttpRequest) -> Result<HttpResponse, PageError> 
     Ok(page)
 }
 
-/// Exchanges the code for the App's credentials, and has the server start anew with them.
+/// Exchanges the code for the App's credentials, and has the server restart with them.
 #[post("/connect/github/created")]
 pub async fn adopt(
     shared: web::Data<Shared>,
@@ -208,7 +208,7 @@ pub async fn upload(
     Ok(see("/connect"))
 }
 
-/// Has GitHub confirm the key of the stored App; then the server starts anew with it.
+/// Has GitHub confirm the key of the stored App; then the server restarts with it.
 async fn use_stored(shared: &Shared, setup: &AppSetup, app: StoredApp) {
     match setup.registration.prove(app.about.id, &app.key).await {
         Ok(_) => restart_with(shared, setup, &app),

@@ -29,7 +29,7 @@ pub enum AppCard {
         /// Why not.
         why: String,
     },
-    /// The server starts anew with it.
+    /// The server restarts with it.
     Restarting {
         /// Its name.
         slug: String,
@@ -90,7 +90,7 @@ impl AppCard {
             }),
             Self::Restarting { slug } => card(&html! {
                 h2 { "The App " (shown(slug)) " is stored" }
-                p role="status" { "The server starts anew with it, which takes some seconds. If this does not change, its log "
+                p role="status" { "The server restarts with it, which takes some seconds. If this does not change, its log "
                     "says why." }
             }),
             Self::InUse { app, installed } => card(&in_use(app, installed, token)),
@@ -209,7 +209,7 @@ pub fn upload_form(token: &Markup) -> Markup {
                 }
             }
             div .fields { button .primary type="submit" { "Use this App" } }
-            p .soft { "The server starts anew then. Running local sandboxes stop and keep their workspaces." }
+            p .soft { "The server restarts then. Running local sandboxes stop and keep their workspaces." }
         }
     }
 }
