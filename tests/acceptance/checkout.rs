@@ -38,6 +38,17 @@ impl CheckoutWorld {
         serve_connected(&self.place, &self.github, more).await
     }
 
+    /// The branch that the issue's sandbox works on.
+    pub fn branch(&self) -> String {
+        format!("issuebox/issue-{}", self.number)
+    }
+
+    /// Whether the issue's only comment says this.
+    pub fn says(&self, words: &str) -> bool {
+        let comments = self.github.comments((REPOSITORY, self.number));
+        matches!(&comments[..], [one] if one["body"].as_str().is_some_and(|body| body.contains(words)))
+    }
+
     pub fn label(&self) {
         self.github.label((REPOSITORY, self.number), MAINTAINER, "agent");
     }
@@ -80,7 +91,7 @@ async fn a_label_checks_out_and_what_is_committed_inside_is_pushed_without_a_key
     let server = world.serve().await;
     world.label();
     let id = world.checked_out(&server).await;
-    let branch = format!("issuebox/issue-{}", world.number);
+    let branch = world.branch();
     assert_eq!(
         done(&server, &id, "git branch --show-current; pwd").await,
         format!("{branch}\n/workspace\n")

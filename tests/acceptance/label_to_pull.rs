@@ -41,8 +41,7 @@ impl Story {
 
     /// Until the status comment names the pull request. Goes on where an earlier call was given up.
     async fn to_the_pull_request(&self, server: &Server) {
-        let (github, branch) =
-            (&self.world.github, format!("issuebox/issue-{}", self.world.number));
+        let (github, branch) = (&self.world.github, self.world.branch());
         if !self.is_closed.load(Ordering::Relaxed) {
             let id = self.world.checked_out(server).await;
             until("a push", || async {
@@ -54,7 +53,7 @@ impl Story {
         until("a pull request", || async { github.pulls(REPOSITORY).len() == 1 }).await;
         let number = github.pulls(REPOSITORY)[0]["number"].clone();
         let named = format!("Branch `{branch}`, pull request #{number}.");
-        until("a comment that names it", || async { self.says(&named) }).await;
+        until("a comment that names it", || async { self.world.says(&named) }).await;
     }
 
     /// Until the workspace of the closed issue is gone and the comment says so.
@@ -67,13 +66,7 @@ impl Story {
             server.get(&path).await.json()["data"].is_null()
         })
         .await;
-        until("the last word", || async { self.says(LAST_WORDS) }).await;
-    }
-
-    /// Whether the only comment says this.
-    fn says(&self, words: &str) -> bool {
-        let comments = self.world.github.comments((REPOSITORY, self.world.number));
-        matches!(&comments[..], [one] if one["body"].as_str().is_some_and(|body| body.contains(words)))
+        until("the last word", || async { self.world.says(LAST_WORDS) }).await;
     }
 
     fn ends_well(&self) {
@@ -83,7 +76,7 @@ impl Story {
         assert_eq!(pulls[0]["draft"], true);
         let reactions = github.reactions(at, None);
         assert!(matches!(&reactions[..], [one] if one["content"] == "eyes"), "{reactions:?}");
-        assert!(self.says(LAST_WORDS), "{:?}", github.comments(at));
+        assert!(self.world.says(LAST_WORDS), "{:?}", github.comments(at));
         assert_eq!(github.violations(), Vec::<String>::new());
     }
 

@@ -11,10 +11,6 @@ use crate::process::{Server, WAIT};
 const COMMIT: &str = "echo work > work && git add work && git commit -qm Work";
 
 impl CheckoutWorld {
-    fn branch(&self) -> String {
-        format!("issuebox/issue-{}", self.number)
-    }
-
     /// The only pull request, once there is one.
     async fn only_pull(&self) -> Value {
         self.until("a pull request", |github| !github.pulls(REPOSITORY).is_empty()).await;
@@ -25,11 +21,7 @@ impl CheckoutWorld {
 
     /// Waits until the only comment says this.
     async fn until_said(&self, words: &str) {
-        let said = |github: &GithubModel| {
-            let comments = github.comments((REPOSITORY, self.number));
-            matches!(&comments[..], [one] if one["body"].as_str().is_some_and(|body| body.contains(words)))
-        };
-        self.until(words, said).await;
+        self.until(words, |_| self.says(words)).await;
     }
 
     async fn until(&self, what: &str, met: impl Fn(&GithubModel) -> bool) {
