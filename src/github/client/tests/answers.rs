@@ -32,11 +32,8 @@ async fn an_unknown_outcome_is_told_apart_from_none() {
         let asked = fixture.model.calls_to("POST", "/repos/", "/comments").len() - calls;
         assert!(asked <= 1, "{kind:?} was sent {asked} times");
     }
-    // Nothing listens there.
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = format!("http://{}", listener.local_addr().expect("an address"));
-    drop(listener);
-    let nowhere = client(&address, GitHubCredentials::Token(Secret::new("ghp_x")));
+    // Nothing listens there, and no other test is given this port.
+    let nowhere = client("http://127.0.0.1:1", GitHubCredentials::Token(Secret::new("ghp_x")));
     let error = nowhere.issue(&TestRepository::named(), ONE, None).await.expect_err("no server");
     assert!(matches!(error, GitHubError::Unreachable(_)) && error.had_no_effect(), "{error:?}");
 }
