@@ -13,6 +13,7 @@ mod ids;
 mod network;
 mod permission;
 mod reserve;
+mod run;
 mod sandbox;
 mod secret;
 mod tally;
@@ -29,13 +30,14 @@ pub use git::{
 pub use header::is_of_one_connection;
 pub use hold::{Hold, HoldScope};
 pub use ids::{
-    AccountName, Alias, Attempt, DeliveryId, Epoch, ExternalId, Generation, HomeId, InstanceId,
-    InvalidId, IssueId, IssueNumber, ObjectName, ProviderName, Repository, SandboxId, SecretName,
-    TemplateName,
+    AccountName, AgentName, Alias, Attempt, DeliveryId, Epoch, ExternalId, Generation, HomeId,
+    InstanceId, InvalidId, IssueId, IssueNumber, ObjectName, ProviderName, Repository, SandboxId,
+    SecretName, TemplateName,
 };
 pub use network::{AllowedHost, HostName, Network, NetworkKind, WEB_PORTS, split_port};
 pub use permission::PermissionLevel;
 pub use reserve::Reserve;
+pub use run::{MessageId, Money, RunId, SessionId, Tokens};
 pub use sandbox::{
     Cause, Failure, FailureCode, Mode, ObjectState, Outcome, Phase, ProviderStep, Sandbox,
     TimelineEntry, Wanted,

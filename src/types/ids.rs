@@ -93,6 +93,10 @@ text_id! {
     TemplateName
 }
 text_id! {
+    /// The name of an agent, such as `claude-code`.
+    AgentName
+}
+text_id! {
     /// The name of a secret in the configuration's `[secrets]`.
     SecretName
 }

@@ -1,0 +1,170 @@
+//! The vocabulary of conversations: ids of messages, runs and sessions, and what a model's work costs.
+
+use std::fmt;
+use std::iter::Sum;
+use std::ops::{Add, AddAssign};
+
+use uuid::Uuid;
+
+/// Declares a newtype around a UUID that prints as itself.
+macro_rules! uuid_id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(pub Uuid);
+
+        impl $name {
+            /// Reads an id in its usual form: 36 characters, lower case. `None` for any other text.
+            pub fn parse(text: &str) -> Option<Self> {
+                let id = Self(Uuid::try_parse(text).ok()?);
+                (id.to_string() == text).then_some(id)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+uuid_id! {
+    /// One thing that was said to the agent.
+    MessageId
+}
+uuid_id! {
+    /// One execution of the agent for one or more messages.
+    RunId
+}
+uuid_id! {
+    /// An agent's session, which its next run resumes.
+    SessionId
+}
+
+/// How many tokens a model read and wrote.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tokens {
+    /// Input that was in no cache.
+    pub input: u64,
+    /// Output.
+    pub output: u64,
+    /// Input that was read from the model's cache.
+    pub cache_read: u64,
+    /// Input that was written to the model's cache.
+    pub cache_write: u64,
+}
+
+impl Tokens {
+    /// All input, cached or not.
+    pub const fn all_input(&self) -> u64 {
+        self.input.saturating_add(self.cache_read).saturating_add(self.cache_write)
+    }
+}
+
+impl AddAssign for Tokens {
+    fn add_assign(&mut self, other: Self) {
+        let Self { input, output, cache_read, cache_write } = other;
+        self.input = self.input.saturating_add(input);
+        self.output = self.output.saturating_add(output);
+        self.cache_read = self.cache_read.saturating_add(cache_read);
+        self.cache_write = self.cache_write.saturating_add(cache_write);
+    }
+}
+
+/// An amount of money in billionths of a US dollar, so that a price of a tenth of a cent for a
+/// million tokens is a whole number for each. Sums saturate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Money {
+    nano_dollars: u64,
+}
+
+impl Money {
+    /// Nothing.
+    pub const ZERO: Self = Self { nano_dollars: 0 };
+
+    /// From billionths of a dollar.
+    pub const fn from_nano_dollars(nano_dollars: u64) -> Self {
+        Self { nano_dollars }
+    }
+
+    /// Billionths of a dollar.
+    pub const fn nano_dollars(self) -> u64 {
+        self.nano_dollars
+    }
+
+    /// From dollars, rounded to a billionth. `None` for what is negative, not a number or more than
+    /// a billion dollars.
+    pub fn from_dollars(dollars: f64) -> Option<Self> {
+        let is_amount = (0.0..=1e9).contains(&dollars);
+        // The bounds were checked, so the conversion is exact to a billionth.
+        is_amount.then(|| Self { nano_dollars: (dollars * 1e9).round() as u64 })
+    }
+
+    /// In dollars, for programs that read JSON.
+    pub fn dollars(self) -> f64 {
+        self.nano_dollars as f64 / 1e9
+    }
+
+    /// What is left of this after `spent`; nothing if more was spent.
+    pub const fn minus(self, spent: Self) -> Self {
+        Self { nano_dollars: self.nano_dollars.saturating_sub(spent.nano_dollars) }
+    }
+}
+
+impl Add for Money {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { nano_dollars: self.nano_dollars.saturating_add(other.nano_dollars) }
+    }
+}
+
+impl AddAssign for Money {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+impl Sum for Money {
+    fn sum<I: Iterator<Item = Self>>(amounts: I) -> Self {
+        amounts.fold(Self::ZERO, Add::add)
+    }
+}
+
+impl fmt::Display for Money {
+    /// Dollars and cents, such as `$0.15`; halves of a cent are rounded up.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cents = self.nano_dollars.saturating_add(5_000_000) / 10_000_000;
+        write!(f, "${}.{:02}", cents / 100, cents % 100)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_has_one_form() {
+        let text = "019392f0-5b7e-7a3c-8c55-3c1a0b6a1f2e";
+        assert_eq!(RunId::parse(text).map(|id| id.to_string()).as_deref(), Some(text));
+        for other in ["", "1", &text.to_uppercase(), &text.replace('-', "")] {
+            assert_eq!(RunId::parse(other), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn money_is_exact_and_prints_in_cents() {
+        let price = |dollars| Money::from_dollars(dollars).expect("an amount");
+        assert_eq!(price(0.3).nano_dollars(), 300_000_000);
+        assert_eq!(price(0.1) + price(0.2), price(0.3));
+        assert_eq!(
+            [price(5.0), price(0.154), price(0.155)].map(|it| it.to_string()),
+            ["$5.00", "$0.15", "$0.16"]
+        );
+        assert_eq!(price(1.0).minus(price(2.0)), Money::ZERO);
+        for wrong in [-0.1, f64::NAN, f64::INFINITY, 1e10] {
+            assert_eq!(Money::from_dollars(wrong), None, "{wrong}");
+        }
+    }
+}
