@@ -165,6 +165,7 @@ fn policy() -> TriggerPolicy {
         bots: vec![],
         assignee: 0,
         unlabel_stops: true,
+        refuses_hidden: false,
         permission: None,
         bot_user_id: 0.into(),
         repositories: vec![RepositoryPattern::parse("*").expect("a pattern")],

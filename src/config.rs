@@ -45,8 +45,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::types::{
-    BranchPattern, PermissionLevel, ProviderName, PublishMode, PullRequestMode, Secret, SecretName,
-    Template, TemplateName,
+    BranchPattern, HiddenMode, PermissionLevel, ProviderName, PublishMode, PullRequestMode, Secret,
+    SecretName, Template, TemplateName,
 };
 
 /// The default address to listen on.
@@ -133,6 +133,8 @@ pub struct GitHub {
     pub pull_request: PullRequestMode,
     /// `publish`: whether what a sandbox pushes is published at once.
     pub publish: PublishMode,
+    /// `hidden`: what happens when a text has parts that GitHub does not show to people.
+    pub hidden: HiddenMode,
     /// `statuses`: whether the last commit that was pushed gets a commit status.
     pub statuses: bool,
     /// `working_label`: what issues are labelled with while their sandbox is at work; empty for

@@ -18,6 +18,7 @@
 
 mod edits;
 mod error;
+mod hidden;
 mod lookup;
 mod news;
 mod work;

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use crate::types::{PublishMode, PullRequestMode, Secret};
+use crate::types::{HiddenMode, PublishMode, PullRequestMode, Secret};
 
 use super::StoredApp;
 use super::reader::ConfigReader;
@@ -68,6 +68,14 @@ pub(super) fn publish(r: &mut ConfigReader) -> PublishMode {
     r.parsed("github.publish", PublishMode::default(), |text| {
         let known = PublishMode::ALL.map(PublishMode::as_str).join(", ");
         PublishMode::parse(text).ok_or(format!("must be one of {known}"))
+    })
+}
+
+/// `hidden`
+pub(super) fn hidden(r: &mut ConfigReader) -> HiddenMode {
+    r.parsed("github.hidden", HiddenMode::default(), |text| {
+        let known = HiddenMode::ALL.map(HiddenMode::as_str).join(", ");
+        HiddenMode::parse(text).ok_or(format!("must be one of {known}"))
     })
 }
 

@@ -145,6 +145,7 @@ fn github_section(r: &mut ConfigReader, data: &Path) -> GitHub {
     let reactions = r.flag("github.reactions", true);
     let pull_request = github::pull_request(r);
     let publish = github::publish(r);
+    let hidden = github::hidden(r);
     let statuses = r.flag("github.statuses", false);
     let working_label = r.text("github.working_label", "").trim().to_owned();
     GitHub {
@@ -161,6 +162,7 @@ fn github_section(r: &mut ConfigReader, data: &Path) -> GitHub {
         reactions,
         pull_request,
         publish,
+        hidden,
         statuses,
         working_label,
     }

@@ -239,7 +239,8 @@ const fn is_ending(issue_delivery: &IssueDelivery) -> bool {
         | DeliveryEffect::Trigger(_)
         | DeliveryEffect::Command(_)
         | DeliveryEffect::Status
-        | DeliveryEffect::Publish { .. } => false,
+        | DeliveryEffect::Publish { .. }
+        | DeliveryEffect::Note(_) => false,
     }
 }
 
@@ -257,7 +258,8 @@ fn asking_for(issue_delivery: &IssueDelivery, asked_for: bool) -> IssueDelivery 
         | DeliveryEffect::Delete
         | DeliveryEffect::Command(_)
         | DeliveryEffect::Status
-        | DeliveryEffect::Publish { .. } => issue_delivery.effect.clone(),
+        | DeliveryEffect::Publish { .. }
+        | DeliveryEffect::Note(_) => issue_delivery.effect.clone(),
     };
     IssueDelivery { effect, ..issue_delivery.clone() }
 }

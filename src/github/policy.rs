@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::config::{GitHub, RepositoryPattern, Triggers};
-use crate::types::PermissionLevel;
+use crate::types::{HiddenMode, PermissionLevel};
 
 /// The id of the repository of sample deliveries, which the server sends to itself: larger than GitHub's
 /// ids, and exact as a JSON number. GitHub is not asked about it.
@@ -62,6 +62,8 @@ pub struct TriggerPolicy {
     pub assignee: u64,
     /// Taking the trigger label off stops.
     pub unlabel_stops: bool,
+    /// No work begins on words with parts that GitHub does not show to people.
+    pub refuses_hidden: bool,
     /// Our own account: its events never trigger.
     pub bot_user_id: OwnAccount,
     /// Deliveries of other repositories are ignored.
@@ -80,6 +82,7 @@ impl TriggerPolicy {
             bots: triggers.bots.clone(),
             assignee: triggers.assignee,
             unlabel_stops: triggers.unlabel_stops,
+            refuses_hidden: github.hidden == HiddenMode::Refuse,
             bot_user_id: github.bot_user_id.into(),
             repositories: github.repositories.clone(),
         }

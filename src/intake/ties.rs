@@ -53,7 +53,8 @@ impl ChangedIssues {
             | DeliveryEffect::Activity
             | DeliveryEffect::Command(_)
             | DeliveryEffect::Status
-            | DeliveryEffect::Publish { .. } => return None,
+            | DeliveryEffect::Publish { .. }
+            | DeliveryEffect::Note(_) => return None,
         };
         // A comment's time is its own.
         let id = delivery.news.issue_id.as_str().parse().ok();

@@ -380,10 +380,6 @@ pub struct News {
     pub as_of: Timestamp,
 }
 
-/// The action of a delivery by which verification says that the text was edited after the trigger
-/// by a person who may not trigger. GitHub has no such action.
-pub const EDITED_SINCE: &str = "edited_since";
-
 /// What a delivery may do, by the table of effects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeliveryEffect {
@@ -406,6 +402,8 @@ pub enum DeliveryEffect {
         /// Who wrote it, for people.
         by: String,
     },
+    /// Verification found something that people should know: it goes on the timeline.
+    Note(String),
 }
 
 /// What a trigger was.

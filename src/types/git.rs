@@ -80,6 +80,35 @@ impl PullRequestMode {
     }
 }
 
+/// `github.hidden`: what happens when the words for the agent have parts that GitHub does not show to
+/// people. The agent never gets them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HiddenMode {
+    /// The timeline says how many there are.
+    #[default]
+    Tell,
+    /// No work begins, either.
+    Refuse,
+}
+
+impl HiddenMode {
+    /// Every one.
+    pub const ALL: [Self; 2] = [Self::Tell, Self::Refuse];
+
+    /// The stable word for this.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Tell => "tell",
+            Self::Refuse => "refuse",
+        }
+    }
+
+    /// Reads the word back; `None` for any other text.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|mode| mode.as_str() == word)
+    }
+}
+
 /// `github.publish`: whether what a sandbox pushes is published at once. A branch that is pushed runs
 /// the repository's workflows, with its secrets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -10,10 +10,14 @@ use crate::store::StoreError;
 use crate::types::{HomeId, Timestamp};
 
 use super::IssueVerifier;
+use super::news::IssueNote;
 use super::work::UnverifiedIssue;
 
 /// How many instructions are read together.
 const PAGE: usize = 64;
+/// What the timeline says of an edit by a person who may not trigger.
+const EDITED: &str = "the issue was edited since by a person who may not trigger; the agent has \
+                      the text of the trigger";
 
 /// The newest words for the agent of an issue.
 #[derive(Default)]
@@ -22,16 +26,18 @@ pub(super) struct LatestWords {
     pub asked: Option<(GithubUser, Timestamp)>,
     /// Those that are the issue's text.
     pub text: Option<Instruction>,
+    /// Those that came last, if they are not the issue's text.
+    pub request: Option<Instruction>,
 }
 
 impl IssueVerifier {
-    /// When the issue was edited so, if it was.
+    /// What to say of such an edit, if there was one.
     pub(super) async fn edited_since(
         &self,
         target: &RepositoryTarget,
         instruction: Option<&Instruction>,
         verified: &VerifiedIssue,
-    ) -> Result<Option<Timestamp>, UnverifiedIssue> {
+    ) -> Result<Option<IssueNote>, UnverifiedIssue> {
         let (Some(edited_at), Some(instruction)) = (verified.edited_at, instruction) else {
             return Ok(None);
         };
@@ -41,13 +47,13 @@ impl IssueVerifier {
             return Ok(None);
         }
         let Some(GitHubAccount { id, login }) = verified.editor.clone() else {
-            return Ok(Some(edited_at));
+            return Ok(Some(edit_note(edited_at)));
         };
         let is_sender = instruction.sender.as_ref().is_some_and(|sender| sender.id == id);
         if is_sender || self.may_trigger(target, &GithubUser { id, login }).await? {
             return Ok(None);
         }
-        Ok(Some(edited_at))
+        Ok(Some(edit_note(edited_at)))
     }
 
     /// The newest words for the agent.
@@ -60,8 +66,11 @@ impl IssueVerifier {
                 after = row.number;
                 let instruction = row.instruction;
                 latest.asked = instruction.sender.clone().map(|by| (by, instruction.as_of));
-                if instruction.source == InstructionSource::Issue {
-                    latest.text = Some(instruction);
+                match instruction.source {
+                    InstructionSource::Issue => {
+                        (latest.text, latest.request) = (Some(instruction), None);
+                    }
+                    InstructionSource::Comment(_) => latest.request = Some(instruction),
                 }
             }
             if is_last {
@@ -83,4 +92,8 @@ impl IssueVerifier {
         let Some(level) = triggers.permission else { return Ok(false) };
         Ok(self.permissions.ask(target, user, level).await? == Standing::Reached)
     }
+}
+
+fn edit_note(edited_at: Timestamp) -> IssueNote {
+    IssueNote { kind: "edited_since", as_of: edited_at, text: EDITED.to_owned() }
 }

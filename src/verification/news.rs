@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 use crate::github::api::{RepositoryTarget, VerifiedAct, VerifiedIssue};
 use crate::issue::acts::plausible;
-use crate::issue::event::{DeliveryEffect, EDITED_SINCE, News};
+use crate::issue::event::{DeliveryEffect, News};
 use crate::issue::{Facts, IssueDelivery, IssueName};
 use crate::types::{DeliveryId, IssueId, Timestamp};
 
@@ -97,15 +97,25 @@ pub(super) fn of_verified(
     bare(news, action, DeliveryEffect::Stop(reason), now)
 }
 
-/// The delivery that says that a person who may not trigger edited the issue since.
-pub(super) fn edited(
-    at: Timestamp,
+/// Something for the timeline that verification found.
+pub(super) struct IssueNote {
+    /// What kind of thing, in place of GitHub's action.
+    pub kind: &'static str,
+    /// As of when it is true: one of a kind and a time is noted once.
+    pub as_of: Timestamp,
+    /// What people should know.
+    pub text: String,
+}
+
+/// The delivery that puts a note on the timeline.
+pub(super) fn of_note(
+    note: IssueNote,
     target: &RepositoryTarget,
     verified: &VerifiedIssue,
     now: Timestamp,
 ) -> IssueDelivery {
-    let news = news_of(target, verified, at, now);
-    bare(news, EDITED_SINCE, DeliveryEffect::Update, now)
+    let news = news_of(target, verified, note.as_of, now);
+    bare(news, note.kind, DeliveryEffect::Note(note.text), now)
 }
 
 /// The second of a time: GitHub's times have no more.

@@ -7,6 +7,7 @@
 //! | closed, label or assignee gone, deleted, transferred | as if that had been delivered now |
 //! | who asked may not trigger any more | the trigger is withdrawn: the sandbox stops |
 //! | edited since by a person who may not trigger | work begins; the timeline and the status say so |
+//! | the words for the agent have hidden parts | the same, or no work begins (`github.hidden`) |
 //! | nothing | it is asked again; the sandbox is up and its work waits |
 
 use std::time::Duration;
@@ -19,6 +20,7 @@ use crate::types::{AccountName, HomeId, Phase, SandboxId};
 
 use super::IssueVerifier;
 use super::edits::LatestWords;
+use super::hidden;
 use super::news::{self, TakenBack};
 
 /// The longest pause before GitHub is asked again.
@@ -178,11 +180,14 @@ impl IssueVerifier {
             self.engine.deliver(account, delivery).await?;
             return Ok(WorkVerdict::TakenIn);
         }
-        if let Some(edited_at) = self.edited_since(target, words.text.as_ref(), verified).await? {
-            let delivery = news::edited(edited_at, target, verified, now);
+        let hidden = hidden::note(&words, self.triggers.refuses_hidden);
+        let is_refused = hidden.is_some() && self.triggers.refuses_hidden;
+        let edited = self.edited_since(target, words.text.as_ref(), verified).await?;
+        for note in edited.into_iter().chain(hidden) {
+            let delivery = news::of_note(note, target, verified, now);
             self.engine.deliver(account, delivery).await?;
         }
-        Ok(WorkVerdict::Begin)
+        Ok(if is_refused { WorkVerdict::Not(hidden::REFUSED) } else { WorkVerdict::Begin })
     }
 
     /// Whether who caused the latest trigger may not trigger any more. What a caller asked for since is a

@@ -405,6 +405,7 @@ pub fn policy() -> TriggerPolicy {
         bots: Vec::new(),
         assignee: 0,
         unlabel_stops: true,
+        refuses_hidden: false,
         bot_user_id: 0.into(),
         repositories: vec![RepositoryPattern::parse("*").expect("a valid pattern")],
     }

@@ -24,6 +24,7 @@ pub struct PermissionWorld {
     data: Arc<TempDir>,
     pub number: u64,
     repository_id: u64,
+    body: &'static str,
 }
 
 /// The server's client for this GitHub, as the App.
@@ -46,24 +47,29 @@ async fn serve(github: &Arc<GithubModel>, data: &Arc<TempDir>) -> TestServer {
 
 impl PermissionWorld {
     pub async fn new() -> Self {
+        Self::with_body("A body").await
+    }
+
+    /// A world whose issue has this text.
+    pub async fn with_body(body: &'static str) -> Self {
         let github = Arc::new(GithubModel::start().expect("it starts"));
         let repository_id = github.repository(REPOSITORY);
         for (login, role) in [("mona", "admin"), ("wren", "write"), ("remy", "read")] {
             github.set_role(REPOSITORY, login, role);
         }
         github.install("octo");
-        let number = github.open_issue(REPOSITORY, "mona", "A title", "A body");
+        let number = github.open_issue(REPOSITORY, "mona", "A title", body);
         let data = Arc::new(tempfile::tempdir().expect("a temporary directory"));
         let server = serve(&github, &data).await;
-        Self { github, server, data, number, repository_id }
+        Self { github, server, data, number, repository_id, body }
     }
 
     /// The server ends, whatever waits there, and another one starts on what is stored.
     async fn restart(self) -> Self {
-        let Self { github, server, data, number, repository_id } = self;
+        let Self { github, server, data, number, repository_id, body } = self;
         drop(server);
         let server = serve(&github, &data).await;
-        Self { github, server, data, number, repository_id }
+        Self { github, server, data, number, repository_id, body }
     }
 
     pub fn sender(&self, login: &str) -> Value {
@@ -87,7 +93,8 @@ impl PermissionWorld {
             "label": {"name": "agent"},
             "issue": {
                 "id": issue["id"], "number": self.number,
-                "title": "A title", "body": "A body", "state": state, "labels": [{"name": "agent"}],
+                "title": "A title", "body": self.body, "state": state,
+                "labels": [{"name": "agent"}],
                 "user": self.sender("mona"), "author_association": association,
                 "updated_at": updated_at,
             },

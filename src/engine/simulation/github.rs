@@ -164,7 +164,8 @@ impl SimGitHub {
                 | DeliveryEffect::Activity
                 | DeliveryEffect::Command(_)
                 | DeliveryEffect::Status
-                | DeliveryEffect::Publish { .. } => continue,
+                | DeliveryEffect::Publish { .. }
+                | DeliveryEffect::Note(_) => continue,
             };
             acts.on_github(kind, *acted_at);
         }

@@ -29,7 +29,8 @@ pub(super) fn instruction(
         | DeliveryEffect::Activity
         | DeliveryEffect::Command(_)
         | DeliveryEffect::Status
-        | DeliveryEffect::Publish { .. } => return None,
+        | DeliveryEffect::Publish { .. }
+        | DeliveryEffect::Note(_) => return None,
     }
     let comment = payload.comment.as_ref().and_then(|comment| Words::of_comment(policy, comment));
     let words = comment.or_else(|| payload.issue.as_ref().map(Words::of_issue))?;

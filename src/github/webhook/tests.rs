@@ -31,6 +31,7 @@ fn policy() -> TriggerPolicy {
         bots: Vec::new(),
         assignee: BOX,
         unlabel_stops: true,
+        refuses_hidden: false,
         bot_user_id: BOX.into(),
         repositories: patterns(&["*"]),
     }

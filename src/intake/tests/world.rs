@@ -196,6 +196,7 @@ fn policy(github: &GithubModel) -> TriggerPolicy {
         bots: Vec::new(),
         assignee: 0,
         unlabel_stops: true,
+        refuses_hidden: false,
         permission: None,
         bot_user_id: github.bot().0.into(),
         repositories: vec![RepositoryPattern::parse("octo/*").expect("a pattern")],

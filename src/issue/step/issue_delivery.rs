@@ -4,17 +4,11 @@
 
 use crate::issue::acts::{ActKind, Verdict, of_change};
 use crate::issue::commit::{DeliveryResult, Reply};
-use crate::issue::event::{
-    Command, DeliveryEffect, EDITED_SINCE, IssueDelivery, News, TriggerKind,
-};
+use crate::issue::event::{Command, DeliveryEffect, IssueDelivery, News, TriggerKind};
 use crate::issue::state::{Dated, Facts, IssueState, StoppedBy};
 use crate::types::{Alias, Cause, Phase, Timestamp, Wanted};
 
 use super::transition::Transition;
-
-/// What the timeline says of an edit by a person who may not trigger.
-const EDITED_BY_OTHERS: &str = "the issue was edited since by a person who may not trigger; the \
-                                agent has the text of the trigger";
 
 impl Transition<'_> {
     /// Takes in a delivery: what it says first, then what it may do.
@@ -61,6 +55,7 @@ impl Transition<'_> {
             }
             DeliveryEffect::Status => applied(self.status()),
             DeliveryEffect::Publish { .. } => self.published(),
+            DeliveryEffect::Note(ref note) => self.note(note),
         };
         self.follow(before, self.why_now(&issue_delivery.effect));
         if result.applied {
@@ -77,12 +72,14 @@ impl Transition<'_> {
         self.reply = Reply::Delivered(result);
     }
 
+    /// Verification found something that people should know.
+    fn note(&mut self, note: &str) -> DeliveryResult {
+        self.record_entry(note.to_owned());
+        applied(note)
+    }
+
     /// News of the issue: what is said of them, by what was known before.
     fn update(&mut self, action: &str, before: &Facts) -> DeliveryResult {
-        if action == EDITED_SINCE {
-            self.record_entry(EDITED_BY_OTHERS.to_owned());
-            return applied(EDITED_BY_OTHERS);
-        }
         let facts = &self.issue.facts;
         if facts != before {
             let title = |facts: &Facts| facts.title.as_ref().map(|known| known.value.clone());
@@ -281,7 +278,8 @@ impl Transition<'_> {
             | DeliveryEffect::Update
             | DeliveryEffect::Activity
             | DeliveryEffect::Status
-            | DeliveryEffect::Publish { .. } => {
+            | DeliveryEffect::Publish { .. }
+            | DeliveryEffect::Note(_) => {
                 if is_closed {
                     "the issue was closed"
                 } else {

@@ -43,7 +43,8 @@ impl Transition<'_> {
             | DeliveryEffect::Delete
             | DeliveryEffect::Update
             | DeliveryEffect::Activity
-            | DeliveryEffect::Publish { .. } => (None, None),
+            | DeliveryEffect::Publish { .. }
+            | DeliveryEffect::Note(_) => (None, None),
         };
         self.is_asked = to.is_some();
         if let (DeliveryEffect::Publish { by }, true) = (&issue_delivery.effect, result.applied)

@@ -131,6 +131,7 @@ async fn what_people_do_is_a_delivery_that_the_server_understands() {
         bots: Vec::new(),
         assignee: github.bot().0,
         unlabel_stops: true,
+        refuses_hidden: false,
         bot_user_id: github.bot().0.into(),
         repositories: vec![RepositoryPattern::parse("*").expect("a pattern")],
     };

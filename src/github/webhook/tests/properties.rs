@@ -86,7 +86,7 @@ proptest! {
         let took_effect = match meant {
             Ok(Interpreted::Issue(issue_delivery)) => match issue_delivery.effect {
                 DeliveryEffect::Trigger(_) | DeliveryEffect::Activity | DeliveryEffect::Command(_) | DeliveryEffect::Status | DeliveryEffect::Publish { .. } => true,
-                DeliveryEffect::Stop(_) | DeliveryEffect::Delete | DeliveryEffect::Update => false,
+                DeliveryEffect::Stop(_) | DeliveryEffect::Delete | DeliveryEffect::Update | DeliveryEffect::Note(_) => false,
             },
             Ok(Interpreted::IfPermitted(_)) => true,
             Ok(Interpreted::FanOut(_) | Interpreted::Ignored { .. }) | Err(_) => false,

@@ -172,6 +172,7 @@ pub fn policy() -> Policy {
         bots: vec![],
         assignee: BOT,
         unlabel_stops: true,
+        refuses_hidden: false,
         bot_user_id: BOT.into(),
         repositories: vec![RepositoryPattern::parse("*").expect("a pattern")],
     }
