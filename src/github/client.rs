@@ -39,7 +39,7 @@ pub use credentials::GitHubCredentials;
 use limits::ReadLimits;
 use queue::WriteQueues;
 pub use registration::AppRegistrar;
-use tokens::Tokens;
+use tokens::TokenCache;
 use transport::Transport;
 
 /// Most installations that are remembered by the name of a repository.
@@ -65,7 +65,7 @@ pub enum ClientError {
 pub struct GitHubClient {
     transport: Transport,
     credentials: RwLock<Arc<GitHubCredentials>>,
-    tokens: Tokens,
+    tokens: TokenCache,
     queues: WriteQueues,
     reads: ReadLimits,
     counts: CallCounts,
@@ -89,7 +89,7 @@ impl GitHubClient {
             transport: Transport::new(api_url, Arc::clone(&clock))?,
             queues: WriteQueues::new(clock, pace),
             credentials: RwLock::new(Arc::new(credentials)),
-            tokens: Tokens::default(),
+            tokens: TokenCache::default(),
             reads: ReadLimits::new(),
             counts: CallCounts::default(),
             identity: AsyncMutex::default(),

@@ -79,11 +79,11 @@ type TokenSlot = Arc<AsyncMutex<Option<Minted>>>;
 
 /// All tokens.
 #[derive(Default)]
-pub(super) struct Tokens {
+pub(super) struct TokenCache {
     slots: Mutex<HashMap<TokenKey, (TokenSlot, Timestamp)>>,
 }
 
-impl Tokens {
+impl TokenCache {
     /// The token of a key, from memory or minted by `mint`. `now` is GitHub's time.
     ///
     /// # Errors
