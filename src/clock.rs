@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use uuid::Uuid;
 
 use crate::types::{SandboxId, Timestamp};
 use steady::{ClockReading, Steady};
@@ -25,6 +26,11 @@ pub trait Clock: Send + Sync + 'static {
 pub trait IdSource: Send + Sync + 'static {
     /// A new sandbox id.
     fn sandbox_id(&self) -> SandboxId;
+
+    /// A new id of a message, a run or a session.
+    fn uuid(&self) -> Uuid {
+        Uuid::now_v7()
+    }
 
     /// An id for one request, opaque and unique.
     fn request_id(&self) -> String;

@@ -16,6 +16,7 @@
 //! Relative paths are relative to the working directory, also those in the file.
 
 mod address;
+mod agents;
 mod error;
 mod git;
 mod github;
@@ -45,9 +46,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::types::{
-    BranchPattern, HiddenMode, PermissionLevel, ProviderName, PublishMode, PullRequestMode, Secret,
-    SecretName, Template, TemplateName,
+    AgentName, BranchPattern, HiddenMode, PermissionLevel, ProviderName, PublishMode,
+    PullRequestMode, Secret, SecretName, Template, TemplateName,
 };
+pub use agents::AgentProgram;
 
 /// The default address to listen on.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:8787";
@@ -65,8 +67,10 @@ pub struct Config {
     pub triggers: Triggers,
     /// Bounds on lifecycle steps.
     pub lifecycle: LifecycleConfig,
-    /// Limits on the number of sandboxes.
+    /// Limits on the number of sandboxes and runs.
     pub quota: Quota,
+    /// The programs of agents, by name.
+    pub agents: BTreeMap<AgentName, AgentProgram>,
     /// RetentionConfig.
     pub retention: RetentionConfig,
     /// Bounds on the output of commands.
@@ -202,6 +206,8 @@ pub struct Quota {
     pub live_per_repository: u64,
     /// `live_server`
     pub live_server: u64,
+    /// `runs`: runs of agents at the same time, of all accounts together.
+    pub runs: u64,
     /// `creates_in_flight`: concurrent creates of each provider.
     pub creates_in_flight: u64,
 }

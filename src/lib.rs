@@ -14,6 +14,8 @@ pub mod types;
 
 // L1 core: the lifecycle of one issue, as a pure state machine.
 pub mod issue;
+// What is said to the agent about one issue, and its runs: the second one, in the same steps.
+pub mod conversation;
 
 // L2 ports: the interfaces that the engine uses. L3 adapters implement them.
 pub mod git;

@@ -18,6 +18,7 @@
 //! PostgreSQL); home numbers come from [`Store::next_home`].
 
 pub mod checkout;
+pub mod conversation;
 mod delivery;
 mod effect;
 pub mod github;
@@ -42,6 +43,7 @@ pub use delivery::{
 pub use effect::{EffectDelay, EffectId, EffectRow, NewEffect};
 pub use orphan::Orphan;
 
+use crate::conversation::ConversationRows;
 use crate::issue::{EffectKind, FanOut, Instruction, Issue, Scope};
 use crate::types::{
     AccountName, Alias, DeliveryId, Epoch, ExternalId, Hold, HoldScope, HomeId, InstanceId,
@@ -291,6 +293,9 @@ pub struct Write {
     /// The words for the agent that this delivery brought. Instructions of an issue that is deleted
     /// on GitHub are removed, those of a home that gives way go behind the other one's.
     pub instruction: Option<Instruction>,
+    /// What was said to the agent, and the runs that changed. It is kept and removed as instructions
+    /// are.
+    pub said: ConversationRows,
     /// What is to be done outside of the issues' states: it comes into the outbox. An effect of the
     /// same home, kind and key that is there is replaced, unless it is the same. A write of nothing
     /// else follows no version.

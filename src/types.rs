@@ -37,7 +37,7 @@ pub use ids::{
 pub use network::{AllowedHost, HostName, Network, NetworkKind, WEB_PORTS, split_port};
 pub use permission::PermissionLevel;
 pub use reserve::Reserve;
-pub use run::{MessageId, Money, RunId, SessionId, Tokens};
+pub use run::{AgentStanding, MessageId, Money, RunId, RunState, SessionId, Tokens};
 pub use sandbox::{
     Cause, Failure, FailureCode, Mode, ObjectState, Outcome, Phase, ProviderStep, Sandbox,
     TimelineEntry, Wanted,
@@ -47,4 +47,4 @@ pub use tally::tally;
 pub use template::{OnLimit, Resources, Template};
 pub use text::{acts, inert, unfinished_len};
 pub use time::Timestamp;
-pub use workload::{HostMount, Workload, WorkloadKey, WorkloadSource};
+pub use workload::{AgentWorkload, HostMount, WhileRunning, Workload, WorkloadKey, WorkloadSource};

@@ -204,6 +204,9 @@ mod tests {
                 came_up: None,
                 timeline: vec![row],
                 instruction: None,
+                messages: Vec::new(),
+                runs: Vec::new(),
+                order: None,
             }));
             from = *to;
         }

@@ -59,6 +59,11 @@ fn of_code(code: Code, subject: &HintSubject) -> Option<&'static str> {
         Code::SandboxDeleted => "run issuebox ensure ISSUE to create the next one",
         Code::Deleting => "run issuebox ensure ISSUE: the next one is created after the delete",
         Code::NotFailed => "run issuebox get ISSUE to see its phase",
+        Code::RunNotFound => "run issuebox runs to list them",
+        Code::RunOver => "run issuebox runs ISSUE to see how it ended",
+        Code::RunWaits => "run issuebox runs ISSUE to see what it waits for",
+        Code::QueueFull => "wait for the run, or end it: issuebox cancel ISSUE",
+        Code::AgentUnknown => "set `agent` in the template, or name one of [agents] with --agent",
         Code::NotPublished => "run issuebox logs ISSUE to see what its last push said",
         Code::Stopped => START,
         Code::NotRunning => match subject.phase {

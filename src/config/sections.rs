@@ -11,7 +11,6 @@ use crate::types::{
 };
 
 use super::error::ConfigError;
-use super::github;
 use super::network::network;
 use super::provider::{ProviderSchema, ProviderSection, ProviderSettings};
 use super::reader::{ConfigReader, list_of, text_of};
@@ -21,6 +20,7 @@ use super::{
     Auth, Config, GitHub, LISTEN_DEFAULT, LifecycleConfig, Quota, RepositoryPattern,
     RetentionConfig, SandboxLogs, Server, StepBounds, StoredApp, Triggers,
 };
+use super::{agents, github};
 
 /// Reads all sections; also a sentence for each key that has no effect yet.
 pub(super) fn read(
@@ -41,7 +41,8 @@ pub(super) fn read(
         r.wrong("github.working_label", needed);
     }
     let has_credentials = github.login.is_some();
-    let context = TemplateContext { schemas, secrets, mounts, has_credentials };
+    let agents = agents::agents(r);
+    let context = TemplateContext { schemas, secrets, mounts, has_credentials, agents };
     let config = Config {
         server,
         auth,
@@ -54,6 +55,7 @@ pub(super) fn read(
         templates: templates(r, &context),
         providers: providers(r, schemas),
         secrets: context.secrets,
+        agents: context.agents,
         // The last one: the sections above have read them.
         secret_files: r.take_secret_files(),
     };
@@ -323,6 +325,7 @@ fn quota(r: &mut ConfigReader) -> Quota {
         live: number("live", 10),
         live_per_repository: number("live_per_repository", 0),
         live_server: number("live_server", 0),
+        runs: number("runs", 20),
         creates_in_flight: number("creates_in_flight", 8),
     }
 }

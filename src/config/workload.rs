@@ -7,10 +7,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use super::agents::{self, AgentProgram};
 use super::git;
 use super::provider::{ProviderSchema, ProviderSection};
 use super::reader::{ConfigReader, text_of};
-use crate::types::{HostMount, Network, Secret, SecretName, Workload, WorkloadKey, WorkloadSource};
+use crate::types::{
+    AgentName, HostMount, Network, Secret, SecretName, Workload, WorkloadKey, WorkloadSource,
+};
 
 /// The most bytes of a template's environment, command and options together. They travel with every
 /// command, and a kernel takes 128 KiB for one variable at most.
@@ -69,6 +72,8 @@ pub(super) struct TemplateContext<'a> {
     pub secrets: BTreeMap<SecretName, Secret>,
     /// Whether there are credentials for GitHub; without them nothing is checked out.
     pub has_credentials: bool,
+    /// The agents.
+    pub agents: BTreeMap<AgentName, AgentProgram>,
     /// What [`allowed_mounts`] returned.
     pub mounts: BTreeMap<&'static str, Vec<String>>,
 }
@@ -117,6 +122,7 @@ pub(super) fn workload(
         working_dir,
         command,
         mounts: mounts(r, &key("mounts"), context.mounts.get(provider).map(Vec::as_slice)),
+        agent: agents::agent(r, &key, &context.agents),
         git: git::git(r, &key, context.has_credentials, network),
         options: options(r, schemas, template, provider),
     };

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use super::busy::AtWork;
+use crate::conversation::{Message, Run, RunOrder, RunRefusal};
 use crate::issue::commit::CommandRefusal;
+use crate::issue::step::around;
 use crate::issue::{Denial, InstructionExcerpt, Issue};
 use crate::sandbox::Target;
 use crate::store::{CommitError, DeliveryRow, StoreError};
@@ -189,6 +191,9 @@ pub enum EngineError {
          was destroyed"
     )]
     RecordTooSlow,
+    /// A message or what was asked of a run was refused; nothing was changed.
+    #[error(transparent)]
+    RunRefused(#[from] RunRefusal),
     /// The server is shutting down; nothing was stored.
     #[error("the server is shutting down")]
     ShuttingDown,
@@ -246,6 +251,12 @@ pub struct Change {
     pub timeline: Vec<TimelineEntry>,
     /// The words for the agent that the delivery brought which led here.
     pub instruction: Option<InstructionExcerpt>,
+    /// What was said to the agent in this step.
+    pub messages: Vec<Message>,
+    /// The runs that changed in this step.
+    pub runs: Vec<Run>,
+    /// What is to be done for a run.
+    pub order: Option<RunOrder>,
 }
 
 impl Change {
@@ -270,6 +281,15 @@ impl Change {
             came_up: None,
             timeline: Vec::new(),
             instruction: None,
+            messages: Vec::new(),
+            runs: Vec::new(),
+            order: order(issue),
         }
     }
+}
+
+/// What is to be done for a run of an issue.
+pub(super) fn order(issue: &Issue) -> Option<RunOrder> {
+    let conversation = issue.conversation.as_ref()?;
+    conversation.order(&around(issue, &issue.state.record()?.template))
 }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::clock::{Clock, IdSource};
+use crate::conversation::FreshIds;
 use crate::issue::Rules;
 use crate::store::Store;
-use crate::types::Timestamp;
+use crate::types::{MessageId, RunId, SessionId, Timestamp};
 
 use super::spawner::Spawner;
 
@@ -47,5 +48,14 @@ impl Environment {
     /// Whether the server is shutting down.
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
+    }
+}
+
+/// Ids for what is said in a step.
+pub(super) fn fresh_ids(ids: &dyn IdSource) -> FreshIds {
+    FreshIds {
+        message: MessageId(ids.uuid()),
+        run: RunId(ids.uuid()),
+        session: SessionId(ids.uuid()),
     }
 }

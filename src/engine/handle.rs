@@ -2,6 +2,7 @@
 //! successor if the actor had to end just then.
 
 mod command;
+mod converse;
 mod deliver;
 mod ensure;
 mod github;

@@ -8,6 +8,7 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderValue};
 use actix_web::{HttpResponse, ResponseError};
 
+use crate::conversation::RunRefusal;
 use crate::engine::EngineError;
 use crate::issue::DenialKind;
 use crate::issue::commit::CommandRefusal;
@@ -76,6 +77,8 @@ codes! {
     Forbidden = "forbidden", FORBIDDEN;
     /// There is no such route.
     RouteNotFound = "route_not_found", NOT_FOUND;
+    /// The account has no such run.
+    RunNotFound = "run_not_found", NOT_FOUND;
     /// The account has no such sandbox.
     SandboxNotFound = "sandbox_not_found", NOT_FOUND;
     /// The workspace has no such file or directory.
@@ -102,6 +105,10 @@ codes! {
     IssueIdConflict = "issue_id_conflict", CONFLICT;
     /// The drift item has changed since it was listed.
     DriftOver = "drift_over", CONFLICT;
+    /// The run is not in progress.
+    RunOver = "run_over", CONFLICT;
+    /// The run cannot begin now.
+    RunWaits = "run_waits", CONFLICT;
     /// The path already exists.
     FileExists = "file_exists", CONFLICT;
     /// The sandbox's provider is no longer configured.
@@ -119,6 +126,8 @@ codes! {
     TemplateUnknown = "template_unknown", UNPROCESSABLE_ENTITY;
     /// The archive is malformed or truncated, or contains an entry that is not allowed.
     BadArchive = "bad_archive", UNPROCESSABLE_ENTITY;
+    /// There is no such agent, or the sandbox's template has none.
+    AgentUnknown = "agent_unknown", UNPROCESSABLE_ENTITY;
     /// The path has the wrong kind, such as a directory instead of a file.
     WrongKind = "wrong_kind", UNPROCESSABLE_ENTITY;
     /// The sandbox has no such program.
@@ -133,6 +142,8 @@ codes! {
     QuotaExceeded = "quota_exceeded", TOO_MANY_REQUESTS;
     /// The provider has no capacity for more sandboxes.
     NoRoom = "no_room", INSUFFICIENT_STORAGE;
+    /// As many messages wait for the agent's next run as can.
+    QueueFull = "queue_full", TOO_MANY_REQUESTS;
     /// The route is a WebSocket, and the request does not open one with its sub-protocol.
     UpgradeRequired = "upgrade_required", UPGRADE_REQUIRED;
     /// This address sent too many wrong tokens.
@@ -289,6 +300,19 @@ impl ResponseError for ApiError {
     }
 }
 
+impl From<RunRefusal> for ApiError {
+    fn from(refusal: RunRefusal) -> Self {
+        let message = refusal.to_string();
+        match refusal {
+            RunRefusal::NoAgent => Self::new(Code::AgentUnknown, message).about("agentId"),
+            RunRefusal::QueueFull => Self::new(Code::QueueFull, message).retry_after(60),
+            RunRefusal::NotInProgress => Self::new(Code::RunOver, message),
+            RunRefusal::NotNow(_) => Self::new(Code::RunWaits, message),
+            RunRefusal::NothingToRetry => Self::new(Code::NotFailed, message),
+        }
+    }
+}
+
 impl From<EngineError> for ApiError {
     fn from(error: EngineError) -> Self {
         let message = error.to_string();
@@ -339,6 +363,7 @@ impl From<EngineError> for ApiError {
             EngineError::RecordTooSlow => Self::new(Code::StoreFailed, message)
                 .hint("check GET /readyz until the store works again; then ensure the issue again")
                 .retry_after(5),
+            EngineError::RunRefused(refusal) => refusal.into(),
             EngineError::ShuttingDown => Self::new(Code::ShuttingDown, message).retry_after(5),
         }
     }

@@ -219,6 +219,9 @@ mod tests {
             ended: ended.map(Arc::new),
             came_up: None,
             instruction: None,
+            messages: Vec::new(),
+            runs: Vec::new(),
+            order: None,
             timeline,
         };
         ring.push(&Arc::new(change), || true);
@@ -277,6 +280,9 @@ mod tests {
             ended: None,
             came_up: None,
             instruction: None,
+            messages: Vec::new(),
+            runs: Vec::new(),
+            order: None,
             timeline: Vec::new(),
         };
         ring.push(&Arc::new(change), || false);

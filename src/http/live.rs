@@ -336,6 +336,9 @@ mod tests {
             ended: None,
             came_up: None,
             instruction: None,
+            messages: Vec::new(),
+            runs: Vec::new(),
+            order: None,
             timeline: Vec::new(),
         }
     }

@@ -353,6 +353,7 @@ pub(crate) mod tests {
             created_at: at,
             phase_since: at,
             last_activity_at: at,
+            agent: None,
             deleted_at: None,
         }
     }

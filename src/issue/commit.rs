@@ -9,6 +9,7 @@ use super::effect::Effect;
 use super::event::{Command, Denial};
 use super::instruction::Instruction;
 use super::state::{Issue, Record, Verb};
+use crate::conversation::{ConversationRows, RunReply};
 
 /// What one step leads to.
 #[derive(Clone, Debug)]
@@ -26,6 +27,8 @@ pub struct Commit {
     pub timeline: Vec<TimelineEntry>,
     /// The words for the agent that the delivery brought, when it was applied.
     pub instruction: Option<Instruction>,
+    /// What was said to the agent, and the runs that changed.
+    pub said: ConversationRows,
     /// What to answer.
     pub reply: Reply,
     /// The provider call to make.
@@ -74,6 +77,8 @@ pub enum Reply {
     },
     /// To a delivery.
     Delivered(DeliveryResult),
+    /// To a message, or to what was asked of a run.
+    Run(RunReply),
 }
 
 /// Why a command is not possible now.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::instruction::Instruction;
 use super::state::Facts;
+use crate::conversation::{FreshIds, RunEvent, Words};
 use crate::types::{
     Alias, Attempt, Cause, DeliveryId, ExternalId, Generation, HomeId, IssueId, IssueNumber, Mode,
     ObjectName, ObjectState, Phase, ProviderName, PullRequestMode, Repository, SandboxId, Template,
@@ -25,6 +26,8 @@ pub struct StepContext<'a> {
     pub rules: &'a Rules,
     /// The id of the sandbox that this step may begin.
     pub fresh_id: SandboxId,
+    /// Ids for what is said in this step.
+    pub fresh: FreshIds,
     /// Chance in `0..=1000`, to spread retries.
     pub jitter_permille: u16,
     /// The wall clock in nanoseconds since 1970: what the id of a sandbox in fast mode is made of.
@@ -207,6 +210,10 @@ pub enum IssueEvent {
         /// Who.
         cause: Cause,
     },
+    /// A caller says something to the agent.
+    Say(SayIssue),
+    /// The worker of runs reports something of a run, or people ask something of it.
+    Run(RunEvent),
     /// A hold was released or capacity is free: the pending start may be granted.
     Granted,
     /// A provider that could not be reached can be reached again.
@@ -236,6 +243,17 @@ pub struct EnsureAsk {
     /// Whether a failed sandbox is to be retried.
     pub retry: bool,
     /// Who asks.
+    pub cause: Cause,
+}
+
+/// Something that a caller says to the agent.
+#[derive(Clone, Debug)]
+pub struct SayIssue {
+    /// What.
+    pub words: Words,
+    /// Names of the issue that belong to no home yet; they become aliases of this one.
+    pub claims: Vec<Alias>,
+    /// Who.
     pub cause: Cause,
 }
 

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::acts::Acts;
+use crate::conversation::Conversation;
 use crate::sabotage::{Bug, on};
 use crate::types::{
     AccountName, Attempt, ExternalId, Failure, Generation, HomeId, IssueId, IssueNumber, Mode,
@@ -40,6 +41,8 @@ pub struct Issue {
     /// The home that this issue turned out to be the same issue as. Its names belong to that one
     /// now, and nothing is made here any more.
     pub merged_into: Option<HomeId>,
+    /// What was said to the agent, and its runs; `None` before anything was.
+    pub conversation: Option<Box<Conversation>>,
     /// The state of its sandbox.
     pub state: IssueState,
 }
@@ -58,6 +61,7 @@ impl Issue {
             life_due: None,
             may_land_until: None,
             merged_into: None,
+            conversation: None,
             state: IssueState::Absent,
         }
     }
@@ -69,7 +73,8 @@ impl Issue {
 
     /// When something is to be done without anybody asking.
     pub fn due_at(&self) -> Option<Timestamp> {
-        [self.state.due_at(), self.life_due].into_iter().flatten().min()
+        let run_due = self.conversation.as_ref().and_then(|one| one.due_at());
+        [self.state.due_at(), self.life_due, run_due].into_iter().flatten().min()
     }
 
     /// The live sandbox as everyone outside sees it; `None` if there is none.
@@ -100,6 +105,7 @@ impl Issue {
             created_at: record.created_at,
             phase_since: record.phase_since,
             last_activity_at: record.last_activity_at,
+            agent: self.conversation.as_ref().and_then(|one| one.standing()).map(Box::new),
             deleted_at: None,
         })
     }

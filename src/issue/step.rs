@@ -4,10 +4,11 @@
 //! deliveries lead to is in `issue_delivery` (about the issue) and `scope_event` (about its
 //! repository, and other homes of the same issue), in the order of `acts`; what providers answer is in `answer`, by phase,
 //! and what sweeps see in `observed` and `observed_failed`. Time leads on in `life` (idle, closed, too old), `deadline` (too slow), `healing`
-//! (after an outage) and `recover` (waits that are over, restarts). `said` asks for what is said on the issue. `transition` holds the pieces that all are made of.
+//! (after an outage) and `recover` (waits that are over, restarts). `conversation` is the way of messages and runs. `said` asks for what is said on the issue. `transition` holds the pieces that all are made of.
 
 mod acts;
 mod answer;
+mod conversation;
 mod creating;
 mod deadline;
 mod deleting;
@@ -26,6 +27,7 @@ use super::commit::Commit;
 use super::event::{IssueEvent, StepContext};
 use super::state::Issue;
 use crate::types::Cause;
+pub use conversation::around;
 pub use life::life_due;
 use transition::Transition;
 
@@ -52,6 +54,8 @@ pub fn step(issue: &Issue, event: IssueEvent, context: &StepContext<'_>) -> Comm
         IssueEvent::Discard { provider, object, lost, cause } => {
             transition.discard(&provider, object, lost, &cause);
         }
+        IssueEvent::Say(ask) => transition.say(ask),
+        IssueEvent::Run(event) => transition.run_event(event),
         IssueEvent::Granted => transition.granted(),
         IssueEvent::ProviderBack(provider) => transition.provider_back(&provider),
         IssueEvent::Worked { sandbox, start, cause } => transition.worked(&sandbox, start, &cause),

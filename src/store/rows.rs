@@ -20,6 +20,7 @@ use crate::types::{
     Wanted,
 };
 
+mod conversation;
 mod effect;
 mod fan_out;
 mod github;
@@ -30,6 +31,8 @@ mod shared;
 mod steps;
 mod workload;
 
+use conversation::ConversationPart;
+pub(super) use conversation::{run, run_body, source, source_word};
 pub(super) use effect::{effect, effect_body};
 pub(super) use fan_out::{fan_out, fan_out_body};
 pub(super) use github::{github_body, github_effect};
@@ -78,6 +81,8 @@ struct IssueBody<'a> {
     may_land_until: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     merged_into: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    conversation: Option<ConversationPart>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     record: Option<RecordPart<'a>>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
@@ -143,6 +148,7 @@ impl<'a> IssueRow<'a> {
             life_due,
             may_land_until,
             merged_into,
+            conversation,
             state,
             home: _,
             account: _,
@@ -166,6 +172,7 @@ impl<'a> IssueRow<'a> {
             life_due: life_due.map(Timestamp::unix_ms),
             may_land_until: may_land_until.map(Timestamp::unix_ms),
             merged_into: merged_into.map(|home| home.0),
+            conversation: conversation.as_deref().map(Into::into),
             record: record.map(Into::into),
             step: state.step().map(Into::into),
             goal: goal.map(Into::into),
@@ -215,6 +222,7 @@ impl IssueColumns<'_> {
             None => IssueState::Absent,
             Some(phase) => self.state(phase, &mut body)?,
         };
+        let conversation = body.conversation.take().map(TryInto::try_into).transpose()?;
         // Of an older row; `None` if it has acts.
         let ended = body.facts.acts.is_none().then_some(body.facts.ended_by_person_at);
         let mut issue = Issue {
@@ -231,6 +239,7 @@ impl IssueColumns<'_> {
             life_due: body.life_due.map(Timestamp::from_unix_ms),
             may_land_until: body.may_land_until.map(Timestamp::from_unix_ms),
             merged_into: body.merged_into.map(HomeId),
+            conversation: conversation.map(Box::new),
             state,
         };
         if let Some(ended) = ended {
@@ -405,6 +414,7 @@ impl EndedColumns<'_> {
             created_at: Timestamp::from_unix_ms(self.created_at),
             phase_since: Timestamp::from_unix_ms(body.phase_since),
             last_activity_at: Timestamp::from_unix_ms(body.last_activity_at),
+            agent: None,
             deleted_at: body.deleted_at.map(Timestamp::from_unix_ms),
         })
     }

@@ -21,6 +21,7 @@ mod backup;
 mod checkouts;
 mod checkpoints;
 mod columns;
+mod conversations;
 mod github;
 mod holds;
 mod inspect;

@@ -6,6 +6,8 @@ use std::ops::{Add, AddAssign};
 
 use uuid::Uuid;
 
+use super::Timestamp;
+
 /// Declares a newtype around a UUID that prints as itself.
 macro_rules! uuid_id {
     ($(#[$doc:meta])* $name:ident) => {
@@ -40,6 +42,92 @@ uuid_id! {
 uuid_id! {
     /// An agent's session, which its next run resumes.
     SessionId
+}
+
+/// What a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RunState {
+    /// It waits, with the reason.
+    Queued,
+    /// Its process was started, or is about to be.
+    Running,
+    /// The agent was asked to end.
+    Cancelling,
+    /// The sandbox or the server ended under it; it goes on by itself.
+    Interrupted,
+    /// It ended well.
+    Succeeded,
+    /// It failed for good; a person can retry it.
+    Failed,
+    /// A budget is used up; a person can retry it after a raise.
+    OverBudget,
+    /// It was cancelled, for the reason given.
+    Cancelled,
+}
+
+impl RunState {
+    /// Every one.
+    pub const ALL: [Self; 8] = [
+        Self::Queued,
+        Self::Running,
+        Self::Cancelling,
+        Self::Interrupted,
+        Self::Succeeded,
+        Self::Failed,
+        Self::OverBudget,
+        Self::Cancelled,
+    ];
+
+    /// The stable word for this.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Running => "running",
+            Self::Cancelling => "cancelling",
+            Self::Interrupted => "interrupted",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::OverBudget => "over_budget",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// Reads the word back; `None` for any other text.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == word)
+    }
+
+    /// Whether the run is not over.
+    pub const fn is_in_progress(self) -> bool {
+        match self {
+            Self::Queued | Self::Running | Self::Cancelling | Self::Interrupted => true,
+            Self::Succeeded | Self::Failed | Self::OverBudget | Self::Cancelled => false,
+        }
+    }
+
+    /// Whether there may be a process of it.
+    pub const fn has_process(self) -> bool {
+        matches!(self, Self::Running | Self::Cancelling)
+    }
+}
+
+impl fmt::Display for RunState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What the agent of a live sandbox does: the run in progress, or the last one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentStanding {
+    /// The run.
+    pub run: RunId,
+    /// What it is.
+    pub state: RunState,
+    /// Why, for people; may be empty.
+    pub reason: String,
+    /// Since when.
+    pub since: Timestamp,
 }
 
 /// How many tokens a model read and wrote.
@@ -151,6 +239,14 @@ mod tests {
         for other in ["", "1", &text.to_uppercase(), &text.replace('-', "")] {
             assert_eq!(RunId::parse(other), None, "{other:?}");
         }
+    }
+
+    #[test]
+    fn states_are_read_back() {
+        for state in RunState::ALL {
+            assert_eq!(RunState::parse(state.as_str()), Some(state));
+        }
+        assert_eq!(RunState::parse("overbudget"), None);
     }
 
     #[test]

@@ -4,8 +4,8 @@
 use std::fmt;
 
 use super::{
-    AccountName, Attempt, ExternalId, Generation, HomeId, IssueId, IssueNumber, NetworkKind,
-    ProviderName, Repository, SandboxId, TemplateName, Timestamp,
+    AccountName, AgentStanding, Attempt, ExternalId, Generation, HomeId, IssueId, IssueNumber,
+    NetworkKind, ProviderName, Repository, SandboxId, TemplateName, Timestamp,
 };
 
 /// Declares an enum with one stable word for each variant, used on the wire and in rows.
@@ -311,6 +311,8 @@ pub struct Sandbox {
     pub phase_since: Timestamp,
     /// When it last ran a command, was requested, or got a delivery.
     pub last_activity_at: Timestamp,
+    /// What its agent does; `None` before anything was said to one, and of a deleted sandbox.
+    pub agent: Option<Box<AgentStanding>>,
     /// When its absence was confirmed.
     pub deleted_at: Option<Timestamp>,
 }

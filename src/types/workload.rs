@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
-use super::{GitWorkload, SecretName};
+use super::{AgentName, GitWorkload, SecretName};
 
 /// What a sandbox is made from and what runs in it. The default leaves everything to the provider.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,8 +25,57 @@ pub struct Workload {
     pub mounts: Vec<HostMount>,
     /// The repository in it; `None` for none.
     pub git: Option<GitWorkload>,
+    /// The agent that works in it; `None` for none.
+    pub agent: Option<AgentWorkload>,
     /// What only its provider understands: keys of `[templates.X.PROVIDER]`, as text.
     pub options: BTreeMap<String, String>,
+}
+
+/// The agent that works in a sandbox, and its bounds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentWorkload {
+    /// Its name in `[agents]`.
+    pub name: AgentName,
+    /// The model that it is started with; `None` leaves it to the agent.
+    pub model: Option<String>,
+    /// How long one run may take.
+    pub run_time_max: Duration,
+    /// How long a run may go on without output or a request to a model.
+    pub quiet_time_max: Duration,
+    /// How often a run may ask the model; `None` for no bound.
+    pub turns_max: Option<u32>,
+    /// What a message does that comes while a run goes on.
+    pub while_running: WhileRunning,
+    /// What the agent is given to know in every run, after what issuebox says; may be empty.
+    pub instructions: String,
+}
+
+/// What a message does that comes while a run goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhileRunning {
+    /// It waits for the next run.
+    #[default]
+    Queue,
+    /// It cancels the run, and the next one answers it.
+    Interrupt,
+}
+
+impl WhileRunning {
+    /// Every one.
+    pub const ALL: [Self; 2] = [Self::Queue, Self::Interrupt];
+
+    /// The stable word for this.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Queue => "queue",
+            Self::Interrupt => "interrupt",
+        }
+    }
+
+    /// Reads the word back; `None` for any other text.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|what| what.as_str() == word)
+    }
 }
 
 /// The file system that a sandbox begins with.

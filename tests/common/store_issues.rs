@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use issuebox::conversation::{AgentSession, Conversation, IssueWords, Run, RunWait};
 use issuebox::issue::acts::Acts;
 use issuebox::issue::state::Goal;
 use issuebox::issue::{
@@ -10,14 +11,15 @@ use issuebox::issue::{
 };
 use issuebox::store::{DeliveryRow, DeliveryState, Write};
 use issuebox::types::{
-    AccountName, Alias, AllowedHost, Attempt, CloneMode, DeliveryId, ExternalId, Failure,
-    FailureCode, Generation, GitWorkload, HomeId, HostMount, IssueId, IssueNumber, Mode, Network,
-    NetworkKind, ObjectName, OnLimit, Phase, ProviderName, ProviderStep, Repository, Resources,
-    SandboxId, SecretName, Template, TemplateName, TimelineEntry, Timestamp, Workload,
-    WorkloadSource,
+    AccountName, AgentName, AgentWorkload, Alias, AllowedHost, Attempt, CloneMode, DeliveryId,
+    ExternalId, Failure, FailureCode, Generation, GitWorkload, HomeId, HostMount, IssueId,
+    IssueNumber, Mode, Network, NetworkKind, ObjectName, OnLimit, Phase, ProviderName,
+    ProviderStep, Repository, Resources, RunId, RunState, SandboxId, SecretName, SessionId,
+    Template, TemplateName, TimelineEntry, Timestamp, WhileRunning, Workload, WorkloadSource,
 };
 use proptest::option::of;
 use proptest::prelude::*;
+use uuid::Uuid;
 
 /// The repository of the plain issues.
 pub const REPOSITORY: &str = "Octo/Hello";
@@ -301,11 +303,23 @@ fn any_workload() -> BoxedStrategy<Workload> {
         texts(),
         texts(),
     );
-    (of(source), of(text()), of(text()), of(git), lists)
-        .prop_map(|(source, user, working_dir, git, (command, mounts, env, secrets, options))| {
+    (of(source), of(text()), of(text()), of(git), of(any_agent()), lists)
+        .prop_map(|(source, user, working_dir, git, agent, lists)| {
+            let (command, mounts, env, secrets, options) = lists;
             let secret = |(name, secret): (String, String)| (name, SecretName::trusted(secret));
             let secrets = secrets.into_iter().map(secret).collect();
-            Workload { source, env, secrets, user, working_dir, command, mounts, git, options }
+            Workload {
+                source,
+                env,
+                secrets,
+                user,
+                working_dir,
+                command,
+                mounts,
+                git,
+                agent,
+                options,
+            }
         })
         .boxed()
 }
@@ -457,13 +471,69 @@ pub fn any_state() -> BoxedStrategy<IssueState> {
     .boxed()
 }
 
+fn any_agent() -> impl Strategy<Value = AgentWorkload> {
+    let bounds = (any::<u32>(), any::<u32>(), of(any::<u32>()));
+    let while_running = proptest::sample::select(WhileRunning::ALL.to_vec());
+    (text(), of(text()), bounds, while_running, text()).prop_map(
+        |(name, model, (run, quiet, turns_max), while_running, instructions)| AgentWorkload {
+            name: AgentName::trusted(name),
+            model,
+            run_time_max: Duration::from_millis(run.into()),
+            quiet_time_max: Duration::from_millis(quiet.into()),
+            turns_max,
+            while_running,
+            instructions,
+        },
+    )
+}
+
+fn any_run() -> impl Strategy<Value = Run> {
+    let words = (text(), text(), of(text()));
+    let state = proptest::sample::select(RunState::ALL.to_vec());
+    let waits = proptest::sample::select(RunWait::ALL.to_vec());
+    let counts = (any::<u32>(), any::<u32>(), any::<u32>(), any::<u32>());
+    let times = (time(), time(), of(time()), of(time()), of(time()));
+    (any::<u128>(), words, state, waits, counts, times).prop_map(
+        |(id, (agent, reason, sandbox), state, waits, counts, times)| Run {
+            id: RunId(Uuid::from_u128(id)),
+            agent: AgentName::trusted(agent),
+            messages: counts.0,
+            state,
+            reason,
+            waits,
+            since: times.0,
+            created_at: times.1,
+            started_at: times.2,
+            attempt: counts.1,
+            sandbox: sandbox.map(SandboxId::trusted),
+            interruptions: counts.2,
+            failures: counts.3,
+            failing_since: times.3,
+            retry_at: times.4,
+        },
+    )
+}
+
+fn any_conversation() -> impl Strategy<Value = Conversation> {
+    let session = (any::<u128>(), text()).prop_map(|(id, agent)| AgentSession {
+        id: SessionId(Uuid::from_u128(id)),
+        agent: AgentName::trusted(agent),
+    });
+    let words = (time(), any::<u64>()).prop_map(|(as_of, digest)| IssueWords { as_of, digest });
+    (of(session), of(any_run()), of(any_run()), of(words)).prop_map(
+        |(session, run, next, issue_words)| Conversation { session, run, next, issue_words },
+    )
+}
+
 /// A home in its first version, with anything in it. The home's number is for the test to give.
 pub fn any_issue() -> BoxedStrategy<Issue> {
     let pending_start = (time(), text(), of(any_template()))
         .prop_map(|(since, why, template)| PendingStart { since, why, template });
     let times = (of(time()), of(time()), of(time()), of(any::<i64>().prop_map(HomeId)));
-    ("[a-z]{1,3}", any_facts(), any::<u32>(), of(pending_start), times, any_state())
-        .prop_map(|(account, facts, generation, pending_start, times, state)| Issue {
+    let conversation = of(any_conversation().prop_map(Box::new));
+    let states = (conversation, any_state());
+    ("[a-z]{1,3}", any_facts(), any::<u32>(), of(pending_start), times, states)
+        .prop_map(|(account, facts, generation, pending_start, times, states)| Issue {
             home: HomeId(0),
             account: AccountName::trusted(account),
             version: 1,
@@ -474,7 +544,8 @@ pub fn any_issue() -> BoxedStrategy<Issue> {
             may_land_until: times.1,
             life_due: times.2,
             merged_into: times.3,
-            state,
+            conversation: states.0,
+            state: states.1,
         })
         .boxed()
 }

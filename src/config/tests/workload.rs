@@ -40,6 +40,7 @@ value = "hush"
         command: ["sh", "-c", "echo up"].map(str::to_owned).to_vec(),
         mounts: HostMount::parse("/srv/cache/cargo:/cache:ro").into_iter().collect(),
         git: None,
+        agent: None,
         options: one("size", "3"),
     };
     assert_eq!(workload(text), expected);

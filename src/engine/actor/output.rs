@@ -14,7 +14,7 @@ use crate::types::{
 };
 
 use crate::engine::admission::QuotaReservation;
-use crate::engine::api::Change;
+use crate::engine::api::{Change, order};
 use crate::engine::executor::slots::CallId;
 use crate::engine::mailbox::{Answered, ReplySender, Unanswered};
 
@@ -111,13 +111,14 @@ pub(super) fn with_result(row: DeliveryRow, reply: &Reply) -> DeliveryRow {
         | Reply::AlreadyAbsent
         | Reply::Denied(_)
         | Reply::Merged { .. }
+        | Reply::Run(_)
         | Reply::Refused(_) => row,
     }
 }
 
 /// What a commit changes, as it is published.
 pub(super) fn change(commit: &Commit, sandbox: Option<Arc<Sandbox>>) -> Change {
-    let Commit { issue, aliases, ended, timeline, instruction, .. } = commit;
+    let Commit { issue, aliases, ended, timeline, instruction, said, .. } = commit;
     let new_ids = aliases.iter().filter_map(|alias| match alias {
         Alias::Issue(id) => Some(id.clone()),
         Alias::Numbered(..) => None,
@@ -134,6 +135,9 @@ pub(super) fn change(commit: &Commit, sandbox: Option<Arc<Sandbox>>) -> Change {
         came_up: came_up(issue, timeline),
         timeline: timeline.clone(),
         instruction: instruction.as_ref().map(InstructionExcerpt::of),
+        messages: said.messages.clone(),
+        runs: said.runs.clone(),
+        order: order(issue),
     }
 }
 

@@ -10,6 +10,7 @@ use super::output::{StepOutput, answer, change, delivery_row, renamed, with_resu
 use super::span::span_of;
 use super::{ActorParts, IssueActor};
 use crate::engine::admission::QuotaReservation;
+use crate::engine::environment::fresh_ids;
 use crate::engine::executor::slots::CallId;
 use crate::engine::fast_create::begin::begin;
 use crate::engine::fast_create::reply::FastCreate;
@@ -81,6 +82,7 @@ impl IssueActor {
             now: self.parts.env.now(),
             rules: &self.parts.env.rules,
             fresh_id: self.parts.env.ids.sandbox_id(),
+            fresh: fresh_ids(self.parts.env.ids.as_ref()),
             jitter_permille: self.parts.env.ids.jitter_permille(),
             unix_ns: self.parts.env.ids.unix_ns(),
             may_fast_create: self.identity_known && self.outbox.is_empty(),
@@ -257,7 +259,7 @@ fn write(
     now: Timestamp,
 ) -> Write {
     let Commit { issue, aliases, taken_over, names_go_to, ended, timeline, .. } = commit;
-    let Commit { instruction, effects, is_unlocked, .. } = commit;
+    let Commit { instruction, said, effects, is_unlocked, .. } = commit;
     let home = issue.home;
     let effects = effects.into_iter().map(|effect| {
         let waits =
@@ -274,6 +276,7 @@ fn write(
         timeline,
         delivery,
         instruction,
+        said,
         effects: effects.collect(),
         unlocked: is_unlocked.then_some(home),
     }

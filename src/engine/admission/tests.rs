@@ -25,6 +25,7 @@ fn running(mut issue: Issue) -> Issue {
         now: Timestamp::from_unix_ms(0),
         rules: &rules,
         fresh_id: crate::clock::IdSource::sandbox_id(&ids),
+        fresh: crate::engine::environment::fresh_ids(&ids),
         jitter_permille: 0,
         unix_ns: 0,
         may_fast_create: false,

@@ -172,6 +172,7 @@ fn accepted(answered: Answered) -> Result<(), EngineError> {
         | Reply::OtherPlace
         | Reply::AlreadyAbsent
         | Reply::Merged { .. }
-        | Reply::Delivered(_)) => Err(unfitting(&reply)),
+        | Reply::Delivered(_)
+        | Reply::Run(_)) => Err(unfitting(&reply)),
     }
 }

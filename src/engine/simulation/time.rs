@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use uuid::Uuid;
 
 use super::world::ServerLife;
 use crate::clock::{Clock, IdSource};
@@ -44,6 +45,10 @@ impl IdSource for SimIds {
     fn sandbox_id(&self) -> SandboxId {
         self.0.may_panic();
         SandboxId::trusted(format!("sandbox-{}", self.0.world().fresh()))
+    }
+
+    fn uuid(&self) -> Uuid {
+        Uuid::from_u128(u128::from(self.0.world().fresh()))
     }
 
     fn request_id(&self) -> String {

@@ -172,6 +172,9 @@ mod tests {
             ended: None,
             came_up: None,
             instruction: None,
+            messages: Vec::new(),
+            runs: Vec::new(),
+            order: None,
             timeline: vec![TimelineEntry {
                 at: Timestamp::from_unix_ms(0),
                 generation: Generation(1),

@@ -70,6 +70,8 @@ impl IssueEvent {
             Self::Merged { .. } => of_home("merged"),
             Self::Observed(_) => of_home("observed"),
             Self::Discard { .. } => of_home("discard"),
+            Self::Say(ask) => EventMeta { claims: &ask.claims, ..of_issue("say") },
+            Self::Run(_) => of_home("run"),
             Self::Granted => of_home("granted"),
             Self::ProviderBack(_) => of_home("provider_back"),
             Self::Activated { .. } => of_home("activated"),

@@ -61,6 +61,7 @@ impl Transition<'_> {
         if result.applied {
             self.touch();
             self.instruction = issue_delivery.instruction.take();
+            self.say_words(&issue_delivery, &mut result);
             self.record_words(&result.reason);
         }
         if place_elsewhere {

@@ -51,7 +51,8 @@ impl Transition<'_> {
         }
         let is_running = matches!(self.issue.state, IssueState::Running { .. });
         if is_running && passed(rules.idle_stop.map(|idle| last_activity_at.after(idle))) {
-            if busy {
+            let has_run = self.issue.conversation.as_ref().is_some_and(|one| one.is_at_work());
+            if busy || has_run {
                 if let Some(record) = self.issue.state.record_mut() {
                     record.last_activity_at = now;
                 }

@@ -21,6 +21,7 @@ impl Transition<'_> {
     pub fn due(&mut self, in_flight: Option<Attempt>, busy: bool) {
         self.cause = Cause::Service("scheduler").to_string();
         let now = self.now();
+        self.run_due();
         if self.issue.life_due.is_some_and(|due| due <= now) {
             self.live_on(busy);
         }

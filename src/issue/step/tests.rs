@@ -18,15 +18,18 @@ mod unions;
 use std::collections::HashMap;
 use std::time::Duration;
 
+use crate::conversation::FreshIds;
 use crate::issue::event::{
     CallAnswer, CallError, Command, CommandAsk, Denial, Done, EnsureAsk, IssueEvent,
     ObservedObject, Owner, ProviderRules, Rules, StepContext, StepRules,
 };
 use crate::issue::{Commit, Issue, step::step};
 use crate::types::{
-    AccountName, Cause, ExternalId, HomeId, IssueId, Mode, Network, ObjectState, OnLimit,
-    ProviderName, Resources, SandboxId, Template, TemplateName, Timestamp,
+    AccountName, Cause, ExternalId, HomeId, IssueId, MessageId, Mode, Network, ObjectState,
+    OnLimit, ProviderName, Resources, RunId, SandboxId, SessionId, Template, TemplateName,
+    Timestamp,
 };
+use uuid::Uuid;
 
 pub(super) fn template(name: &str) -> Template {
     Template {
@@ -65,6 +68,12 @@ pub(super) fn rules(names_enforced: bool) -> Rules {
     }
 }
 
+/// Ids that no other step has.
+pub(super) fn fresh_ids(step: u32) -> FreshIds {
+    let id = |place: u128| Uuid::from_u128(u128::from(step) * 10 + place);
+    FreshIds { message: MessageId(id(1)), run: RunId(id(2)), session: SessionId(id(3)) }
+}
+
 /// One issue under test, and the commit that its latest event led to.
 pub(super) struct StepBench {
     pub rules: Rules,
@@ -94,6 +103,7 @@ impl StepBench {
             now: self.now,
             rules: &self.rules,
             fresh_id: SandboxId::trusted(format!("sandbox-{}", self.fresh)),
+            fresh: fresh_ids(self.fresh),
             jitter_permille: 500,
             unix_ns: self.now.unix_ms() * 1_000_000,
             may_fast_create: self.may_fast_create,

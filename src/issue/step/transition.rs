@@ -3,6 +3,7 @@
 use std::mem;
 use std::time::Duration;
 
+use crate::conversation::ConversationRows;
 use crate::issue::commit::{Commit, ProviderCall, Reply};
 use crate::issue::event::{CallError, NotAsked, ProviderRules, StepContext, StepRules};
 use crate::issue::instruction::InstructionSource;
@@ -13,6 +14,7 @@ use crate::types::{
     ProviderStep, Sandbox, SandboxId, Template, TimelineEntry, Timestamp,
 };
 
+use super::conversation::changed_runs;
 use super::life::life_due;
 
 /// How long one look at a provider may take.
@@ -38,6 +40,7 @@ pub(super) struct Transition<'a> {
     pub reply: Reply,
     pub effects: Vec<Effect>,
     pub instruction: Option<Instruction>,
+    pub said: ConversationRows,
     /// Whether a person asked for something that was granted.
     pub is_asked: bool,
     pub is_unlocked: bool,
@@ -61,6 +64,7 @@ impl<'a> Transition<'a> {
             reply: Reply::Nothing,
             effects: Vec::new(),
             instruction: None,
+            said: ConversationRows::default(),
             is_asked: false,
             is_unlocked: false,
             is_fast_create: false,
@@ -80,6 +84,9 @@ impl<'a> Transition<'a> {
         if before.version == 0 && self.issue != *before && !self.aliases.contains(&own) {
             self.aliases.push(own);
         }
+        self.follow_by_runs();
+        let (was, is) = (before.conversation.as_deref(), self.issue.conversation.as_deref());
+        self.said.runs.extend(changed_runs(was, is));
         self.issue.life_due = life_due(&self.issue, self.context.rules);
         // A timeline entry alone must be durable too.
         let changed = self.issue != *before
@@ -99,6 +106,7 @@ impl<'a> Transition<'a> {
             ended: self.ended,
             timeline: self.timeline,
             instruction: self.instruction,
+            said: self.said,
             reply: self.reply,
             call: self.call,
             is_fast_create: self.is_fast_create,

@@ -1,12 +1,14 @@
 //! What a template says of what runs in a sandbox, as a row keeps it: names of secrets, no values.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::BadRow;
 use crate::types::{
-    CloneMode, GitWorkload, HostMount, Repository, SecretName, Workload, WorkloadSource,
+    AgentName, AgentWorkload, CloneMode, GitWorkload, HostMount, Repository, SecretName,
+    WhileRunning, Workload, WorkloadSource,
 };
 
 /// A workload that is not empty.
@@ -31,8 +33,53 @@ pub(super) struct WorkloadPart {
     mounts: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     git: Option<GitPart>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    agent: Option<AgentPart>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     options: BTreeMap<String, String>,
+}
+
+/// What a template says of its agent. Times are in milliseconds.
+#[derive(Serialize, Deserialize)]
+struct AgentPart {
+    name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    model: Option<String>,
+    run_time_max: u64,
+    quiet_time_max: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    turns_max: Option<u32>,
+    while_running: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    instructions: String,
+}
+
+impl AgentPart {
+    fn of(agent: &AgentWorkload) -> Self {
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        Self {
+            name: agent.name.to_string(),
+            model: agent.model.clone(),
+            run_time_max: ms(agent.run_time_max),
+            quiet_time_max: ms(agent.quiet_time_max),
+            turns_max: agent.turns_max,
+            while_running: agent.while_running.as_str().to_owned(),
+            instructions: agent.instructions.clone(),
+        }
+    }
+
+    fn into_agent(self) -> Result<AgentWorkload, BadRow> {
+        let unknown = BadRow::UnknownWord(self.while_running.clone());
+        Ok(AgentWorkload {
+            name: AgentName::trusted(self.name),
+            model: self.model,
+            run_time_max: Duration::from_millis(self.run_time_max),
+            quiet_time_max: Duration::from_millis(self.quiet_time_max),
+            turns_max: self.turns_max,
+            while_running: WhileRunning::parse(&self.while_running).ok_or(unknown)?,
+            instructions: self.instructions,
+        })
+    }
 }
 
 /// What a template says of git.
@@ -89,6 +136,7 @@ impl WorkloadPart {
             command: workload.command.clone(),
             mounts: workload.mounts.iter().map(ToString::to_string).collect(),
             git: workload.git.as_ref().map(GitPart::of),
+            agent: workload.agent.as_ref().map(AgentPart::of),
             options: workload.options.clone(),
         })
     }
@@ -107,6 +155,7 @@ impl WorkloadPart {
             command: self.command,
             mounts: self.mounts.into_iter().map(mount).collect::<Result<_, _>>()?,
             git: self.git.map(GitPart::into_git).transpose()?,
+            agent: self.agent.map(AgentPart::into_agent).transpose()?,
             options: self.options,
         })
     }

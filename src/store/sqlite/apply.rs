@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 use uuid::Uuid;
 
 use super::trouble::write_error;
-use super::{github, instructions, outbox};
+use super::{conversations, github, instructions, outbox};
 use crate::issue::{Effect, Issue};
 use crate::store::rows::{self, IssueRow, ScopeColumns};
 use crate::store::{CommitError, DeliveryRow, DeliveryState, Write};
@@ -137,7 +137,7 @@ pub(super) fn apply(
     write: &Write,
 ) -> Result<(), CommitError> {
     let Write { issue, aliases, taken_over, names_go_to, ended, timeline, .. } = write;
-    let Write { delivery, instruction, effects, unlocked, .. } = write;
+    let Write { delivery, instruction, said, effects, unlocked, .. } = write;
     let sorted = |error| write_error(conn, &error);
     // First, since repeated deliveries are the refusal that is common.
     if let Some(delivery) = delivery {
@@ -156,6 +156,7 @@ pub(super) fn apply(
             if let Some(other) = names_go_to {
                 hand_names_over(conn, account, issue.home, *other)?;
                 instructions::hand_over(conn, issue.home, *other)?;
+                conversations::hand_over(conn, issue.home, *other)?;
             }
             match (instruction, delivery) {
                 (Some(instruction), Some(delivery)) => {
@@ -164,8 +165,10 @@ pub(super) fn apply(
                 (Some(_), None) => return Err(failed("an instruction has no delivery")),
                 (None, _) => {}
             }
+            conversations::put(conn, issue.home, said)?;
             if issue.facts.deleted {
                 instructions::remove(conn, issue.home)?;
+                conversations::remove(conn, issue.home)?;
             }
             for entry in timeline {
                 insert_timeline(conn, issue.home, entry)?;
@@ -175,6 +178,7 @@ pub(super) fn apply(
             && taken_over.is_empty()
             && names_go_to.is_none()
             && instruction.is_none()
+            && said.is_empty()
             && timeline.is_empty() => {}
         None => {
             return Err(failed("a write without an issue has names, a timeline or an instruction"));

@@ -233,7 +233,7 @@ pub(super) fn sandboxes(
 }
 
 /// The place behind which a page of rows with numbers begins.
-fn behind(cursor: Option<&str>, prefix: &str) -> Result<i64, StoreError> {
+pub(super) fn behind(cursor: Option<&str>, prefix: &str) -> Result<i64, StoreError> {
     let Some(cursor) = cursor else { return Ok(i64::MAX) };
     let text = decode(cursor)?;
     let place = text.strip_prefix(prefix).and_then(|place| place.parse().ok());
@@ -246,7 +246,12 @@ fn place(prefix: &str, id: i64) -> String {
 }
 
 /// The page that these rows, one more than asked for, make; each with its number.
-fn page_of<T>(mut rows: Vec<(i64, T)>, limit: usize, prefix: &str, total: i64) -> Page<T> {
+pub(super) fn page_of<T>(
+    mut rows: Vec<(i64, T)>,
+    limit: usize,
+    prefix: &str,
+    total: i64,
+) -> Page<T> {
     let more = rows.len() > limit;
     rows.truncate(limit);
     let next = rows.last().filter(|_| more).map(|(id, _row)| place(prefix, *id));

@@ -1,0 +1,97 @@
+//! `[agents.NAME]`: the agents' programs, and what a template says of the agent that works in it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::reader::ConfigReader;
+use crate::types::{AgentName, AgentWorkload, WhileRunning};
+
+/// The kinds of agents. Each of them is an agent of its own, too, without configuration.
+pub const KINDS: [&str; 3] = ["claude-code", "codex", COMMAND];
+
+/// The kind of an agent that is any program.
+const COMMAND: &str = "command";
+
+/// Longest time that a run may be given, in seconds: a day.
+const RUN_SECONDS_MAX: u64 = 86_400;
+/// What a run may take if nothing is said, in seconds.
+const RUN_SECONDS: u64 = 3_600;
+/// How long a run may be quiet if nothing is said, in seconds.
+const QUIET_SECONDS: u64 = 900;
+/// Longest text of `instructions`, in bytes.
+const INSTRUCTIONS_LEN_MAX: usize = 16 * 1024;
+
+/// `[agents.NAME]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentProgram {
+    /// `kind`: how it is started and read, one of [`KINDS`].
+    pub kind: String,
+    /// `path`: where its program is on the server; `None` looks for it on the server's `PATH`.
+    pub path: Option<PathBuf>,
+}
+
+/// Reads `[agents]`.
+pub(super) fn agents(r: &mut ConfigReader) -> BTreeMap<AgentName, AgentProgram> {
+    let of_kind =
+        |kind: &str| (AgentName::trusted(kind), AgentProgram { kind: kind.to_owned(), path: None });
+    let mut agents: BTreeMap<_, _> = KINDS.into_iter().map(of_kind).collect();
+    for name in r.table_names("agents") {
+        let key = |part: &str| format!("agents.{name}.{part}");
+        let is_kind = KINDS.contains(&name.as_str());
+        let default = if is_kind { name.clone() } else { COMMAND.to_owned() };
+        let kind = r.parsed(&key("kind"), default, |text| match KINDS.contains(&text) {
+            true if is_kind && text != name => Err(format!("must be {name:?}, as its name says")),
+            true => Ok(text.to_owned()),
+            false => Err(format!("must be one of {}", KINDS.join(", "))),
+        });
+        let path = r.path(&key("path"), None);
+        if kind == COMMAND && path.is_none() {
+            r.trouble(format!("agents.{name} needs a path: the program on this machine"));
+        }
+        agents.insert(AgentName::trusted(name.as_str()), AgentProgram { kind, path });
+    }
+    agents
+}
+
+/// Reads what a template says of its agent; `None` for none.
+pub(super) fn agent(
+    r: &mut ConfigReader,
+    key: &impl Fn(&str) -> String,
+    known: &BTreeMap<AgentName, AgentProgram>,
+) -> Option<AgentWorkload> {
+    let name = r.parsed(&key("agent"), None, |text| {
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let name = AgentName::trusted(text);
+        if known.contains_key(&name) {
+            return Ok(Some(name));
+        }
+        let known: Vec<_> = known.keys().map(AgentName::as_str).collect();
+        Err(format!("must be an agent: {}", known.join(", ")))
+    });
+    let seconds = Duration::from_secs;
+    let run_time_max = seconds(r.number(&key("run_seconds"), RUN_SECONDS, 1..=RUN_SECONDS_MAX));
+    let quiet = r.number(&key("quiet_seconds"), QUIET_SECONDS, 1..=RUN_SECONDS_MAX);
+    let turns_max = r.number(&key("max_turns"), 0, 0..=u64::from(u32::MAX));
+    let while_running = r.parsed(&key("while_running"), WhileRunning::default(), |text| {
+        let known = WhileRunning::ALL.map(WhileRunning::as_str).join(", ");
+        WhileRunning::parse(text).ok_or(format!("must be one of {known}"))
+    });
+    let model = Some(r.text(&key("model"), "")).filter(|model| !model.is_empty());
+    let instructions = r.text(&key("instructions"), "");
+    if instructions.len() > INSTRUCTIONS_LEN_MAX {
+        let most = INSTRUCTIONS_LEN_MAX / 1024;
+        r.wrong(&key("instructions"), &format!("is longer than {most} KiB"));
+    }
+    Some(AgentWorkload {
+        name: name?,
+        model,
+        run_time_max,
+        quiet_time_max: seconds(quiet),
+        turns_max: u32::try_from(turns_max).ok().filter(|turns| *turns > 0),
+        while_running,
+        instructions,
+    })
+}

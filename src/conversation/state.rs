@@ -1,0 +1,150 @@
+//! What is durable of a conversation beside its messages and its former runs, and what it is given of
+//! the sandbox.
+
+use super::message::{Message, MessageSource};
+use super::run::{AgentSession, Run};
+use crate::types::{AgentName, AgentStanding, RunId, RunState, SandboxId, Timestamp};
+
+/// What is durable of one home's conversation beside its messages and its former runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Conversation {
+    /// The agent's session; `None` before the first run began.
+    pub session: Option<AgentSession>,
+    /// The run in progress, or the last one that ended.
+    pub run: Option<Run>,
+    /// The run that collects messages while another one is in progress.
+    pub next: Option<Run>,
+    /// The latest words that were the issue's own text.
+    pub issue_words: Option<IssueWords>,
+}
+
+/// Which words of the issue's own text were said last: several deliveries bring the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IssueWords {
+    /// How new they were.
+    pub as_of: Timestamp,
+    /// A digest of title and text.
+    pub digest: u64,
+}
+
+/// The sandbox, as far as runs are concerned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Around {
+    /// Its id; `None` if there is none.
+    pub sandbox: Option<SandboxId>,
+    /// Whether a run can go on in it.
+    pub standing: Standing,
+    /// The agent that its template has.
+    pub agent: Option<AgentName>,
+}
+
+/// Whether runs can go on in a sandbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It is up.
+    Up,
+    /// It is on its way up, or waits until it may be started, for this reason.
+    Coming(String),
+    /// It is down, and may be started for a run.
+    Down,
+    /// It failed, for this reason, and waits for a person or for its provider.
+    Failed(String),
+    /// A person stopped it, and starts it again.
+    StoppedByPerson,
+    /// Its work is over, for this reason: the issue was closed, or the sandbox is deleted.
+    Over(String),
+}
+
+/// What the worker of runs has to do for a home. The same order comes with each change until it is
+/// carried out, also after a restart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunOrder {
+    /// Which run.
+    pub run: RunId,
+    /// In which sandbox, which is up.
+    pub sandbox: SandboxId,
+    /// What.
+    pub kind: RunOrderKind,
+}
+
+/// What is to be done for a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunOrderKind {
+    /// Begin it as soon as nothing stands in the way.
+    Begin,
+    /// Follow the process of this attempt.
+    Follow(u32),
+    /// End the process of this attempt.
+    End(u32),
+}
+
+impl Conversation {
+    /// Whether a run is in progress: then the sandbox is not idle.
+    pub fn is_at_work(&self) -> bool {
+        self.run.as_ref().is_some_and(|run| run.state.is_in_progress())
+    }
+
+    /// What the agent does.
+    pub fn standing(&self) -> Option<AgentStanding> {
+        let Run { id, state, reason, since, .. } = self.run.as_ref()?;
+        let (run, state, reason, since) = (*id, *state, reason.clone(), *since);
+        Some(AgentStanding { run, state, reason, since })
+    }
+
+    /// When something is to be done without an event from outside: a run is tried again.
+    pub fn due_at(&self) -> Option<Timestamp> {
+        self.run.as_ref()?.retry_at
+    }
+
+    /// What is to be done for a run in a sandbox.
+    pub fn order(&self, around: &Around) -> Option<RunOrder> {
+        let run = self.run.as_ref()?;
+        let sandbox = around.sandbox.clone().filter(|_| around.standing == Standing::Up)?;
+        let kind = match run.state {
+            RunState::Queued | RunState::Interrupted if run.retry_at.is_none() => {
+                RunOrderKind::Begin
+            }
+            RunState::Running => RunOrderKind::Follow(run.attempt),
+            RunState::Cancelling => RunOrderKind::End(run.attempt),
+            RunState::Queued
+            | RunState::Interrupted
+            | RunState::Succeeded
+            | RunState::Failed
+            | RunState::OverBudget
+            | RunState::Cancelled => return None,
+        };
+        Some(RunOrder { run: run.id, sandbox, kind })
+    }
+
+    /// Whether words that are the issue's own text were said already.
+    pub(super) fn has_heard(&self, source: MessageSource, words: Option<IssueWords>) -> bool {
+        let (MessageSource::Issue, Some(new), Some(known)) = (source, words, self.issue_words)
+        else {
+            return false;
+        };
+        let waits =
+            self.run.as_ref().is_some_and(|run| run.attempt == 0 && run.state == RunState::Queued);
+        let is_close = new.as_of.since(known.as_of) <= SAME_WORDS_WITHIN;
+        new.as_of <= known.as_of || new.digest == known.digest && (waits || is_close)
+    }
+}
+
+/// How far apart two deliveries of one act can be dated, such as *opened* and *labeled* of an issue that
+/// was opened with its label: GitHub's times are whole seconds.
+const SAME_WORDS_WITHIN: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// What a step changed of its issue's conversation, beside the issue's state.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConversationRows {
+    /// What was said.
+    pub messages: Vec<Message>,
+    /// The runs that are new or changed.
+    pub runs: Vec<Run>,
+}
+
+impl ConversationRows {
+    /// Whether nothing changed.
+    pub const fn is_empty(&self) -> bool {
+        self.messages.is_empty() && self.runs.is_empty()
+    }
+}

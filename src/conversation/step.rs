@@ -1,0 +1,432 @@
+//! What happens to a conversation, one event at a time.
+
+use std::time::Duration;
+
+use super::message::{Message, MessageSource, MessageText, Words};
+use super::run::{AgentSession, Run, RunEnd, RunWait};
+use super::state::{Around, Conversation, IssueWords, Standing};
+use crate::types::{AgentName, MessageId, RunId, RunState, SessionId, Timestamp};
+
+/// How many messages can wait for one run.
+pub const WAITING_MAX: u32 = 100;
+/// How often a run goes on by itself without progress in between.
+const INTERRUPTIONS_MAX: u32 = 3;
+/// The first pause before a run is tried again whose model was away; it doubles.
+const RETRY_FIRST: Duration = Duration::from_secs(5);
+/// The longest such pause.
+const RETRY_MAX: Duration = Duration::from_secs(300);
+/// For how long a run is tried again whose model stays away.
+const RETRIED_FOR: Duration = Duration::from_secs(24 * 3600);
+
+/// Ids for what a step may begin.
+#[derive(Clone, Copy, Debug)]
+pub struct FreshIds {
+    /// Of a message.
+    pub message: MessageId,
+    /// Of a run.
+    pub run: RunId,
+    /// Of a session.
+    pub session: SessionId,
+}
+
+/// Something that is said, with what tells words of the issue's own text apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SayAsk {
+    /// What is said.
+    pub words: Words,
+    /// Which words of the issue's own text these are, if they are that.
+    pub issue_words: Option<IssueWords>,
+}
+
+/// What the worker of runs reports or people ask of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RunEvent {
+    /// Nothing stands in the way any more: may its process be started?
+    Begin(RunId),
+    /// It waits for this, for the reason given.
+    Waits(RunId, RunWait, String),
+    /// Something came of this attempt.
+    Progressed(RunId, u32),
+    /// The agent chose this session for this attempt.
+    InSession(RunId, u32, SessionId),
+    /// The process of this attempt ended like this.
+    Ended(RunId, u32, RunEnd),
+    /// It is to end, for this reason: the run of this id, or the one in progress.
+    Cancel(Option<RunId>, String),
+    /// A run that ended without success is to be tried again.
+    Retry(Option<RunId>),
+}
+
+/// The answer to a message or a [`RunEvent`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RunReply {
+    /// The message was taken in, for this run.
+    Said(MessageId, Box<Run>),
+    /// These words were taken in before.
+    Heard,
+    /// The run's process may be started, with this session.
+    Begun(Box<Run>, AgentSession),
+    /// The run is like this now.
+    Is(Box<Run>),
+    /// Nothing was changed.
+    Refused(RunRefusal),
+}
+
+/// Why nothing was changed; for people.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RunRefusal {
+    /// The sandbox's template has no agent, and the message names none.
+    #[error(
+        "the sandbox's template has no agent; set `agent` in [templates.NAME], or name one with agentId"
+    )]
+    NoAgent,
+    /// As many messages wait as can.
+    #[error("{WAITING_MAX} messages wait for the next run already; try again when it has begun")]
+    QueueFull,
+    /// There is no such run in progress.
+    #[error("there is no such run in progress")]
+    NotInProgress,
+    /// No process may be started now, for this reason.
+    #[error("the run cannot begin now: {0}")]
+    NotNow(String),
+    /// There is no run that ended without success.
+    #[error("there is no run that ended without success, so there is nothing to retry")]
+    NothingToRetry,
+}
+
+/// A conversation while one event is put through it.
+#[derive(Debug)]
+pub struct ConversationStep {
+    /// The conversation.
+    pub conversation: Conversation,
+    /// What was said.
+    pub messages: Vec<Message>,
+    /// Runs that ended and are not in the conversation any more.
+    pub former: Vec<Run>,
+    now: Timestamp,
+    fresh: FreshIds,
+}
+
+impl ConversationStep {
+    /// Begins with this conversation.
+    pub const fn new(conversation: Conversation, now: Timestamp, fresh: FreshIds) -> Self {
+        Self { conversation, messages: Vec::new(), former: Vec::new(), now, fresh }
+    }
+
+    /// Something is said to the agent.
+    pub fn say(&mut self, ask: SayAsk, default: Option<&AgentName>) -> RunReply {
+        let SayAsk { words, issue_words } = ask;
+        if self.conversation.has_heard(words.source, issue_words) {
+            return RunReply::Heard;
+        }
+        let Some(agent) = words.agent.or_else(|| default.cloned()) else {
+            return RunReply::Refused(RunRefusal::NoAgent);
+        };
+        let (now, fresh) = (self.now, self.fresh);
+        let collects = match &self.conversation.run {
+            Some(run) if run.state == RunState::Queued && run.attempt == 0 => Place::Run,
+            Some(run) if run.state.is_in_progress() => Place::Next,
+            Some(_) | None => Place::Run,
+        };
+        let conversation = &mut self.conversation;
+        let place = match collects {
+            Place::Run => &mut conversation.run,
+            Place::Next => &mut conversation.next,
+        };
+        if let Some(ended) = place.take_if(|run| !run.state.is_in_progress()) {
+            self.former.push(ended);
+        }
+        let run = place.get_or_insert_with(|| Run::queued(fresh.run, agent.clone(), now));
+        if run.messages >= WAITING_MAX {
+            return RunReply::Refused(RunRefusal::QueueFull);
+        }
+        run.messages += 1;
+        run.agent = agent;
+        let (run, id) = (run.clone(), fresh.message);
+        let Words { source, author, text, interrupts, .. } = words;
+        self.messages.push(Message { id, run: run.id, source, author, text, at: now });
+        if issue_words.is_some() {
+            self.conversation.issue_words = issue_words;
+        }
+        if interrupts {
+            self.cancel_process("a newer message interrupts it");
+        }
+        RunReply::Said(id, Box::new(run))
+    }
+
+    /// Takes in what the worker of runs reports or people ask.
+    pub fn run_event(&mut self, event: RunEvent, around: &Around, held: Option<&str>) -> RunReply {
+        match event {
+            RunEvent::Begin(id) => self.begin(id, around, held),
+            RunEvent::Waits(id, waits, reason) => {
+                let Some(run) = self.waiting(id) else { return not_in_progress() };
+                run.wait_for(waits, reason);
+                RunReply::Is(Box::new(run.clone()))
+            }
+            RunEvent::Progressed(id, attempt) => {
+                let Some(run) = self.of_attempt(id, attempt) else { return not_in_progress() };
+                (run.interruptions, run.failures, run.failing_since) = (0, 0, None);
+                RunReply::Is(Box::new(run.clone()))
+            }
+            RunEvent::InSession(id, attempt, session) => {
+                let Some(run) = self.of_attempt(id, attempt) else { return not_in_progress() };
+                let run = run.clone();
+                let agent = run.agent.clone();
+                self.conversation.session = Some(AgentSession { id: session, agent });
+                RunReply::Is(Box::new(run))
+            }
+            RunEvent::Ended(id, attempt, end) => self.ended(id, attempt, end),
+            RunEvent::Cancel(id, reason) => self.cancel(id, &reason),
+            RunEvent::Retry(id) => self.retry(id),
+        }
+    }
+
+    /// The time of a run's next try may have come.
+    pub fn due(&mut self) {
+        let now = self.now;
+        if let Some(run) = &mut self.conversation.run
+            && run.retry_at.is_some_and(|at| at <= now)
+        {
+            run.enter(run.state, "it is tried again", now);
+        }
+    }
+
+    /// Follows what became of the sandbox. Returns whether a run needs it to be started.
+    pub fn follow(&mut self, around: &Around) -> bool {
+        self.follow_process(around);
+        self.follow_queue(around);
+        let waits = self.conversation.run.as_ref().is_some_and(|run| {
+            matches!(run.state, RunState::Queued | RunState::Interrupted) && run.retry_at.is_none()
+        });
+        waits && around.standing == Standing::Down
+    }
+
+    /// A run with a process in a sandbox that went down is over or interrupted.
+    fn follow_process(&mut self, around: &Around) {
+        let now = self.now;
+        let Some(run) = self.conversation.run.as_mut().filter(|run| run.state.has_process()) else {
+            return;
+        };
+        if around.standing == Standing::Up && around.sandbox == run.sandbox {
+            return;
+        }
+        let is_cancelled = run.state == RunState::Cancelling;
+        match &around.standing {
+            _ if is_cancelled => {
+                let reason = std::mem::take(&mut run.reason);
+                self.end(RunState::Cancelled, reason);
+            }
+            Standing::Over(reason) => self.end(RunState::Cancelled, reason.clone()),
+            Standing::StoppedByPerson => self.end(RunState::Cancelled, STOPPED),
+            Standing::Up | Standing::Coming(_) | Standing::Down | Standing::Failed(_) => {
+                run.interruptions += 1;
+                if run.interruptions > INTERRUPTIONS_MAX {
+                    let times = run.interruptions;
+                    let reason = format!("it was interrupted {times} times without progress");
+                    return self.end(RunState::Failed, reason);
+                }
+                run.enter(RunState::Interrupted, "its sandbox went down; it goes on", now);
+            }
+        }
+    }
+
+    /// Runs that wait are cancelled when the sandbox's work is over, and else say what they wait for.
+    fn follow_queue(&mut self, around: &Around) {
+        if let Standing::Over(reason) = &around.standing {
+            for _ in 0..2 {
+                let waits = self.conversation.run.as_ref().is_some_and(|run| {
+                    matches!(run.state, RunState::Queued | RunState::Interrupted)
+                });
+                if waits {
+                    self.end(RunState::Cancelled, reason.clone());
+                }
+            }
+            return;
+        }
+        let Some(run) = &mut self.conversation.run else { return };
+        if !matches!(run.state, RunState::Queued | RunState::Interrupted) {
+            return;
+        }
+        let reason = match &around.standing {
+            Standing::Coming(reason) => reason.as_str(),
+            Standing::Failed(reason) => reason.as_str(),
+            Standing::StoppedByPerson => STOPPED,
+            Standing::Down => "the sandbox is to be started",
+            Standing::Up | Standing::Over(_) => {
+                if run.waits == RunWait::Sandbox {
+                    run.wait_for(RunWait::Nothing, "the sandbox is up");
+                }
+                return;
+            }
+        };
+        if run.retry_at.is_none() {
+            run.wait_for(RunWait::Sandbox, reason);
+        }
+    }
+
+    fn begin(&mut self, id: RunId, around: &Around, held: Option<&str>) -> RunReply {
+        let Some(sandbox) = around.sandbox.clone().filter(|_| around.standing == Standing::Up)
+        else {
+            return RunReply::Refused(RunRefusal::NotNow("the sandbox is not up".to_owned()));
+        };
+        let (now, fresh) = (self.now, self.fresh);
+        let Some(run) = self.waiting(id) else { return not_in_progress() };
+        if let Some(reason) = held {
+            run.wait_for(RunWait::Hold, reason);
+            return RunReply::Refused(RunRefusal::NotNow(reason.to_owned()));
+        }
+        run.enter(RunState::Running, "", now);
+        run.attempt += 1;
+        run.sandbox = Some(sandbox);
+        run.started_at.get_or_insert(now);
+        let run = run.clone();
+        let session = &mut self.conversation.session;
+        let of_agent = session.take_if(|session| session.agent == run.agent);
+        let new = || AgentSession { id: fresh.session, agent: run.agent.clone() };
+        let session = session.insert(of_agent.unwrap_or_else(new)).clone();
+        RunReply::Begun(Box::new(run), session)
+    }
+
+    fn ended(&mut self, id: RunId, attempt: u32, end: RunEnd) -> RunReply {
+        let now = self.now;
+        let Some(run) = self.of_attempt(id, attempt) else { return not_in_progress() };
+        let cancelled_for = (run.state == RunState::Cancelling).then(|| run.reason.clone());
+        let is_interrupt = matches!(end, RunEnd::Cancelled | RunEnd::Lost | RunEnd::Failed(_))
+            || matches!(end, RunEnd::Unavailable(_));
+        match (end, cancelled_for) {
+            (_, Some(reason)) if is_interrupt => self.end(RunState::Cancelled, reason),
+            (RunEnd::Succeeded, _) => self.end(RunState::Succeeded, ""),
+            (RunEnd::OverBudget(reason), _) => self.end(RunState::OverBudget, reason),
+            (RunEnd::Failed(reason), _) => self.end(RunState::Failed, reason),
+            (RunEnd::Cancelled, _) => self.end(RunState::Cancelled, "its process was ended"),
+            (RunEnd::Unavailable(reason), _) => {
+                let since = *run.failing_since.get_or_insert(now);
+                if now.since(since) >= RETRIED_FOR {
+                    self.end(RunState::Failed, format!("{reason}; it was tried for a day"));
+                } else {
+                    let pause = RETRY_FIRST.saturating_mul(1 << run.failures.min(16));
+                    let pause = pause.min(RETRY_MAX);
+                    run.failures += 1;
+                    run.enter(RunState::Queued, "", now);
+                    let words = format!("{reason}; it is tried again in {} s", pause.as_secs());
+                    run.wait_for(RunWait::Retry, words);
+                    run.retry_at = Some(now.after(pause));
+                }
+            }
+            (RunEnd::Lost, _) => {
+                run.interruptions += 1;
+                if run.interruptions > INTERRUPTIONS_MAX {
+                    let times = run.interruptions;
+                    let reason = format!("its process was lost {times} times without progress");
+                    self.end(RunState::Failed, reason);
+                } else {
+                    run.enter(RunState::Interrupted, "its process was lost; it goes on", now);
+                }
+            }
+        }
+        self.is(id)
+    }
+
+    fn cancel(&mut self, id: Option<RunId>, reason: &str) -> RunReply {
+        let is_it = |run: &Option<Run>| {
+            run.as_ref()
+                .filter(|run| run.state.is_in_progress() && id.is_none_or(|id| id == run.id))
+                .map(|run| run.id)
+        };
+        let now = self.now;
+        if let Some(id) = is_it(&self.conversation.run) {
+            if !self.cancel_process(reason) {
+                self.end(RunState::Cancelled, reason);
+            }
+            return self.is(id);
+        }
+        if is_it(&self.conversation.next).is_some()
+            && let Some(mut next) = self.conversation.next.take()
+        {
+            next.enter(RunState::Cancelled, reason, now);
+            self.former.push(next.clone());
+            return RunReply::Is(Box::new(next));
+        }
+        not_in_progress()
+    }
+
+    /// Has the process of the run in progress end; false if it has none.
+    fn cancel_process(&mut self, reason: &str) -> bool {
+        let now = self.now;
+        match &mut self.conversation.run {
+            Some(run) if run.state == RunState::Running => {
+                run.enter(RunState::Cancelling, reason, now);
+                true
+            }
+            Some(run) => run.state == RunState::Cancelling,
+            None => false,
+        }
+    }
+
+    fn retry(&mut self, id: Option<RunId>) -> RunReply {
+        let now = self.now;
+        let run = self.conversation.run.as_mut().filter(|run| id.is_none_or(|id| id == run.id));
+        let Some(run) = run else { return RunReply::Refused(RunRefusal::NothingToRetry) };
+        let waits_for_retry = run.retry_at.is_some();
+        let is_over =
+            matches!(run.state, RunState::Failed | RunState::OverBudget | RunState::Cancelled);
+        if !is_over && !waits_for_retry {
+            return RunReply::Refused(RunRefusal::NothingToRetry);
+        }
+        (run.interruptions, run.failures, run.failing_since) = (0, 0, None);
+        run.enter(RunState::Queued, "it is tried again", now);
+        RunReply::Is(Box::new(run.clone()))
+    }
+
+    /// The run ends; the next one takes its place.
+    fn end(&mut self, state: RunState, reason: impl Into<String>) {
+        let Some(run) = &mut self.conversation.run else { return };
+        run.enter(state, reason, self.now);
+        if let Some(next) = self.conversation.next.take()
+            && let Some(ended) = self.conversation.run.replace(next)
+        {
+            self.former.push(ended);
+        }
+    }
+
+    /// The run with this id, if it waits to begin.
+    fn waiting(&mut self, id: RunId) -> Option<&mut Run> {
+        let run = self.conversation.run.as_mut()?;
+        let waits = matches!(run.state, RunState::Queued | RunState::Interrupted);
+        (run.id == id && waits && run.retry_at.is_none()).then_some(run)
+    }
+
+    /// The run with this id, if this is the attempt that goes on.
+    fn of_attempt(&mut self, id: RunId, attempt: u32) -> Option<&mut Run> {
+        let run = self.conversation.run.as_mut()?;
+        (run.id == id && run.attempt == attempt && run.state.has_process()).then_some(run)
+    }
+
+    /// How a run is after the event.
+    fn is(&self, id: RunId) -> RunReply {
+        let all = self.conversation.run.iter().chain(&self.former);
+        let run = all.filter(|run| run.id == id).next_back();
+        run.map_or_else(not_in_progress, |run| RunReply::Is(Box::new(run.clone())))
+    }
+}
+
+/// Which run collects messages.
+enum Place {
+    Run,
+    Next,
+}
+
+/// Why a run ends or waits whose sandbox a person stopped.
+const STOPPED: &str = "a person stopped the sandbox";
+
+const fn not_in_progress() -> RunReply {
+    RunReply::Refused(RunRefusal::NotInProgress)
+}
+
+impl Words {
+    /// What a caller of the API says.
+    pub fn of_caller(author: String, text: String) -> Self {
+        let text = MessageText::Own(text);
+        Self { source: MessageSource::Api, author, text, agent: None, interrupts: false }
+    }
+}

@@ -1,0 +1,162 @@
+//! Whatever comes in whatever order: each message has one run, no two processes, nothing waits without
+//! a reason.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Say { interrupts: bool },
+    Begin,
+    BeginHeld,
+    End(u8, bool),
+    Progress,
+    Cancel,
+    CancelNext,
+    Retry,
+    Stands(u8, u32),
+    Later(u64),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        3 => any::<bool>().prop_map(|interrupts| Act::Say { interrupts }),
+        4 => Just(Act::Begin),
+        1 => Just(Act::BeginHeld),
+        3 => (0..6_u8, any::<bool>()).prop_map(|(end, late)| Act::End(end, late)),
+        1 => Just(Act::Progress),
+        1 => Just(Act::Cancel),
+        1 => Just(Act::CancelNext),
+        1 => Just(Act::Retry),
+        3 => (0..6_u8, 1..3_u32).prop_map(|(standing, sandbox)| Act::Stands(standing, sandbox)),
+        1 => (1..600_u64).prop_map(Act::Later),
+    ]
+}
+
+fn standing(which: u8) -> Standing {
+    match which {
+        0 | 1 => Standing::Up,
+        2 => Standing::Coming("coming".into()),
+        3 => Standing::Down,
+        4 => Standing::StoppedByPerson,
+        _ => Standing::Over("closed".into()),
+    }
+}
+
+fn end(which: u8) -> RunEnd {
+    match which {
+        0 => RunEnd::Succeeded,
+        1 => RunEnd::OverBudget("$1.00 of $1.00".into()),
+        2 => RunEnd::Failed("why".into()),
+        3 => RunEnd::Unavailable("away".into()),
+        4 => RunEnd::Cancelled,
+        _ => RunEnd::Lost,
+    }
+}
+
+fn apply(bench: &mut ConversationBench, act: Act, processes: &mut Vec<(RunId, u32, SandboxId)>) {
+    let run = bench.conversation.run.clone();
+    match act {
+        Act::Say { interrupts } => {
+            let words = Words { interrupts, ..Words::of_caller("m".into(), "t".into()) };
+            bench.say_this(words, None);
+        }
+        Act::Begin => {
+            if let Some(RunReply::Begun(run, _)) = run.map(|_| bench.begin()) {
+                let sandbox = run.sandbox.clone().expect("it has a sandbox");
+                processes.push((run.id, run.attempt, sandbox));
+            }
+        }
+        Act::BeginHeld => {
+            if let Some(run) = run {
+                bench.step(|step, around| {
+                    step.run_event(RunEvent::Begin(run.id), around, Some("held"))
+                });
+            }
+        }
+        Act::End(which, late) => {
+            let Some(run) = run else { return };
+            let attempt = run.attempt.saturating_sub(u32::from(late));
+            bench.event(RunEvent::Ended(run.id, attempt, end(which)));
+            processes.retain(|(id, of, _)| (*id, *of) != (run.id, attempt));
+        }
+        Act::Progress => {
+            if let Some(run) = run {
+                bench.event(RunEvent::Progressed(run.id, run.attempt));
+            }
+        }
+        Act::Cancel => {
+            bench.event(RunEvent::Cancel(None, "enough".into()));
+        }
+        Act::CancelNext => {
+            let next = bench.conversation.next.as_ref().map(|next| next.id);
+            if next.is_some() {
+                bench.event(RunEvent::Cancel(next, "not this".into()));
+            }
+        }
+        Act::Retry => {
+            bench.event(RunEvent::Retry(None));
+        }
+        Act::Stands(which, sandbox) => {
+            bench.stands(sandbox, standing(which));
+            // What runs in a sandbox ends with it.
+            let up = bench.around.sandbox.clone().filter(|_| bench.around.standing == Standing::Up);
+            processes.retain(|(_, _, sandbox)| Some(sandbox) == up.as_ref());
+        }
+        Act::Later(seconds) => {
+            bench.now = bench.now.after(Duration::from_secs(seconds));
+            bench.step(|step, _| step.due());
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn each_message_has_one_run_and_no_two_processes_go_on(acts in proptest::collection::vec(act(), 1..200)) {
+        let mut bench = ConversationBench::new();
+        let mut processes = Vec::new();
+        for act in acts {
+            apply(&mut bench, act, &mut processes);
+            prop_assert!(processes.len() <= 1, "{processes:?}");
+            let (run, next) = (&bench.conversation.run, &bench.conversation.next);
+            if let Some(next) = next {
+                prop_assert!(run.as_ref().is_some_and(|run| run.state.is_in_progress()));
+                prop_assert_eq!((next.state, next.attempt), (RunState::Queued, 0));
+            }
+            if let Some(run) = run {
+                let is_up = bench.around.standing == Standing::Up;
+                prop_assert!(!run.state.has_process() || is_up && run.sandbox == bench.around.sandbox);
+            }
+            // Each message is in the count of the one run that it names.
+            let all: Vec<_> = bench.former.iter().chain(run).chain(next).collect();
+            let ids: HashSet<_> = all.iter().map(|run| run.id).collect();
+            prop_assert_eq!(ids.len(), all.len(), "a run is recorded twice");
+            for run in all {
+                let said = bench.said.iter().filter(|message| message.run == run.id).count();
+                prop_assert_eq!(said, run.messages as usize);
+            }
+            let known = bench.said.iter().filter(|message| ids.contains(&message.run)).count();
+            prop_assert_eq!(known, bench.said.len(), "a message has no run");
+        }
+        // When the sandbox is up and stays up, everything comes to an end.
+        bench.stands(1, Standing::Up);
+        for _ in 0..400 {
+            let Some(run) = bench.conversation.run.clone().filter(|run| run.state.is_in_progress()) else { break };
+            match bench.conversation.order(&bench.around).map(|order| order.kind) {
+                Some(RunOrderKind::Begin) => drop(bench.begin()),
+                Some(RunOrderKind::Follow(_)) => drop(bench.end(RunEnd::Succeeded)),
+                Some(RunOrderKind::End(_)) => drop(bench.end(RunEnd::Cancelled)),
+                None => {
+                    bench.now = run.retry_at.expect("it waits for a time");
+                    bench.step(|step, _| step.due());
+                }
+            }
+        }
+        let left = bench.conversation.run.iter().chain(&bench.conversation.next);
+        prop_assert_eq!(left.filter(|run| run.state.is_in_progress()).count(), 0);
+    }
+}

@@ -1,0 +1,207 @@
+//! The conversation within the lifecycle: what is said, what becomes of runs, and what both mean for
+//! the sandbox.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use crate::conversation::{
+    Around, Conversation, ConversationStep, IssueWords, MessageSource, MessageText, Run, RunEvent,
+    RunRefusal, RunReply, SayAsk, Standing, Words,
+};
+use crate::issue::commit::{DeliveryResult, Reply};
+use crate::issue::event::{DeliveryEffect, DenialKind, IssueDelivery, SayIssue};
+use crate::issue::instruction::{Instruction, InstructionSource};
+use crate::issue::state::{Goal, Issue, IssueState, StoppedBy};
+use crate::types::{AgentName, Template};
+
+use super::transition::Transition;
+
+/// Why a run that waits starts the sandbox.
+const NEEDED: &str = "a run of the agent needs it";
+
+impl Transition<'_> {
+    /// A caller says something to the agent. The issue's sandbox is wanted for that, unless a person
+    /// stopped it.
+    pub fn say(&mut self, ask: SayIssue) {
+        self.cause = ask.cause.to_string();
+        let said = self.said_to_agent(SayAsk { words: ask.words, issue_words: None });
+        if matches!(said, RunReply::Said(..)) {
+            self.aliases = ask.claims;
+            let is_stopped_by_person =
+                matches!(&self.issue.state, IssueState::Stopped { by: StoppedBy::Person, .. });
+            if !is_stopped_by_person {
+                self.ensured_here();
+                self.grant_or_wait("a message to the agent asked for it");
+                self.issue.delete_due = None;
+            }
+            self.touch();
+        }
+        self.reply = Reply::Run(said);
+    }
+
+    /// What a trigger brought is said to the agent, if there is one.
+    pub fn say_words(&mut self, delivery: &IssueDelivery, result: &mut DeliveryResult) {
+        let Some(instruction) = self.instruction.as_ref() else { return };
+        let DeliveryEffect::Trigger(_) = delivery.effect else { return };
+        if self.agent().is_none() {
+            return;
+        }
+        let (source, issue_words) = match instruction.source {
+            InstructionSource::Issue => (MessageSource::Issue, Some(words_of(instruction))),
+            InstructionSource::Comment(id) => (MessageSource::Comment(id), None),
+        };
+        let by = instruction.sender.as_ref().or(instruction.author.as_ref());
+        let author = by.map(|user| user.login.clone()).unwrap_or_default();
+        let text = MessageText::OfDelivery(delivery.delivery.clone());
+        let words = Words { source, author, text, agent: None, interrupts: false };
+        match self.said_to_agent(SayAsk { words, issue_words }) {
+            RunReply::Refused(RunRefusal::QueueFull) => {
+                result.reason.push_str("; too many messages wait for the agent already");
+            }
+            RunReply::Said(..)
+            | RunReply::Heard
+            | RunReply::Begun(..)
+            | RunReply::Is(_)
+            | RunReply::Refused(_) => {}
+        }
+    }
+
+    fn said_to_agent(&mut self, ask: SayAsk) -> RunReply {
+        self.converse(|step, around, _| step.say(ask, around.agent.as_ref()))
+    }
+
+    /// What the worker of runs reports, or people ask of a run.
+    pub fn run_event(&mut self, event: RunEvent) {
+        let counts = matches!(event, RunEvent::Begin(_) | RunEvent::Retry(_));
+        let reply = self.converse(|step, around, held| step.run_event(event, around, held));
+        if counts && !matches!(reply, RunReply::Refused(_)) {
+            self.touch();
+        }
+        self.reply = Reply::Run(reply);
+    }
+
+    /// The time of a run's next try may have come.
+    pub fn run_due(&mut self) {
+        if self.issue.conversation.is_some() {
+            self.converse(|step, _, _| step.due());
+        }
+    }
+
+    /// Lets the runs follow what became of the sandbox, and starts it if one needs it.
+    pub fn follow_by_runs(&mut self) {
+        if self.issue.conversation.is_none() {
+            return;
+        }
+        if self.converse(|step, around, _| step.follow(around)) {
+            match self.context.denial {
+                Some(_) => self.pending_start(NEEDED, None),
+                None => {
+                    self.want_running(None, None, NEEDED);
+                }
+            }
+            self.converse(|step, around, _| step.follow(around));
+        }
+    }
+
+    /// Does something with the conversation, and keeps what came of it.
+    fn converse<T>(
+        &mut self,
+        act: impl FnOnce(&mut ConversationStep, &Around, Option<&str>) -> T,
+    ) -> T {
+        let around = around(&self.issue, &self.context.rules.default_template);
+        let denial = self.context.denial.as_ref();
+        let held = denial.filter(|denial| denial.kind == DenialKind::Held);
+        let before = self.issue.conversation.take().map(|boxed| *boxed).unwrap_or_default();
+        let mut step = ConversationStep::new(before, self.context.now, self.context.fresh);
+        let result = act(&mut step, &around, held.map(|denial| denial.reason.as_str()));
+        self.said.messages.append(&mut step.messages);
+        self.said.runs.append(&mut step.former);
+        let is_empty = step.conversation == Conversation::default();
+        self.issue.conversation = (!is_empty).then(|| Box::new(step.conversation));
+        result
+    }
+
+    /// The agent that answers, if there is one.
+    fn agent(&self) -> Option<AgentName> {
+        around(&self.issue, &self.context.rules.default_template).agent
+    }
+}
+
+/// The runs of a conversation that differ from those before.
+pub fn changed_runs(before: Option<&Conversation>, now: Option<&Conversation>) -> Vec<Run> {
+    let all = |conversation: Option<&Conversation>| -> Vec<Run> {
+        let runs = conversation.map(|one| one.run.iter().chain(&one.next));
+        runs.into_iter().flatten().cloned().collect()
+    };
+    let before = all(before);
+    all(now).into_iter().filter(|run| !before.contains(run)).collect()
+}
+
+/// An issue's sandbox, as far as runs are concerned. `default` is the template that a new one gets.
+pub fn around(issue: &Issue, default: &Template) -> Around {
+    let record = issue.state.record();
+    let pending = issue.pending_start.as_ref().and_then(|pending| pending.template.as_ref());
+    let template = record.map(|record| &record.template).or(pending).unwrap_or(default);
+    Around {
+        sandbox: record.map(|record| record.id.clone()),
+        standing: standing(issue),
+        agent: template.workload.agent.as_ref().map(|agent| agent.name.clone()),
+    }
+}
+
+fn standing(issue: &Issue) -> Standing {
+    if issue.merged_into.is_some() {
+        return Standing::Over("the issue is handled under its other name".to_owned());
+    }
+    if let Some(pending) = &issue.pending_start {
+        return Standing::Coming(format!(
+            "the sandbox waits until it may be started: {}",
+            pending.why
+        ));
+    }
+    let reason = || issue.state.record().map(|record| record.reason.clone()).unwrap_or_default();
+    let coming = |what: &str| Standing::Coming(format!("the sandbox is being {what}"));
+    match &issue.state {
+        IssueState::Absent => Standing::Over("the sandbox was deleted".to_owned()),
+        IssueState::Running { .. } => Standing::Up,
+        IssueState::Creating { goal, .. } => down_or(*goal, reason, coming("created")),
+        IssueState::Starting { goal, .. } => down_or(*goal, reason, coming("started")),
+        IssueState::Stopping { goal: Goal::Running, .. } => coming("started again"),
+        IssueState::Stopping { by, goal: Goal::Stopped(_), .. } => down(*by, reason),
+        IssueState::Stopped { by, .. } => down(*by, reason),
+        IssueState::Failed { goal, failure, .. } => {
+            let failed = Standing::Failed(format!("the sandbox failed: {}", failure.message));
+            down_or(*goal, reason, failed)
+        }
+        IssueState::Deleting { next, .. } => match next {
+            Some(_) => coming("deleted and created again"),
+            None => Standing::Over("the sandbox is deleted".to_owned()),
+        },
+    }
+}
+
+fn down_or(goal: Goal, reason: impl FnOnce() -> String, else_this: Standing) -> Standing {
+    match goal {
+        Goal::Running => else_this,
+        Goal::Stopped(by) => down(by, reason),
+    }
+}
+
+/// A sandbox that is down, or goes down, by this.
+fn down(by: StoppedBy, reason: impl FnOnce() -> String) -> Standing {
+    match by {
+        StoppedBy::Person => Standing::StoppedByPerson,
+        StoppedBy::Issue => Standing::Over(reason()),
+        StoppedBy::Restart
+        | StoppedBy::Provider
+        | StoppedBy::Idle
+        | StoppedBy::Limit
+        | StoppedBy::Host => Standing::Down,
+    }
+}
+
+/// Which words of the issue's own text these are.
+fn words_of(instruction: &Instruction) -> IssueWords {
+    let mut digest = DefaultHasher::new();
+    (&instruction.title, &instruction.text).hash(&mut digest);
+    IssueWords { as_of: instruction.as_of, digest: digest.finish() }
+}

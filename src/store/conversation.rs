@@ -1,0 +1,65 @@
+//! The port to what was said to agents, and to their runs.
+
+use async_trait::async_trait;
+
+use super::{Page, PageAsk, StoreError};
+use crate::conversation::{Message, Run};
+use crate::issue::Instruction;
+use crate::types::{AccountName, HomeId, MessageId, RunId, RunState};
+
+/// A message as it is read back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MessageRow {
+    /// Its place in the order in which the home's messages were stored.
+    pub number: i64,
+    /// The message. Its text is that of its delivery, if that is kept.
+    pub message: Message,
+    /// The words of its delivery, if it came by one: with title and author.
+    pub instruction: Option<Instruction>,
+}
+
+/// A run as it is read back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunRow {
+    /// Its home.
+    pub home: HomeId,
+    /// The run.
+    pub run: Run,
+}
+
+/// Messages and runs. They are written with the steps of their issues
+/// ([`Write::conversation`](super::Write::conversation)); those of an issue that is deleted on GitHub are
+/// removed with it.
+#[async_trait]
+pub trait ConversationStore: Send + Sync + 'static {
+    /// Messages of a home whose number is greater than `after`, oldest first, at most `limit`.
+    ///
+    /// # Errors
+    /// [`StoreError`], as for all below.
+    async fn messages(
+        &self,
+        home: HomeId,
+        after: i64,
+        limit: usize,
+    ) -> Result<Vec<MessageRow>, StoreError>;
+
+    /// The messages that a run answers, oldest first.
+    async fn messages_of(&self, run: RunId) -> Result<Vec<MessageRow>, StoreError>;
+
+    /// A message by its id.
+    async fn message(&self, id: MessageId) -> Result<Option<MessageRow>, StoreError>;
+
+    /// A run by its id.
+    async fn run(&self, account: &AccountName, id: RunId) -> Result<Option<RunRow>, StoreError>;
+
+    /// The runs of a home, oldest first, at most the newest `limit`.
+    async fn runs_of(&self, home: HomeId, limit: usize) -> Result<Vec<RunRow>, StoreError>;
+
+    /// The runs of an account, newest first, in one of these states if any are given.
+    async fn runs(
+        &self,
+        account: &AccountName,
+        states: &[RunState],
+        page: &PageAsk,
+    ) -> Result<Page<RunRow>, StoreError>;
+}

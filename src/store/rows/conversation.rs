@@ -1,0 +1,192 @@
+//! Conversations, messages and runs, as rows keep them.
+
+use serde::{Deserialize, Serialize};
+
+use super::BadRow;
+use crate::conversation::{AgentSession, Conversation, IssueWords, MessageSource, Run, RunWait};
+use crate::types::{AgentName, RunId, RunState, SandboxId, SessionId, Timestamp};
+
+/// A conversation in the body of its issue.
+#[derive(Serialize, Deserialize)]
+pub(super) struct ConversationPart {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    session: Option<SessionPart>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    run: Option<RunPart>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    next: Option<RunPart>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    issue_words: Option<(i64, u64)>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct SessionPart {
+    id: String,
+    agent: String,
+}
+
+/// A run, in the body of its issue and in a row of its own.
+#[derive(Serialize, Deserialize)]
+pub(in crate::store) struct RunPart {
+    id: String,
+    agent: String,
+    messages: u32,
+    state: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    reason: String,
+    waits: String,
+    since: i64,
+    created_at: i64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    started_at: Option<i64>,
+    attempt: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sandbox: Option<String>,
+    #[serde(default)]
+    interruptions: u32,
+    #[serde(default)]
+    failures: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    failing_since: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    retry_at: Option<i64>,
+}
+
+impl From<&Run> for RunPart {
+    fn from(run: &Run) -> Self {
+        let Run { id, agent, messages, state, reason, waits, since, created_at, .. } = run;
+        let Run { started_at, attempt, sandbox, interruptions, failures, .. } = run;
+        let ms = |at: Option<Timestamp>| at.map(Timestamp::unix_ms);
+        Self {
+            id: id.to_string(),
+            agent: agent.to_string(),
+            messages: *messages,
+            state: state.as_str().to_owned(),
+            reason: reason.clone(),
+            waits: waits.as_str().to_owned(),
+            since: since.unix_ms(),
+            created_at: created_at.unix_ms(),
+            started_at: ms(*started_at),
+            attempt: *attempt,
+            sandbox: sandbox.as_ref().map(ToString::to_string),
+            interruptions: *interruptions,
+            failures: *failures,
+            failing_since: ms(run.failing_since),
+            retry_at: ms(run.retry_at),
+        }
+    }
+}
+
+impl TryFrom<RunPart> for Run {
+    type Error = BadRow;
+
+    fn try_from(part: RunPart) -> Result<Self, BadRow> {
+        let at = |ms: Option<i64>| ms.map(Timestamp::from_unix_ms);
+        Ok(Self {
+            id: RunId::parse(&part.id).ok_or(BadRow::UnknownWord(part.id))?,
+            agent: AgentName::trusted(part.agent),
+            messages: part.messages,
+            state: RunState::parse(&part.state).ok_or(BadRow::UnknownWord(part.state))?,
+            reason: part.reason,
+            waits: RunWait::parse(&part.waits).ok_or(BadRow::UnknownWord(part.waits))?,
+            since: Timestamp::from_unix_ms(part.since),
+            created_at: Timestamp::from_unix_ms(part.created_at),
+            started_at: at(part.started_at),
+            attempt: part.attempt,
+            sandbox: part.sandbox.map(SandboxId::trusted),
+            interruptions: part.interruptions,
+            failures: part.failures,
+            failing_since: at(part.failing_since),
+            retry_at: at(part.retry_at),
+        })
+    }
+}
+
+impl TryFrom<SessionPart> for AgentSession {
+    type Error = BadRow;
+
+    fn try_from(part: SessionPart) -> Result<Self, BadRow> {
+        let id = SessionId::parse(&part.id).ok_or(BadRow::UnknownWord(part.id))?;
+        Ok(Self { id, agent: AgentName::trusted(part.agent) })
+    }
+}
+
+impl From<&Conversation> for ConversationPart {
+    fn from(conversation: &Conversation) -> Self {
+        let Conversation { session, run, next, issue_words } = conversation;
+        Self {
+            session: session.as_ref().map(|session| SessionPart {
+                id: session.id.to_string(),
+                agent: session.agent.to_string(),
+            }),
+            run: run.as_ref().map(Into::into),
+            next: next.as_ref().map(Into::into),
+            issue_words: issue_words.map(|words| (words.as_of.unix_ms(), words.digest)),
+        }
+    }
+}
+
+impl TryFrom<ConversationPart> for Conversation {
+    type Error = BadRow;
+
+    fn try_from(part: ConversationPart) -> Result<Self, BadRow> {
+        Ok(Self {
+            session: part.session.map(TryInto::try_into).transpose()?,
+            run: part.run.map(TryInto::try_into).transpose()?,
+            next: part.next.map(TryInto::try_into).transpose()?,
+            issue_words: part.issue_words.map(|(as_of, digest)| IssueWords {
+                as_of: Timestamp::from_unix_ms(as_of),
+                digest,
+            }),
+        })
+    }
+}
+
+/// The body of the row of a run.
+///
+/// # Errors
+/// [`BadRow::Body`] if JSON cannot express it, which no run is known to cause.
+pub(in crate::store) fn run_body(run: &Run) -> Result<String, BadRow> {
+    Ok(serde_json::to_string(&RunPart::from(run))?)
+}
+
+/// Reads a run back.
+///
+/// # Errors
+/// [`BadRow`] if this version cannot have written it.
+pub(in crate::store) fn run(body: &str) -> Result<Run, BadRow> {
+    serde_json::from_str::<RunPart>(body)?.try_into()
+}
+
+/// The column that says where a message was said.
+pub(in crate::store) fn source_word(source: MessageSource) -> String {
+    match source {
+        MessageSource::Issue => "issue".to_owned(),
+        MessageSource::Comment(id) => format!("comment/{id}"),
+        MessageSource::Review(id) => format!("review/{id}"),
+        MessageSource::Check(id) => format!("check/{id}"),
+        MessageSource::Api => "api".to_owned(),
+    }
+}
+
+/// Reads it back.
+///
+/// # Errors
+/// [`BadRow::UnknownWord`].
+pub(in crate::store) fn source(word: &str) -> Result<MessageSource, BadRow> {
+    let unknown = || BadRow::UnknownWord(word.to_owned());
+    match (word, word.split_once('/')) {
+        ("issue", _) => Ok(MessageSource::Issue),
+        ("api", _) => Ok(MessageSource::Api),
+        (_, Some((kind, id))) => {
+            let id = id.parse().map_err(|_| unknown())?;
+            match kind {
+                "comment" => Ok(MessageSource::Comment(id)),
+                "review" => Ok(MessageSource::Review(id)),
+                "check" => Ok(MessageSource::Check(id)),
+                _ => Err(unknown()),
+            }
+        }
+        (_, None) => Err(unknown()),
+    }
+}
