@@ -16,6 +16,8 @@ pub mod types;
 pub mod issue;
 // What is said to the agent about one issue, and its runs: the second one, in the same steps.
 pub mod conversation;
+// Coding agents' command lines: how they are started, read, judged and refused. Pure.
+pub mod agents;
 
 // L2 ports: the interfaces that the engine uses. L3 adapters implement them.
 pub mod git;
