@@ -23,6 +23,7 @@ mod json;
 mod launch;
 mod lines;
 mod outcome;
+pub mod prompt;
 pub mod refusal;
 #[cfg(test)]
 mod tests;
