@@ -57,6 +57,7 @@ impl Agent for CommandAgent {
         };
         Launch {
             argv: vec![turn.program.clone()],
+            cwd: turn.workspace.clone(),
             env: env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
             files: Vec::new(),
             stdin,

@@ -81,6 +81,8 @@ impl Default for TurnLimits {
 pub struct Launch {
     /// Program and arguments.
     pub argv: Vec<String>,
+    /// The directory in which it starts.
+    pub cwd: String,
     /// Added to the sandbox's own environment.
     pub env: Vec<(String, String)>,
     /// Files that must be there before the start.
@@ -95,6 +97,7 @@ impl fmt::Debug for Launch {
         let paths: Vec<&str> = self.files.iter().map(|file| file.path.as_str()).collect();
         f.debug_struct("Launch")
             .field("argv", &self.argv)
+            .field("cwd", &self.cwd)
             .field("env", &self.env)
             .field("files", &paths)
             .field("stdin_bytes", &self.stdin.len())
@@ -185,6 +188,7 @@ mod tests {
     fn an_input_file_is_opened_by_a_shell_that_becomes_the_program() {
         let launch = Launch {
             argv: vec!["/bin/agent".into(), "-p".into()],
+            cwd: "/workspace".into(),
             env: Vec::new(),
             files: Vec::new(),
             stdin: "do it".into(),

@@ -32,10 +32,8 @@ fn object(line: &Value) -> Option<Vec<AgentEvent>> {
             let session = Some(cut(text(line, "thread_id"), NAME_MAX));
             vec![AgentEvent::Started { session, model: None, version: None }]
         }
-        // It opens a turn, and says nothing else.
-        "turn.started" => {
-            vec![AgentEvent::Started { session: None, model: None, version: None }]
-        }
+        // A process has one turn, which its thread's line opened; the end of an item has all of it.
+        "turn.started" | "item.updated" => Vec::new(),
         "turn.completed" => {
             let usage = line.get("usage").map(usage);
             let ended = ended(TurnEnd::Completed, None, "");
@@ -48,8 +46,6 @@ fn object(line: &Value) -> Option<Vec<AgentEvent>> {
         "error" => vec![error(text(line, "message"))],
         "item.started" => item_started(line.get("item")?)?,
         "item.completed" => item_completed(line.get("item")?)?,
-        // The end of the item has all of it.
-        "item.updated" => Vec::new(),
         _ => return None,
     };
     Some(events)

@@ -31,7 +31,9 @@ fn session() -> SessionId {
 fn shown(launch: &Launch) -> String {
     let env = launch.env.iter().map(|(name, value)| format!("env {name}={value}"));
     let files = launch.files.iter().map(|file| format!("file {}: {}", file.path, file.text));
-    let parts: Vec<String> = launch.argv.iter().cloned().chain(env).chain(files).collect();
+    let cwd = format!("cwd {}", launch.cwd);
+    let parts: Vec<String> =
+        launch.argv.iter().cloned().chain([cwd]).chain(env).chain(files).collect();
     format!("{}\nstdin {}", parts.join("\n"), launch.stdin)
 }
 
