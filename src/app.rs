@@ -14,14 +14,17 @@ mod build;
 pub mod doctor;
 mod entry;
 mod exposure;
+mod gate;
 mod github;
 mod life_log;
 mod notices;
 pub mod open_files;
 pub mod providers;
 mod reload;
+mod runs;
 mod serving;
 mod signals;
+mod verified;
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, mpsc};

@@ -67,6 +67,7 @@ use crate::git::LatePublisher;
 use crate::github::api::GitHubApi;
 use crate::intake::Intake;
 use crate::logs::Logs;
+use crate::runs::RunShare;
 use crate::sandbox::Provider;
 use crate::store::Store;
 use crate::store::report::Reports;
@@ -102,6 +103,8 @@ pub struct Edge {
     pub feed: Arc<Feed>,
     /// The logs of sandboxes.
     pub logs: Logs,
+    /// Conversations and runs of agents.
+    pub runs: RunShare,
     /// The clock.
     pub clock: Arc<dyn Clock>,
     /// Request ids and session secrets.
@@ -144,6 +147,8 @@ pub struct Limits {
     pub delivery_len_max: usize,
     /// Longest body of other calls, in bytes.
     pub body_len_max: usize,
+    /// The same of a message to an agent.
+    pub message_len_max: usize,
     /// Longest file that can be put into a workspace, in bytes.
     pub upload_len_max: u64,
     /// Connections that may be open at the same moment. It is lowered to half of the files that the
@@ -186,6 +191,7 @@ impl Default for Limits {
             workers: std::thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 16)),
             delivery_len_max: 25 * 1024 * 1024,
             body_len_max: 1024 * 1024,
+            message_len_max: 8 * 1024 * 1024,
             upload_len_max: 1024 * 1024 * 1024,
             connections_max: 8_192,
             bodies_sum_max: 128 * 1024 * 1024,

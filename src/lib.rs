@@ -32,6 +32,8 @@ pub mod egress;
 pub mod engine;
 // The repository in each sandbox, on a branch of its own.
 pub mod checkout;
+// Runs of agents: their processes in sandboxes, what those print, and how they end.
+pub mod runs;
 // GitHub is asked before a sandbox is made: is the issue open, and may who asked for it do so?
 pub mod verification;
 // The way of deliveries from GitHub to the engine.

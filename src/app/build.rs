@@ -22,6 +22,7 @@ use crate::intake::Intake;
 use crate::issue::event::ProviderRules;
 use crate::issue::{Rules, StepRules};
 use crate::logs::{LogBounds, Logs};
+use crate::runs::{AgentPrograms, RunPublisher, RunShare};
 use crate::sandbox::{Provider, Uniqueness};
 use crate::store::Store;
 use crate::store::sqlite::SqliteStore;
@@ -30,11 +31,14 @@ use crate::verification::IssueVerifier;
 
 use self::credentials::{app_setup, checkouts, github_rules, said_by, take_in, verifier};
 use super::entry::{self, EntryParts, EntryPublisher};
+use super::gate::WorkGate;
 use super::github::{self, ReloadGitHub};
 use super::life_log::{self, LifeLog};
 use super::notices;
 use super::providers::{self, ProviderMap, Reloads};
 use super::reload::Reload;
+use super::runs;
+use super::verified::Verifications;
 use super::{CALLS_TIME_MAX, REQUESTS_TIME_MAX};
 
 /// The inputs of a server.
@@ -78,7 +82,8 @@ pub(super) async fn serve(
     let (new_entries, entries) = mpsc_async::unbounded_channel();
     let logged = Arc::new(LifeLog::new(Arc::clone(&feed) as _));
     let verifies = adapters.github.is_some();
-    let publisher = EntryPublisher { next: logged, entries: new_entries, verifies };
+    let (logged, run_changes) = RunPublisher::new(logged);
+    let publisher = EntryPublisher { next: Arc::new(logged), entries: new_entries, verifies };
     io.spawn(life_log::sum_up_deliveries(Arc::clone(&feed), ended.clone()));
     let arbiter = Arbiter::new();
     let threads = Threads { arbiter: arbiter.handle(), io: io.clone(), calls };
@@ -87,9 +92,29 @@ pub(super) async fn serve(
     let intake = take_in(&config, &adapters, &engine, &io, &ended);
     let checkouts = checkouts(&config, &adapters, &engine, &logs, &io)?;
     let verifier = verifier(&adapters, &engine, intake.triggers());
+    let clock = &adapters.clock;
+    let verifications = Verifications::new(verifier.clone(), logs.clone(), Arc::clone(clock));
+    let programs = AgentPrograms::find(&config.agents, &std::env::var("PATH").unwrap_or_default());
+    let rows = Arc::clone(&adapters.sqlite) as _;
+    let runs = RunShare::new(&config.server.data, programs, rows, Arc::clone(clock));
+    let gate = WorkGate {
+        store: Arc::clone(&adapters.sqlite) as _,
+        verifications: verifications.clone(),
+        checkouts: checkouts.clone(),
+    };
+    runs::start(
+        &config,
+        &runs,
+        (&engine, &(Arc::clone(&adapters.sqlite) as _)),
+        &adapters.providers,
+        (gate, clock),
+        run_changes,
+        (ended.clone(), &io),
+    );
     let entry_parts = EntryParts {
         checkouts: checkouts.clone(),
-        verifier: verifier.clone(),
+        verifications,
+        clock: Arc::clone(clock),
         engine: engine.clone(),
         providers: Arc::new(adapters.providers.clone()),
         logs: logs.clone(),
@@ -102,8 +127,18 @@ pub(super) async fn serve(
     let address = listener.local_addr()?;
     let closing = ended.clone();
     let app_setup = app_setup(&config, &adapters, &io, restart)?;
-    let shared =
-        EdgeParts { engine, logs, feed, login_links, live, intake, checkouts, verifier, closing };
+    let shared = EdgeParts {
+        engine,
+        logs,
+        runs,
+        feed,
+        login_links,
+        live,
+        intake,
+        checkouts,
+        verifier,
+        closing,
+    };
     let server = crate::http::build(shared.edge(&config, adapters, app_setup), listener)?;
     let mut stopped = ended.clone();
     // An error means that the owner is gone, so the server stops too.
@@ -242,6 +277,7 @@ fn open_logs(config: &Config, clock: &Arc<dyn Clock>) -> anyhow::Result<Logs> {
 struct EdgeParts {
     engine: Engine,
     logs: Logs,
+    runs: RunShare,
     feed: Arc<Feed>,
     login_links: Arc<LoginLinks>,
     live: LiveEdgeSecrets,
@@ -253,8 +289,8 @@ struct EdgeParts {
 
 impl EdgeParts {
     fn edge(self, config: &Config, adapters: Adapters, app_setup: Option<AppSetup>) -> Edge {
-        let Self { engine, logs, feed, login_links, live, intake, checkouts, verifier, closing } =
-            self;
+        let Self { engine, logs, runs, feed, login_links, live, intake, .. } = self;
+        let Self { checkouts, verifier, closing, .. } = self;
         let Adapters { clock, ids, sqlite, providers, github, publisher, .. } = adapters;
         Edge {
             engine,
@@ -265,6 +301,7 @@ impl EdgeParts {
             login_links,
             feed,
             logs,
+            runs,
             started_at: clock.now(),
             clock,
             ids,

@@ -10,27 +10,25 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use super::providers::ProviderMap;
+use super::verified::Verifications;
 use crate::checkout::{CheckoutWorker, UnfinishedCheckout};
+use crate::clock::Clock;
 use crate::engine::{Change, Engine, Publisher, SandboxRef};
 use crate::logs::Logs;
 use crate::sandbox::{ExecRequest, Execution};
 use crate::types::{AccountName, Cause, HomeId, Phase, SandboxId, Workload};
-use crate::verification::IssueVerifier;
 
 /// What the log calls an entry command, in place of a request's id.
 const ENTRY: &str = "entry";
 /// How long a verification counts that ended before its sandbox came up.
 const VERIFIED_FOR: Duration = Duration::from_secs(60);
-
-/// A verification that began before its sandbox came up: whether work may begin, and since when.
-type BegunVerification = JoinHandle<(bool, Instant)>;
 
 /// A sandbox that came up and has something to be done in it.
 pub(super) struct Entry {
@@ -110,20 +108,17 @@ pub(super) struct EntryParts {
     /// Makes checkouts, if there are credentials for GitHub.
     pub checkouts: Option<CheckoutWorker>,
     /// Verifies issues, if there are credentials for GitHub.
-    pub verifier: Option<Arc<IssueVerifier>>,
+    pub verifications: Verifications,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
 }
 
 impl EntryParts {
-    /// Whether work may begin in a sandbox; waits until GitHub says so. Then the time is returned as well.
-    async fn verify(self, home: HomeId, sandbox: SandboxId) -> (bool, Instant) {
-        let may_begin = match &self.verifier {
-            Some(verifier) => {
-                let note = |text| self.logs.note(&sandbox, text);
-                verifier.before_work(home, &sandbox, note).await
-            }
-            None => true,
-        };
-        (may_begin, Instant::now())
+    /// Whether work may begin in a sandbox, by a verification that is not older than this; waits until
+    /// GitHub says so.
+    async fn may_begin(&self, home: HomeId, sandbox: &SandboxId, not_older_than: Duration) -> bool {
+        let since = self.clock.now().before(not_older_than);
+        self.verifications.may_begin(home, sandbox, since, &|_| {}).await
     }
 }
 
@@ -134,7 +129,7 @@ pub(super) async fn run(
     mut ended: watch::Receiver<bool>,
 ) {
     tokio::spawn(resume(parts.clone()));
-    let mut begun: HashMap<SandboxId, BegunVerification> = HashMap::new();
+    let mut begun: HashMap<SandboxId, JoinHandle<bool>> = HashMap::new();
     loop {
         let event = tokio::select! {
             event = entries.recv() => event,
@@ -143,15 +138,17 @@ pub(super) async fn run(
         };
         match event {
             Some(EntryEvent::Begun(home, sandbox)) => {
-                let id = sandbox.clone();
-                let verify = || tokio::spawn(parts.clone().verify(home, id));
-                begun.entry(sandbox).or_insert_with(verify);
+                let (id, parts) = (sandbox.clone(), parts.clone());
+                let verify = async move { parts.may_begin(home, &id, Duration::ZERO).await };
+                begun.entry(sandbox).or_insert_with(|| tokio::spawn(verify));
             }
             Some(EntryEvent::CameUp(entry)) => {
-                let verification = begun.remove(&entry.sandbox);
-                tokio::spawn(run_one(entry, verification, parts.clone()));
+                // It goes on by itself.
+                begun.remove(&entry.sandbox);
+                tokio::spawn(run_one(entry, parts.clone()));
             }
             Some(EntryEvent::Down(sandbox)) => {
+                parts.verifications.forget(&sandbox);
                 if let Some(verification) = begun.remove(&sandbox) {
                     verification.abort();
                 }
@@ -174,28 +171,21 @@ async fn resume(parts: EntryParts) {
     for UnfinishedCheckout { home, sandbox, git } in unfinished {
         let (parts, checkouts) = (parts.clone(), checkouts.clone());
         tokio::spawn(async move {
-            if parts.verify(home, sandbox.clone()).await.0 {
+            if parts.may_begin(home, &sandbox, Duration::ZERO).await {
                 checkouts.ensure(home, &sandbox, &git).await;
             }
         });
     }
 }
 
-async fn run_one(entry: Entry, verification: Option<BegunVerification>, parts: EntryParts) {
+async fn run_one(entry: Entry, parts: EntryParts) {
     let Entry { home, account, sandbox, workload } = entry;
-    let begun = match verification {
-        Some(verification) => verification.await.ok(),
-        None => None,
-    };
-    let may_begin = match begun {
-        Some((true, at)) if at.elapsed() < VERIFIED_FOR => true,
-        // What spoke against it may be over by now, such as an issue that was closed and reopened.
-        Some(_) | None => parts.clone().verify(home, sandbox.clone()).await.0,
-    };
-    if !may_begin {
+    let begun_early = parts.may_begin(home, &sandbox, VERIFIED_FOR).await;
+    // What spoke against it may be over by now, such as an issue that was closed and reopened.
+    if !begun_early && !parts.may_begin(home, &sandbox, Duration::ZERO).await {
         return;
     }
-    let EntryParts { engine, providers, logs, checkouts, verifier: _ } = parts;
+    let EntryParts { engine, providers, logs, checkouts, .. } = parts;
     if let (Some(checkouts), Some(git)) = (checkouts, &workload.git) {
         checkouts.ensure(home, &sandbox, git).await;
     }

@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use super::CheckoutParts;
 use super::branch::choose;
@@ -38,6 +38,8 @@ pub struct CheckoutWorker {
     parts: Arc<CheckoutParts>,
     /// Sandboxes whose checkout is under way here, and what ends the pause before its next try.
     under_way: Arc<Mutex<HashMap<SandboxId, Arc<Notify>>>>,
+    /// How often a checkout came to something.
+    changed: Arc<watch::Sender<u64>>,
 }
 
 /// Why a checkout is not tried again.
@@ -67,7 +69,7 @@ pub struct UnfinishedCheckout {
 impl CheckoutWorker {
     /// A worker. It does nothing until it is asked.
     pub fn new(parts: Arc<CheckoutParts>) -> Self {
-        Self { parts, under_way: Arc::default() }
+        Self { parts, under_way: Arc::default(), changed: Arc::default() }
     }
 
     /// The running sandboxes whose checkout is not ready, as after a crash.
@@ -104,6 +106,40 @@ impl CheckoutWorker {
             tracing::error!(sandbox.id = %sandbox, %error, "cannot record a checkout");
         }
         self.lock().remove(sandbox);
+        self.changed.send_modify(|changes| *changes += 1);
+    }
+
+    /// Waits until a sandbox's checkout is ready, and makes it if none is under way. `waits` is called
+    /// with what it waits for; a checkout that was given up is waited for until it is retried.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn ready(
+        &self,
+        home: HomeId,
+        sandbox: &SandboxId,
+        git: &GitWorkload,
+        waits: &(dyn Fn(String) + Send + Sync),
+    ) -> Result<CheckoutRow, StoreError> {
+        let mut changed = self.changed.subscribe();
+        let mut is_made = false;
+        loop {
+            changed.mark_unchanged();
+            match self.checkout(sandbox).await? {
+                Some(row) if row.state == CheckoutState::Ready => return Ok(row),
+                Some(row) if row.state == CheckoutState::Failed => {
+                    waits(format!("the checkout failed: {}", row.reason));
+                }
+                Some(_) | None => waits("the repository is being checked out".to_owned()),
+            }
+            let is_under_way = self.lock().contains_key(sandbox);
+            if !is_under_way && !std::mem::replace(&mut is_made, true) {
+                self.ensure(home, sandbox, git).await;
+            } else {
+                // An error means that the worker is gone, and the server with it.
+                let _ = changed.changed().await;
+            }
+        }
     }
 
     /// A sandbox's checkout, as it is known.

@@ -15,12 +15,16 @@ pub struct Run {
     pub state: RunState,
     /// Why, for people; empty if there is nothing to say.
     pub reason: String,
+    /// The agent's last words, for people, once it succeeded; else empty.
+    pub summary: String,
     /// What it waits for, while it is queued or interrupted.
     pub waits: RunWait,
     /// Since when it is in this state.
     pub since: Timestamp,
     /// When its first message was taken in.
     pub created_at: Timestamp,
+    /// When its last message was taken in.
+    pub said_at: Timestamp,
     /// When its process was first to be started.
     pub started_at: Option<Timestamp>,
     /// How often a process was started for it; an end names the attempt that it is of.
@@ -90,8 +94,8 @@ impl RunWait {
 /// How a process of a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunEnd {
-    /// The agent did what it was asked.
-    Succeeded,
+    /// The agent did what it was asked; its last words.
+    Succeeded(String),
     /// A budget is used up, with both amounts.
     OverBudget(String),
     /// It failed, for this reason.
@@ -122,9 +126,11 @@ impl Run {
             messages: 0,
             state: RunState::Queued,
             reason: String::new(),
+            summary: String::new(),
             waits: RunWait::Nothing,
             since: now,
             created_at: now,
+            said_at: now,
             started_at: None,
             attempt: 0,
             sandbox: None,

@@ -63,6 +63,8 @@ pub struct RunOrder {
     pub run: RunId,
     /// In which sandbox, which is up.
     pub sandbox: SandboxId,
+    /// When the last message that it answers was taken in.
+    pub said_at: Timestamp,
     /// What.
     pub kind: RunOrderKind,
 }
@@ -113,7 +115,7 @@ impl Conversation {
             | RunState::OverBudget
             | RunState::Cancelled => return None,
         };
-        Some(RunOrder { run: run.id, sandbox, kind })
+        Some(RunOrder { run: run.id, sandbox, said_at: run.said_at, kind })
     }
 
     /// Whether words that are the issue's own text were said already.

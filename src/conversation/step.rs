@@ -141,6 +141,7 @@ impl ConversationStep {
             return RunReply::Refused(RunRefusal::QueueFull);
         }
         run.messages += 1;
+        run.said_at = now;
         run.agent = agent;
         let (run, id) = (run.clone(), fresh.message);
         let Words { source, author, text, interrupts, .. } = words;
@@ -295,7 +296,10 @@ impl ConversationStep {
             || matches!(end, RunEnd::Unavailable(_));
         match (end, cancelled_for) {
             (_, Some(reason)) if is_interrupt => self.end(RunState::Cancelled, reason),
-            (RunEnd::Succeeded, _) => self.end(RunState::Succeeded, ""),
+            (RunEnd::Succeeded(summary), _) => {
+                run.summary = summary;
+                self.end(RunState::Succeeded, "");
+            }
             (RunEnd::OverBudget(reason), _) => self.end(RunState::OverBudget, reason),
             (RunEnd::Failed(reason), _) => self.end(RunState::Failed, reason),
             (RunEnd::Cancelled, _) => self.end(RunState::Cancelled, "its process was ended"),

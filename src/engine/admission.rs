@@ -23,10 +23,10 @@ mod quota;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::issue::event::EventMeta;
-use crate::issue::{Denial, DenialKind, Issue};
+use crate::issue::{Denial, DenialKind, Issue, IssueEvent};
 use crate::sabotage::{Bug, on};
 use crate::store::PendingStartRow;
 use crate::types::{Hold, HoldScope, HomeId, IssueId, Repository};
@@ -41,6 +41,8 @@ pub(super) struct Admission {
     inner: Mutex<Inner>,
     /// Something came free or was released.
     wake: Notify,
+    /// How often a hold came into force or was released.
+    holds_changed: watch::Sender<u64>,
 }
 
 #[derive(Default)]
@@ -52,7 +54,12 @@ struct Inner {
 impl Admission {
     /// With no holds, and no sandbox counted yet.
     pub fn new(quotas: Quotas) -> Self {
-        Self { quotas, inner: Mutex::default(), wake: Notify::new() }
+        Self {
+            quotas,
+            inner: Mutex::default(),
+            wake: Notify::new(),
+            holds_changed: watch::Sender::new(0),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -135,12 +142,27 @@ impl Admission {
     /// A hold is durable; of an issue that is known, its home.
     pub fn put(&self, hold: Hold, home: Option<HomeId>) {
         self.lock().held.put(hold, home);
+        self.holds_changed.send_modify(|changes| *changes += 1);
     }
 
     /// A hold was released.
     pub fn release(&self, scope: &HoldScope) {
         self.lock().held.release(scope);
+        self.holds_changed.send_modify(|changes| *changes += 1);
         self.wake.notify_one();
+    }
+
+    /// Changes with every hold that comes into force or is released.
+    pub fn holds_changed(&self) -> watch::Receiver<u64> {
+        self.holds_changed.subscribe()
+    }
+
+    /// Why an issue is held now; `None` if it is not.
+    pub fn hold_on(&self, issue: &Issue) -> Option<String> {
+        let event = IssueEvent::Granted;
+        let inner = self.lock();
+        let hold = inner.held.on(issue, &event.meta(), issue.facts.repository.as_ref())?;
+        Some(denied(hold).reason)
     }
 
     /// A home has these ids now. If it was merged into another one, that one has all its ids.

@@ -11,7 +11,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::issue::FanOut;
+use tokio::sync::watch;
+
+use crate::issue::{FanOut, Issue};
 use crate::sandbox::{Egress, Lifecycle};
 use crate::types::{
     AccountName, Alias, Cause, Hold, HoldScope, IssueId, ProviderName, Sandbox, SandboxId,
@@ -90,6 +92,16 @@ impl Engine {
     /// How many live sandboxes there may be.
     pub fn quotas(&self) -> Quotas {
         self.parts.registry.actor_parts().admission.quotas()
+    }
+
+    /// Changes with every hold that is put on or released.
+    pub fn holds_changed(&self) -> watch::Receiver<u64> {
+        self.parts.registry.actor_parts().admission.holds_changed()
+    }
+
+    /// Why an issue is held now; `None` if it is not.
+    pub fn hold_on(&self, issue: &Issue) -> Option<String> {
+        self.parts.registry.actor_parts().admission.hold_on(issue)
     }
 
     /// Puts a hold on. From now on nothing that it covers is created, started or resumed; what is

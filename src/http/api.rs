@@ -3,6 +3,7 @@
 pub mod checkouts;
 mod command_socket;
 pub mod commands;
+pub mod conversations;
 pub mod deliveries;
 pub mod drift;
 pub mod ensure;
@@ -17,6 +18,7 @@ pub mod login;
 pub mod logs;
 pub mod ports;
 pub mod publish;
+pub mod runs;
 pub mod sandboxes;
 pub mod system;
 pub mod terminal;

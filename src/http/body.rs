@@ -19,13 +19,13 @@ use bytes::{Bytes, BytesMut};
 use futures_util::future::LocalBoxFuture;
 use futures_util::{Stream, StreamExt};
 
-use super::Shared;
 use super::attempts::network;
 use super::auth;
 use super::budget::{NoRoom, Share};
 use super::error::{ApiError, Code};
 use super::fields::Fields;
 use super::metrics::CutOff;
+use super::{Limits, Shared};
 
 /// Largest allocation before a body arrives, in bytes: enough for nearly every delivery, and small
 /// enough for clients that only declare a length.
@@ -153,14 +153,38 @@ impl FromRequest for JsonBody {
     type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let shared = request.app_data::<web::Data<Shared>>().cloned();
-        let (request, payload) = (request.clone(), payload.take());
-        Box::pin(async move {
-            let shared = shared.expect("every app of this server carries its shared state");
-            let len_max = shared.edge.limits.body_len_max;
-            let body = read(&shared, &request, payload, len_max).await?;
-            Fields::parse(&body).map(Self)
-        })
+        let fields = fields(request, payload, |limits| limits.body_len_max);
+        Box::pin(async { fields.await.map(Self) })
+    }
+}
+
+/// The same of a message to an agent, which may be longer.
+#[derive(Debug)]
+pub struct MessageJson(pub Fields);
+
+impl FromRequest for MessageJson {
+    type Error = ApiError;
+    type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let fields = fields(request, payload, |limits| limits.message_len_max);
+        Box::pin(async { fields.await.map(Self) })
+    }
+}
+
+/// The fields of a body of at most so many bytes.
+fn fields(
+    request: &HttpRequest,
+    payload: &mut Payload,
+    len_max: fn(&Limits) -> usize,
+) -> impl Future<Output = Result<Fields, ApiError>> + use<> {
+    let shared = request.app_data::<web::Data<Shared>>().cloned();
+    let (request, payload) = (request.clone(), payload.take());
+    async move {
+        let shared = shared.expect("every app of this server carries its shared state");
+        let len_max = len_max(&shared.edge.limits);
+        let body = read(&shared, &request, payload, len_max).await?;
+        Fields::parse(&body)
     }
 }
 

@@ -31,10 +31,11 @@ use words::{PhaseFilterWord, UntilWord};
 pub const CODES: &str = "x-codes";
 
 /// The tags, in the order in which they are shown.
-const TAGS: [(&str, &str); 9] = [
+const TAGS: [(&str, &str); 10] = [
     ("issues", "An issue and its one sandbox"),
     ("sandboxes", "Sandboxes: list, ensure, stop, start, retry and delete them"),
     ("work", "Commands, files, terminals, ports and logs of a sandbox"),
+    ("conversations", "What is said to an issue's agent, and its runs"),
     ("events", "Changes of sandboxes, as they happen"),
     ("deliveries", "Webhook deliveries and their results"),
     ("holds", "Holds: they prevent creates and starts until they are released"),

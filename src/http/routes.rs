@@ -12,8 +12,8 @@ use utoipa_actix_web::AppExt;
 use utoipa_actix_web::service_config::ServiceConfig;
 
 use super::api::{
-    checkouts, commands, deliveries, drift, ensure, events, exec, files, github, holds, issues,
-    limits, login, logs, ports, publish, sandboxes, system, terminal,
+    checkouts, commands, conversations, deliveries, drift, ensure, events, exec, files, github,
+    holds, issues, limits, login, logs, ports, publish, runs, sandboxes, system, terminal,
 };
 use super::error::{ApiError, Code};
 use super::{doc, health, page, webhooks};
@@ -52,6 +52,15 @@ pub fn table(app: &mut ServiceConfig<'_>) {
         .service(files::changes::set_mode)
         .service(files::archive::pack)
         .service(files::archive::unpack)
+        .service(conversations::say)
+        .service(conversations::say_in_issue)
+        .service(conversations::of_sandbox)
+        .service(conversations::of_issue)
+        .service(conversations::events_of_sandbox)
+        .service(conversations::events_of_issue)
+        .service(runs::list)
+        .service(runs::cancel)
+        .service(runs::retry)
         .service(events::changes)
         .service(deliveries::list)
         .service(holds::list)

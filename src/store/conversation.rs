@@ -43,6 +43,13 @@ pub trait ConversationStore: Send + Sync + 'static {
         limit: usize,
     ) -> Result<Vec<MessageRow>, StoreError>;
 
+    /// The newest messages of a home, at most `limit`, oldest first.
+    async fn newest_messages(
+        &self,
+        home: HomeId,
+        limit: usize,
+    ) -> Result<Vec<MessageRow>, StoreError>;
+
     /// The messages that a run answers, oldest first.
     async fn messages_of(&self, run: RunId) -> Result<Vec<MessageRow>, StoreError>;
 

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use issuebox::clock::{Clock, SystemClock, SystemIds};
-use issuebox::config::RepositoryPattern;
+use issuebox::config::{AgentProgram, RepositoryPattern};
 use issuebox::engine::{Engine, EngineParts, Quotas, Retention, Threads};
 use issuebox::git::{LatePublisher, PublishRefusal, WorkPublisher};
 use issuebox::github::api::GitHubApi;
@@ -21,6 +21,7 @@ use issuebox::intake::{Intake, PermissionParts};
 use issuebox::issue::event::ProviderRules;
 use issuebox::issue::{Rules, StepRules};
 use issuebox::logs::{LogBounds, Logs};
+use issuebox::runs::{AgentPrograms, RunShare};
 use issuebox::sandbox::{Lifecycle, Provider};
 use issuebox::store::sqlite::{OpenError, SqliteStore};
 use issuebox::store::waiting::WaitingDeliveries;
@@ -306,7 +307,7 @@ fn connect(edge: &mut Edge, api: Arc<dyn GitHubApi>, waiting: Arc<dyn WaitingDel
 async fn serve(mut parts: Parts, io: tokio::runtime::Handle, started: Sender<Started>) {
     let store = Arc::new(open_store(parts.data.path()));
     let (sessions, reports) = (Arc::clone(&store) as _, Arc::clone(&store) as _);
-    let waiting = Arc::clone(&store);
+    let (waiting, conversations) = (Arc::clone(&store), Arc::clone(&store) as _);
     let store = Arc::new(MoodyStore::new(store));
     let feed = Arc::new(Feed::new("testrun"));
     let arbiter = actix::Arbiter::new();
@@ -332,6 +333,8 @@ async fn serve(mut parts: Parts, io: tokio::runtime::Handle, started: Sender<Sta
     })
     .await
     .expect("the engine starts");
+    let agent = AgentProgram { kind: "command".into(), path: Some("/bin/cat".into()) };
+    let agent = (AgentName::trusted("cat"), agent);
     let mut edge = Edge {
         engine: engine.clone(),
         providers: BTreeMap::from([(name, Provider::from(parts.provider))]),
@@ -341,6 +344,12 @@ async fn serve(mut parts: Parts, io: tokio::runtime::Handle, started: Sender<Sta
         login_links: Arc::default(),
         feed: Arc::clone(&feed),
         logs: open_logs(parts.data.path()),
+        runs: RunShare::new(
+            parts.data.path(),
+            AgentPrograms::find(&BTreeMap::from([agent]), ""),
+            conversations,
+            Arc::new(SystemClock),
+        ),
         clock: Arc::new(SystemClock),
         ids: Arc::new(SystemIds),
         webhook_secrets: LiveSecrets::new(vec![Secret::new(SECRET)]),

@@ -488,21 +488,23 @@ fn any_agent() -> impl Strategy<Value = AgentWorkload> {
 }
 
 fn any_run() -> impl Strategy<Value = Run> {
-    let words = (text(), text(), of(text()));
+    let words = (text(), text(), text(), of(text()));
     let state = proptest::sample::select(RunState::ALL.to_vec());
     let waits = proptest::sample::select(RunWait::ALL.to_vec());
     let counts = (any::<u32>(), any::<u32>(), any::<u32>(), any::<u32>());
-    let times = (time(), time(), of(time()), of(time()), of(time()));
+    let times = (time(), time(), of(time()), of(time()), of(time()), time());
     (any::<u128>(), words, state, waits, counts, times).prop_map(
-        |(id, (agent, reason, sandbox), state, waits, counts, times)| Run {
+        |(id, (agent, reason, summary, sandbox), state, waits, counts, times)| Run {
             id: RunId(Uuid::from_u128(id)),
             agent: AgentName::trusted(agent),
             messages: counts.0,
             state,
             reason,
+            summary,
             waits,
             since: times.0,
             created_at: times.1,
+            said_at: times.5,
             started_at: times.2,
             attempt: counts.1,
             sandbox: sandbox.map(SandboxId::trusted),

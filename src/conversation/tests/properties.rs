@@ -49,7 +49,7 @@ fn standing(which: u8) -> Standing {
 
 fn end(which: u8) -> RunEnd {
     match which {
-        0 => RunEnd::Succeeded,
+        0 => RunEnd::Succeeded(String::new()),
         1 => RunEnd::OverBudget("$1.00 of $1.00".into()),
         2 => RunEnd::Failed("why".into()),
         3 => RunEnd::Unavailable("away".into()),
@@ -148,7 +148,7 @@ proptest! {
             let Some(run) = bench.conversation.run.clone().filter(|run| run.state.is_in_progress()) else { break };
             match bench.conversation.order(&bench.around).map(|order| order.kind) {
                 Some(RunOrderKind::Begin) => drop(bench.begin()),
-                Some(RunOrderKind::Follow(_)) => drop(bench.end(RunEnd::Succeeded)),
+                Some(RunOrderKind::Follow(_)) => drop(bench.end(RunEnd::Succeeded(String::new()))),
                 Some(RunOrderKind::End(_)) => drop(bench.end(RunEnd::Cancelled)),
                 None => {
                     bench.now = run.retry_at.expect("it waits for a time");

@@ -18,7 +18,7 @@ fn a_message_waits_runs_and_is_answered() {
     let RunReply::Begun(run, session) = bench.begin() else { panic!("it began") };
     assert_eq!((run.attempt, session.agent.as_str()), (1, "claude-code"));
     assert_eq!(order(&bench), Some(RunOrderKind::Follow(1)));
-    bench.end(RunEnd::Succeeded);
+    bench.end(RunEnd::Succeeded(String::new()));
     assert_eq!(bench.run().state, RunState::Succeeded);
     assert_eq!(order(&bench), None);
     // The next run goes on with the session.
@@ -182,7 +182,7 @@ fn cancel_asks_the_process_to_end_and_takes_what_waits_at_once() {
 fn a_run_that_ended_well_although_it_was_cancelled_succeeded() {
     let mut bench = ConversationBench::running();
     bench.event(RunEvent::Cancel(None, "enough".into()));
-    bench.end(RunEnd::Succeeded);
+    bench.end(RunEnd::Succeeded(String::new()));
     assert_eq!(bench.run().state, RunState::Succeeded);
 }
 
@@ -242,7 +242,7 @@ fn an_end_of_another_attempt_changes_nothing() {
     let id = bench.run().id;
     bench.end(RunEnd::Lost);
     bench.begin();
-    let late = bench.event(RunEvent::Ended(id, 1, RunEnd::Succeeded));
+    let late = bench.event(RunEvent::Ended(id, 1, RunEnd::Succeeded(String::new())));
     assert_eq!(late, RunReply::Refused(RunRefusal::NotInProgress));
     assert_eq!((bench.run().state, bench.run().attempt), (RunState::Running, 2));
 }

@@ -6,7 +6,8 @@ use actix_web::{HttpRequest, HttpResponse, delete, post, web};
 
 use super::checkouts::retry_checkout;
 use super::sandboxes::{SandboxAnswer, load};
-use crate::engine::{Commanded, SandboxRef, WaitFor};
+use crate::conversation::RunEvent;
+use crate::engine::{Commanded, EngineError, SandboxRef, WaitFor};
 use crate::http::Shared;
 use crate::http::answers;
 use crate::http::auth::Caller;
@@ -15,7 +16,7 @@ use crate::http::error::{ApiError, only};
 use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
 use crate::issue::Command;
-use crate::types::Sandbox;
+use crate::types::{Phase, Sandbox};
 
 /// Stops a sandbox and keeps its workspace.
 #[utoipa::path(
@@ -58,7 +59,7 @@ pub async fn start(
     answer(&shared, &caller, &request, &path, Command::Start, until).await
 }
 
-/// Retries the step at which a sandbox failed, or the checkout of a running one.
+/// Retries the step at which a sandbox failed; of a running one its checkout, or the agent's last run.
 #[utoipa::path(
     operation_id = "retrySandbox", tag = "sandboxes",
     params(params::OneSandbox, params::ResultWait),
@@ -76,7 +77,7 @@ pub async fn retry(
 ) -> Result<HttpResponse, ApiError> {
     read_query(&request, Command::Retry)?;
     let sandbox = load(&shared, &caller.account, &sandbox_ref(&path)).await?;
-    if retry_checkout(&shared, &sandbox).await? {
+    if retry_checkout(&shared, &sandbox).await? || retry_run(&shared, &sandbox).await? {
         return Ok(HttpResponse::Accepted().json(SandboxAnswer::new(&sandbox, None)));
     }
     answer(&shared, &caller, &request, &path, Command::Retry, WaitFor::Settled).await
@@ -105,6 +106,18 @@ pub async fn delete(
     path: web::Path<String>,
 ) -> Result<HttpResponse, ApiError> {
     answer(&shared, &caller, &request, &path, Command::Delete, WaitFor::Absent).await
+}
+
+/// Tries the last run of a running sandbox's agent again; false if there is none that failed.
+async fn retry_run(shared: &Shared, sandbox: &Sandbox) -> Result<bool, ApiError> {
+    if sandbox.phase != Some(Phase::Running) {
+        return Ok(false);
+    }
+    match shared.edge.engine.run_event(sandbox.home, RunEvent::Retry(None)).await {
+        Ok(_) => Ok(true),
+        Err(EngineError::RunRefused(_)) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 async fn answer(

@@ -11,6 +11,14 @@ pub struct OneSandbox {
     id: String,
 }
 
+/// Which run a path names.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+pub struct OneRun {
+    /// The run's id.
+    run: String,
+}
+
 /// Which port of which sandbox a path names.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Path)]

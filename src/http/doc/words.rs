@@ -8,6 +8,7 @@ use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, Schema, SchemaFormat, Type};
 use utoipa::{PartialSchema, ToSchema};
 
+use crate::conversation::RunWait;
 use crate::engine::{BreakerState, DriftKind, Remedy};
 use crate::http::api::deliveries::Status;
 use crate::http::api::exec::Encoding;
@@ -19,7 +20,7 @@ use crate::sandbox::Uniqueness;
 use crate::store::github::GithubState;
 use crate::types::{
     CheckoutState, FailureCode, Mode, NetworkKind, ObjectState, Outcome, Phase, ProviderStep,
-    Wanted,
+    RunState, Wanted,
 };
 
 /// Declares schemas of words, each with its name in the description.
@@ -56,6 +57,10 @@ words! {
     PhaseFilterWord as "PhaseFilter" = phase_filters();
     /// The state that an issue's sandbox is to reach.
     WantedWord as "Wanted" = Wanted::ALL;
+    /// Where a run of an agent is.
+    RunStateWord as "RunState" = RunState::ALL;
+    /// What a run waits for.
+    RunWaitWord as "RunWait" = RunWait::ALL;
     /// The result of an ensure.
     OutcomeWord as "Outcome" = Outcome::ALL;
     /// How a create is recorded: `strong` before the provider is asked, `fast` at the same time.

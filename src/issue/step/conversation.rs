@@ -11,7 +11,7 @@ use crate::issue::commit::{DeliveryResult, Reply};
 use crate::issue::event::{DeliveryEffect, DenialKind, IssueDelivery, SayIssue};
 use crate::issue::instruction::{Instruction, InstructionSource};
 use crate::issue::state::{Goal, Issue, IssueState, StoppedBy};
-use crate::types::{AgentName, Template};
+use crate::types::{AgentName, Template, WhileRunning};
 
 use super::transition::Transition;
 
@@ -65,7 +65,10 @@ impl Transition<'_> {
         }
     }
 
-    fn said_to_agent(&mut self, ask: SayAsk) -> RunReply {
+    fn said_to_agent(&mut self, mut ask: SayAsk) -> RunReply {
+        let agent = self.issue.state.record().and_then(|it| it.template.workload.agent.as_ref());
+        ask.words.interrupts |=
+            agent.is_some_and(|agent| agent.while_running == WhileRunning::Interrupt);
         self.converse(|step, around, _| step.say(ask, around.agent.as_ref()))
     }
 

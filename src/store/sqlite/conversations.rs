@@ -36,6 +36,18 @@ impl ConversationStore for SqliteStore {
         self.readers.read(|conn| all(conn, &sql, params![home.0, after, bound(limit)], message))
     }
 
+    async fn newest_messages(
+        &self,
+        home: HomeId,
+        limit: usize,
+    ) -> Result<Vec<MessageRow>, StoreError> {
+        let sql =
+            format!("{MESSAGES} WHERE message.home = ?1 ORDER BY message.number DESC LIMIT ?2");
+        let newest_first =
+            self.readers.read(|conn| all(conn, &sql, params![home.0, bound(limit)], message))?;
+        Ok(newest_first.into_iter().rev().collect())
+    }
+
     async fn messages_of(&self, run: RunId) -> Result<Vec<MessageRow>, StoreError> {
         let sql = format!("{MESSAGES} WHERE message.run = ?1 ORDER BY message.number");
         self.readers.read(|conn| all(conn, &sql, params![run.0.as_bytes().as_slice()], message))

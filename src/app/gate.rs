@@ -1,0 +1,54 @@
+//! What runs of agents wait for: the issue's verification and the repository's checkout.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use super::verified::Verifications;
+use crate::checkout::CheckoutWorker;
+use crate::conversation::{RunOrder, RunWait};
+use crate::runs::{RunGate, Workplace};
+use crate::store::Store;
+use crate::types::HomeId;
+
+/// Says when a run may begin.
+pub(super) struct WorkGate {
+    pub store: Arc<dyn Store>,
+    pub verifications: Verifications,
+    /// Makes checkouts, if there are credentials for GitHub.
+    pub checkouts: Option<CheckoutWorker>,
+}
+
+/// Why no run begins although its sandbox is up.
+const NOT_VERIFIED: &str =
+    "GitHub's word on the issue speaks against it; the sandbox's log says why";
+
+#[async_trait]
+impl RunGate for WorkGate {
+    async fn ready(
+        &self,
+        home: HomeId,
+        order: &RunOrder,
+        waits: &(dyn Fn(RunWait, String) + Send + Sync),
+    ) -> Result<Workplace, String> {
+        let sandbox = &order.sandbox;
+        let note = |text| waits(RunWait::Verification, text);
+        if !self.verifications.may_begin(home, sandbox, order.said_at, &note).await {
+            return Err(NOT_VERIFIED.to_owned());
+        }
+        let issue = self.store.load(home).await.map_err(|error| error.to_string())?;
+        let record = issue.as_ref().and_then(|issue| issue.state.record());
+        let git = record.and_then(|record| record.template.workload.git.as_ref());
+        let (Some(checkouts), Some(git)) = (&self.checkouts, git) else {
+            return Ok(Workplace::default());
+        };
+        let is_placed = issue.as_ref().is_some_and(|issue| issue.facts.repository.is_some());
+        if !is_placed {
+            return Ok(Workplace::default());
+        }
+        let waits = |reason| waits(RunWait::Checkout, reason);
+        let row = checkouts.ready(home, sandbox, git, &waits).await;
+        let row = row.map_err(|error| error.to_string())?;
+        Ok(Workplace { branch: row.branch, base: row.base })
+    }
+}

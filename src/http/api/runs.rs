@@ -1,0 +1,114 @@
+//! Runs of agents: their list, and ending or retrying one.
+
+use actix_web::{HttpRequest, HttpResponse, get, post, web};
+
+use super::conversations::{RunBody, run_body};
+use crate::conversation::{RunEvent, RunReply};
+use crate::http::Shared;
+use crate::http::answers;
+use crate::http::auth::Caller;
+use crate::http::doc::params;
+use crate::http::error::{ApiError, Code, only};
+use crate::http::query::Query;
+use crate::http::wire::{ListAnswer, Success};
+use crate::store::conversation::RunRow;
+use crate::types::{RunId, RunState};
+
+/// Lists the runs of the account's agents, newest first.
+#[utoipa::path(
+    operation_id = "listRuns", tag = "conversations",
+    params(
+        params::PageOf,
+        ("state" = Option<String>, Query,
+         description = "Only runs in this state; several with commas between them"),
+    ),
+    responses(
+        (status = 200, body = ListAnswer<RunBody>, description = "a page of the runs"),
+        answers::StoreReadErrors,
+    )
+)]
+#[get("/v1/runs")]
+pub async fn list(
+    shared: web::Data<Shared>,
+    caller: Caller,
+    request: HttpRequest,
+) -> Result<HttpResponse, ApiError> {
+    let mut query = Query::parse(request.query_string());
+    let page = super::page(&mut query)?;
+    let states = query.text("state")?;
+    query.finish()?;
+    let state = |word: &str| {
+        let known = RunState::ALL.map(RunState::as_str).join(", ");
+        RunState::parse(word)
+            .ok_or_else(|| ApiError::field("state", format!("must be one of {known}")))
+    };
+    let states = states.as_deref().map(|words| words.split(',').map(state).collect());
+    let states: Vec<RunState> = states.transpose()?.unwrap_or_default();
+    let found = shared.edge.runs.rows.runs(&caller.account, &states, &page).await?;
+    Ok(HttpResponse::Ok().json(ListAnswer {
+        success: true,
+        data: found.items.iter().map(|row| run_body(&row.run)).collect(),
+        next_cursor: found.next,
+        total: found.total,
+        event_cursor: None,
+    }))
+}
+
+/// Ends a run: one that waits at once, one whose process goes on by asking the agent to end.
+#[utoipa::path(
+    operation_id = "cancelRun", tag = "conversations",
+    params(params::OneRun),
+    responses(
+        (status = 202, body = Success<RunBody>, description = "the run after that"),
+        answers::StoreWriteErrors, only::RunNotFound, only::RunOver,
+    )
+)]
+#[post("/v1/runs/{run}/cancel")]
+pub async fn cancel(
+    shared: web::Data<Shared>,
+    caller: Caller,
+    request: HttpRequest,
+    path: web::Path<String>,
+) -> Result<HttpResponse, ApiError> {
+    Query::parse(request.query_string()).finish()?;
+    let row = find(&shared, &caller, &path).await?;
+    let reason = format!("{} ended it", caller.name);
+    ask(&shared, &row, RunEvent::Cancel(Some(row.run.id), reason)).await
+}
+
+/// Tries a run again that ended without success: the same messages are answered.
+#[utoipa::path(
+    operation_id = "retryRun", tag = "conversations",
+    params(params::OneRun),
+    responses(
+        (status = 202, body = Success<RunBody>, description = "the run after that"),
+        answers::StoreWriteErrors, only::RunNotFound, only::NotFailed,
+    )
+)]
+#[post("/v1/runs/{run}/retry")]
+pub async fn retry(
+    shared: web::Data<Shared>,
+    caller: Caller,
+    request: HttpRequest,
+    path: web::Path<String>,
+) -> Result<HttpResponse, ApiError> {
+    Query::parse(request.query_string()).finish()?;
+    let row = find(&shared, &caller, &path).await?;
+    ask(&shared, &row, RunEvent::Retry(Some(row.run.id))).await
+}
+
+async fn find(shared: &Shared, caller: &Caller, id: &str) -> Result<RunRow, ApiError> {
+    let not_found = || ApiError::new(Code::RunNotFound, "there is no such run");
+    let id = RunId::parse(id).ok_or_else(not_found)?;
+    shared.edge.runs.rows.run(&caller.account, id).await?.ok_or_else(not_found)
+}
+
+async fn ask(shared: &Shared, row: &RunRow, event: RunEvent) -> Result<HttpResponse, ApiError> {
+    match shared.edge.engine.run_event(row.home, event).await? {
+        RunReply::Is(run) => Ok(HttpResponse::Accepted().json(Success::of(run_body(&run)))),
+        reply => {
+            tracing::error!(?reply, "the answer to what was asked of a run does not fit");
+            Err(ApiError::new(Code::StoreFailed, "the run's answer does not fit"))
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The file of a journal: lines are appended, and read from any place on.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+use bytes::Bytes;
+use serde_json::Value;
+
+/// A journal's file, open to be written.
+pub(super) struct JournalFile {
+    file: File,
+    len: u64,
+}
+
+impl JournalFile {
+    /// Opens the file, which is made if it is missing, and gives its lines that are of messages and runs.
+    /// A last line that was cut off is removed.
+    pub fn open(path: &Path) -> io::Result<(Self, Vec<Vec<u8>>)> {
+        if let Some(dir) = path.parent() {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        }
+        let options = &mut OpenOptions::new();
+        let mut file = options.read(true).append(true).create(true).mode(0o600).open(path)?;
+        let (mut lines, mut len) = (Vec::new(), 0);
+        let mut reader = BufReader::new(&mut file);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let read = reader.read_until(b'\n', &mut line)?;
+            if line.last() != Some(&b'\n') {
+                break;
+            }
+            len += read as u64;
+            // Only these are looked for; an agent's lines are many.
+            let is_kept = [&b"\"type\":\"message\""[..], b"\"type\":\"run\""]
+                .iter()
+                .any(|part| memchr::memmem::find(&line, part).is_some());
+            if is_kept {
+                lines.push(line[..read - 1].to_vec());
+            }
+        }
+        file.set_len(len)?;
+        Ok((Self { file, len }, lines))
+    }
+
+    /// How long it is.
+    pub const fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Appends a line.
+    pub fn append(&mut self, json: &Value) -> io::Result<()> {
+        let mut line = serde_json::to_vec(json)?;
+        line.push(b'\n');
+        self.file.write_all(&line)?;
+        self.len += line.len() as u64;
+        Ok(())
+    }
+}
+
+/// A line, and the place behind it.
+type Line = (u64, Bytes);
+
+/// The lines behind a place, about as many as have `len_max` bytes. `None` if no line begins there.
+pub(super) fn read(path: &Path, after: u64, len_max: usize) -> io::Result<Option<Vec<Line>>> {
+    let mut file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Ok((after == 0).then(Vec::new));
+        }
+        file => file?,
+    };
+    if after > 0 {
+        let mut before = [0];
+        file.seek(SeekFrom::Start(after - 1))?;
+        if file.read(&mut before)? == 0 || before != *b"\n" {
+            return Ok(None);
+        }
+    }
+    let mut reader = BufReader::new(file);
+    let (mut lines, mut at, mut total) = (Vec::new(), after, 0);
+    while total < len_max {
+        let mut line = Vec::new();
+        let read = reader.read_until(b'\n', &mut line)?;
+        if line.pop() != Some(b'\n') {
+            break;
+        }
+        at += read as u64;
+        total += read;
+        lines.push((at, Bytes::from(line)));
+    }
+    Ok(Some(lines))
+}

@@ -1,0 +1,457 @@
+//! One process of a run: it is started with its prompt, read to its end, and ended where it must be.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::watch;
+
+use super::begin::BegunRun;
+use super::going::Going;
+use super::inside::{AGENT_DIR, Inside, WORKSPACE};
+use super::program::KnownAgent;
+use super::watch::{EndCause, Ending, RunBounds};
+use super::worker::RunWorker;
+use super::{RunParts, prompt};
+use crate::agents::{
+    AgentEvent, AgentExit, AgentTurn, GATEWAY_URL, LineReader, LineSplitter, RunOutcome, RunReport,
+    SessionStart, TurnLimits,
+};
+use crate::conversation::{RunEnd, RunEvent, RunOrder, RunOrderKind};
+use crate::engine::{SandboxRef, Work};
+use crate::issue::Issue;
+use crate::sandbox::{
+    OUTPUT_KEPT_MAX, Offset, OutputStream, Overflow, ProcessEvent, ProcessExit, ProcessId,
+    ProcessSpec, Signal, StdinMode, WorkError,
+};
+use crate::types::{
+    AccountName, AgentWorkload, Cause, HomeId, RunId, SessionId, Timestamp, WhileRunning,
+};
+
+/// How long output is still read after the process has ended: a child of it may hold it open.
+const DRAIN_WAIT: Duration = Duration::from_secs(1);
+/// Longest summary that is kept, in characters.
+const SUMMARY_LEN_MAX: usize = crate::agents::prompt::SUMMARY_CHARS_MAX;
+
+/// What a run is carried out with, once it is known.
+struct Bench {
+    home: HomeId,
+    run: RunId,
+    attempt: u32,
+    /// Keeps the sandbox from being idle.
+    _work: Work,
+    inside: Inside,
+    agent: KnownAgent,
+    workload: AgentWorkload,
+    issue: Issue,
+    going: Going,
+}
+
+impl RunWorker {
+    /// Carries out a run that is recorded as running, and reports how it ended.
+    pub(super) async fn execute(
+        &self,
+        home: HomeId,
+        account: &AccountName,
+        begun: BegunRun,
+        orders: &mut watch::Receiver<Option<RunOrder>>,
+    ) {
+        let (run, attempt) = (begun.run.id, begun.run.attempt);
+        let end = match self.bench(home, account, &begun).await {
+            Ok(bench) => self.to_end(&bench, &begun, orders).await,
+            Err(end) => end,
+        };
+        self.report(home, RunEvent::Ended(run, attempt, end)).await;
+    }
+
+    /// Finds what the run needs.
+    async fn bench(
+        &self,
+        home: HomeId,
+        account: &AccountName,
+        begun: &BegunRun,
+    ) -> Result<Bench, RunEnd> {
+        let RunParts { engine, store, processes, programs, going, clock, .. } = self.parts.as_ref();
+        let sandbox = begun.run.sandbox.clone().ok_or(RunEnd::Lost)?;
+        let agent = programs.get(&begun.run.agent);
+        let agent = agent.map_err(|error| RunEnd::Failed(error.to_string()))?;
+        let issue = store.load(home).await.map_err(|error| RunEnd::Failed(error.to_string()))?;
+        let issue = issue.ok_or(RunEnd::Lost)?;
+        let of_template =
+            issue.state.record().and_then(|record| record.template.workload.agent.clone());
+        let workload = of_template.unwrap_or_else(|| default_workload(begun));
+        let (id, cause) = (SandboxRef::Id(sandbox.clone()), Cause::Service("agent"));
+        // If it is not up, its change of phase decides about the run.
+        let work = engine.work(account, &id, false, cause, Duration::ZERO).await;
+        let work = work.map_err(|_| RunEnd::Lost)?;
+        let processes = processes.get(&work.sandbox.provider).map(Arc::clone);
+        let processes = processes.ok_or_else(|| {
+            RunEnd::Failed(format!("the provider {} runs no agents", work.sandbox.provider))
+        })?;
+        let inside = Inside { processes, target: work.target.clone() };
+        let repository = issue.facts.repository.clone();
+        let going = going.begin(
+            sandbox,
+            (begun.run.id, home),
+            (account.clone(), repository),
+            clock.as_ref(),
+        );
+        let (run, attempt) = (begun.run.id, begun.run.attempt);
+        Ok(Bench { home, run, attempt, _work: work, inside, agent, workload, issue, going })
+    }
+
+    /// Runs the agent, a second time if it has not the session that was expected.
+    async fn to_end(
+        &self,
+        bench: &Bench,
+        begun: &BegunRun,
+        orders: &mut watch::Receiver<Option<RunOrder>>,
+    ) -> RunEnd {
+        let adapter = bench.agent.adapter;
+        let mut session = begun.session.id;
+        let mut is_there = match self.session_file(bench, &session).await {
+            Ok(file) => file,
+            Err(reason) => return unless_down(bench, reason),
+        };
+        for _ in 0..2 {
+            let (start, text) = match self.turn(bench, begun, session, is_there.as_deref()).await {
+                Ok(turn) => turn,
+                Err(reason) => return unless_down(bench, reason),
+            };
+            let (outcome, report) = match self.process(bench, begun, start, text, orders).await {
+                Ok(ended) => ended,
+                Err(end) => return end,
+            };
+            if let Some(chosen) = report.session_id().filter(|_| adapter.chooses_session()) {
+                session = chosen;
+            }
+            let RunParts { sessions, .. } = self.parts.as_ref();
+            if let Err(reason) = sessions.keep(&bench.inside, bench.home, adapter, &session).await {
+                tracing::warn!(home = bench.home.0, run = %bench.run, reason,
+                    "cannot copy an agent's session out of its sandbox; the next generation begins anew without it");
+            }
+            match outcome {
+                RunOutcome::SessionMissing => is_there = None,
+                RunOutcome::SessionTaken => is_there = Some(String::new()),
+                RunOutcome::Succeeded { summary } => {
+                    return RunEnd::Succeeded(cut(&summary, SUMMARY_LEN_MAX));
+                }
+                RunOutcome::OverBudget { words } => return RunEnd::OverBudget(words),
+                RunOutcome::Failed { reason, is_transient: true } => {
+                    return RunEnd::Unavailable(reason);
+                }
+                RunOutcome::Failed { reason, is_transient: false } => {
+                    return RunEnd::Failed(reason);
+                }
+                RunOutcome::Interrupted => {
+                    return RunEnd::Failed("a signal ended the agent".to_owned());
+                }
+                RunOutcome::Lost { reason } => return RunEnd::Failed(reason),
+            }
+        }
+        RunEnd::Failed("the agent neither begins nor resumes its session".to_owned())
+    }
+
+    /// The session's file in the sandbox, put back from its copy where it is missing.
+    async fn session_file(
+        &self,
+        bench: &Bench,
+        session: &SessionId,
+    ) -> Result<Option<String>, String> {
+        bench.inside.make_agent_dir().await?;
+        let sessions = &self.parts.sessions;
+        sessions.restore(&bench.inside, bench.home, bench.agent.adapter, session).await
+    }
+
+    /// How the session is begun or resumed, and the prompt.
+    async fn turn(
+        &self,
+        bench: &Bench,
+        begun: &BegunRun,
+        session: SessionId,
+        file: Option<&str>,
+    ) -> Result<(SessionStart, String), String> {
+        let RunParts { rows, .. } = self.parts.as_ref();
+        let start = match file {
+            Some(_) => SessionStart::Resume(session),
+            None => SessionStart::New(session),
+        };
+        let id = bench.run.to_string();
+        if let Some(file) = file.filter(|file| begun.run.attempt > 1 && !file.is_empty())
+            && bench.inside.contains(file, &id).await
+        {
+            return Ok((start, prompt::CONTINUE.to_owned()));
+        }
+        let messages = rows.messages_of(bench.run).await.map_err(|error| error.to_string())?;
+        Ok((start, prompt::prompt(&bench.issue.facts, &messages, &id)))
+    }
+
+    /// Starts the process and reads it to its end.
+    async fn process(
+        &self,
+        bench: &Bench,
+        begun: &BegunRun,
+        session: SessionStart,
+        text: String,
+        orders: &mut watch::Receiver<Option<RunOrder>>,
+    ) -> Result<(RunOutcome, RunReport), RunEnd> {
+        let adapter = bench.agent.adapter;
+        let workload = &bench.workload;
+        let turn = AgentTurn {
+            prompt: text,
+            session,
+            model: workload.model.clone(),
+            limits: TurnLimits { max_turns: workload.turns_max, ..TurnLimits::default() },
+            gateway: GATEWAY_URL.to_owned(),
+            program: bench.agent.program.clone(),
+            agent_dir: AGENT_DIR.to_owned(),
+            workspace: WORKSPACE.to_owned(),
+            append_system_prompt: Some(prompt::briefing(
+                &bench.issue.facts,
+                &begun.workplace,
+                self.parts.publish,
+                &workload.instructions,
+            )),
+            is_root: false,
+        };
+        let launch = adapter.launch(&turn).with_input_file(&format!("{AGENT_DIR}/prompt.txt"));
+        for file in launch.files {
+            let written = bench.inside.write(&file.path, Bytes::from(file.text)).await;
+            written.map_err(|reason| unless_down(bench, reason))?;
+        }
+        let spec = ProcessSpec {
+            command: launch.argv,
+            cwd: None,
+            env: launch.env,
+            stdin: StdinMode::Empty,
+            timeout: None,
+            keep: OUTPUT_KEPT_MAX,
+            overflow: Overflow::Wait,
+        };
+        let (processes, target) = (&bench.inside.processes, &bench.inside.target);
+        let id = processes.spawn(target.clone(), spec).await.map_err(|error| match error {
+            WorkError::NotRunning => RunEnd::Lost,
+            WorkError::CommandNotFound(words) | WorkError::CannotStart(words) => {
+                RunEnd::Failed(format!("the agent's program could not be started: {words}"))
+            }
+            error => RunEnd::Failed(error.to_string()),
+        })?;
+        let mut reading = Reading::new(self, bench, adapter.reader());
+        let exit = reading.to_end(&id, orders).await;
+        let Reading { report, ending, .. } = reading;
+        let exit = match exit {
+            Some(exit) => AgentExit::Code(exit.code),
+            None => return Err(RunEnd::Lost),
+        };
+        let outcome = adapter.outcome(exit, &report);
+        match (ending.map(|ending| ending.cause), &outcome) {
+            (None, _) | (Some(_), RunOutcome::Succeeded { .. }) => Ok((outcome, report)),
+            (Some(EndCause::Cancelled), _) => Err(RunEnd::Cancelled),
+            (Some(EndCause::Limit(reason)), _) => Err(RunEnd::Failed(reason)),
+        }
+    }
+}
+
+/// A run whose sandbox went down under a command of ours is lost; it failed otherwise.
+fn unless_down(bench: &Bench, reason: String) -> RunEnd {
+    let words = WorkError::NotRunning.to_string();
+    let is_down = reason == words || reason == "the sandbox went down";
+    let _ = bench;
+    if is_down { RunEnd::Lost } else { RunEnd::Failed(reason) }
+}
+
+/// The bounds of an agent that a message named although the template has none.
+fn default_workload(begun: &BegunRun) -> AgentWorkload {
+    AgentWorkload {
+        name: begun.run.agent.clone(),
+        model: None,
+        run_time_max: Duration::from_secs(3_600),
+        quiet_time_max: Duration::from_secs(900),
+        turns_max: None,
+        while_running: WhileRunning::Queue,
+        instructions: String::new(),
+    }
+}
+
+/// A process while it is read.
+struct Reading<'a> {
+    worker: &'a RunWorker,
+    bench: &'a Bench,
+    reader: Box<dyn LineReader>,
+    lines: LineSplitter,
+    report: RunReport,
+    ending: Option<Ending>,
+    /// Whether it was reported that something came of it.
+    has_progressed: bool,
+}
+
+impl<'a> Reading<'a> {
+    fn new(worker: &'a RunWorker, bench: &'a Bench, reader: Box<dyn LineReader>) -> Self {
+        Self {
+            worker,
+            bench,
+            reader,
+            lines: LineSplitter::default(),
+            report: RunReport::default(),
+            ending: None,
+            has_progressed: false,
+        }
+    }
+
+    /// Reads the process to its end, and ends it where the conversation or a bound wants that. `None` if
+    /// the sandbox went down under it.
+    async fn to_end(
+        &mut self,
+        id: &ProcessId,
+        orders: &mut watch::Receiver<Option<RunOrder>>,
+    ) -> Option<ProcessExit> {
+        let RunParts { clock, engine, .. } = self.worker.parts.as_ref();
+        let Inside { processes, target } = &self.bench.inside;
+        let bounds = RunBounds {
+            run_time_max: self.bench.workload.run_time_max,
+            quiet_time_max: self.bench.workload.quiet_time_max,
+            started_at: clock.now(),
+        };
+        let mut holds = engine.holds_changed();
+        let mut output = processes.attach(target.clone(), id.clone(), Offset(0)).await.ok()?;
+        let mut waited = processes.wait(target.clone(), id.clone());
+        let (mut exit, mut drained_at): (Option<ProcessExit>, Option<Timestamp>) = (None, None);
+        loop {
+            self.obey(&orders.borrow_and_update());
+            self.send_due(id).await;
+            let wake = [
+                self.ending.as_ref().map(|ending| ending.due),
+                drained_at,
+                Some(bounds.next(self.bench.going.run.active_at())),
+            ];
+            let wake = wake.into_iter().flatten().min().unwrap_or(clock.now());
+            tokio::select! {
+                biased;
+                event = output.events.recv() => match event {
+                    Some(ProcessEvent::Output { stream, bytes, .. }) => self.take(stream, &bytes).await,
+                    Some(ProcessEvent::Gap { from, to }) => self.gap(to.0 - from.0).await,
+                    Some(ProcessEvent::Exit(ended)) => { exit = Some(ended); break }
+                    None => break,
+                },
+                ended = &mut waited, if exit.is_none() => match ended {
+                    Ok(ended) => {
+                        exit = Some(ended);
+                        drained_at = Some(clock.now().after(DRAIN_WAIT));
+                    }
+                    Err(_) => break,
+                },
+                changed = orders.changed() => changed.ok()?,
+                changed = holds.changed() => {
+                    changed.ok()?;
+                    self.ask_held().await;
+                }
+                () = clock.sleep_until(wake) => {}
+            }
+            if drained_at.is_some_and(|at| at <= clock.now()) {
+                break;
+            }
+            if self.ending.is_none()
+                && exit.is_none()
+                && let Some(reason) = bounds.passed(self.bench.going.run.active_at(), clock.now())
+            {
+                self.end(EndCause::Limit(reason));
+            }
+        }
+        let mut last = Vec::new();
+        self.lines.finish(|line| last.push(line.to_vec()));
+        for line in last {
+            self.line(&line).await;
+        }
+        exit
+    }
+
+    /// Does what the conversation orders.
+    fn obey(&mut self, order: &Option<RunOrder>) {
+        let is_ours = order.as_ref().filter(|order| order.run == self.bench.run);
+        let is_to_end = match is_ours.map(|order| order.kind) {
+            Some(RunOrderKind::End(attempt)) => attempt == self.bench.attempt,
+            Some(RunOrderKind::Begin | RunOrderKind::Follow(_)) => false,
+            // The sandbox goes down, or another run has the place: this one is over.
+            None => true,
+        };
+        if is_to_end && self.ending.is_none() {
+            self.end(EndCause::Cancelled);
+        }
+    }
+
+    fn end(&mut self, cause: EndCause) {
+        let interrupt = self.bench.agent.adapter.interrupt();
+        self.ending = Some(Ending::new(cause, interrupt, self.worker.parts.clock.now()));
+    }
+
+    async fn send_due(&mut self, id: &ProcessId) {
+        let now = self.worker.parts.clock.now();
+        let Some(signal) = self.ending.as_mut().and_then(|ending| ending.due(now)) else { return };
+        let Inside { processes, target } = &self.bench.inside;
+        // One that is gone needs no signal; one that cannot be reached is tried again.
+        let _ = processes.signal(target.clone(), id.clone(), signal).await;
+        if signal == Signal::Kill {
+            tracing::warn!(run = %self.bench.run, "an agent that did not end was killed");
+        }
+    }
+
+    /// A hold was put on or released: a run whose issue is held is cancelled.
+    async fn ask_held(&mut self) {
+        let Bench { home, run, issue, .. } = self.bench;
+        if let Some(reason) = self.worker.parts.engine.hold_on(issue) {
+            self.worker.report(*home, RunEvent::Cancel(Some(*run), reason)).await;
+        }
+    }
+
+    async fn take(&mut self, stream: OutputStream, bytes: &[u8]) {
+        self.bench.going.run.touch(self.worker.parts.clock.now());
+        match stream {
+            OutputStream::Stderr => self.report.read_stderr(bytes),
+            OutputStream::Stdout => {
+                let mut lines = Vec::new();
+                self.lines.push(bytes, |line| lines.push(line.to_vec()));
+                for line in lines {
+                    self.line(&line).await;
+                }
+            }
+        }
+    }
+
+    async fn gap(&mut self, len: u64) {
+        self.emit(vec![AgentEvent::note(&format!("{len} bytes of output are missing"))]).await;
+    }
+
+    async fn line(&mut self, line: &[u8]) {
+        let events = self.reader.line(line);
+        self.emit(events).await;
+    }
+
+    async fn emit(&mut self, events: Vec<AgentEvent>) {
+        let Bench { home, run, attempt, .. } = self.bench;
+        for event in &events {
+            self.report.read(event);
+            let is_progress = !matches!(
+                event,
+                AgentEvent::Started { .. } | AgentEvent::Retrying { .. } | AgentEvent::Note { .. }
+            );
+            if is_progress && !self.has_progressed {
+                self.has_progressed = true;
+                self.worker.report(*home, RunEvent::Progressed(*run, *attempt)).await;
+            }
+        }
+        let chooses = self.bench.agent.adapter.chooses_session();
+        let started = events.iter().any(|event| matches!(event, AgentEvent::Started { .. }));
+        if let Some(session) = self.report.session_id().filter(|_| chooses && started) {
+            self.worker.report(*home, RunEvent::InSession(*run, *attempt, session)).await;
+        }
+        self.worker.parts.journals.printed(*home, *run, &events).await;
+    }
+}
+
+/// At most so many characters of a text.
+fn cut(text: &str, len_max: usize) -> String {
+    match text.char_indices().nth(len_max) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}

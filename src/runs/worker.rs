@@ -1,0 +1,217 @@
+//! Carries out what each durable change orders for a home's runs: one task for each home, one order at a
+//! time.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use dashmap::DashSet;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use super::RunParts;
+use crate::conversation::{Message, Run, RunEnd, RunEvent, RunOrder, RunOrderKind};
+use crate::engine::{Change, Publisher};
+use crate::types::{AccountName, HomeId};
+
+/// What a change of an issue means for its runs.
+#[derive(Debug)]
+pub struct RunChange {
+    home: HomeId,
+    account: AccountName,
+    messages: Vec<Message>,
+    runs: Vec<Run>,
+    order: Option<RunOrder>,
+}
+
+/// Passes the engine's changes on, and to the worker of runs what they mean for those.
+pub struct RunPublisher {
+    next: Arc<dyn Publisher>,
+    /// Unbounded, because publishing must not block; its receiver hands on at once.
+    changes: mpsc::UnboundedSender<RunChange>,
+    /// The homes that have an order.
+    ordered: DashSet<HomeId>,
+}
+
+impl RunPublisher {
+    /// A publisher before this one, and what the worker reads.
+    pub fn new(next: Arc<dyn Publisher>) -> (Self, mpsc::UnboundedReceiver<RunChange>) {
+        let (changes, receiver) = mpsc::unbounded_channel();
+        (Self { next, changes, ordered: DashSet::new() }, receiver)
+    }
+
+    fn concerns_runs(&self, change: &Change) -> bool {
+        match &change.order {
+            Some(_) => {
+                self.ordered.insert(change.home);
+                true
+            }
+            // The order that there was is withdrawn.
+            None if self.ordered.remove(&change.home).is_some() => true,
+            None => !change.messages.is_empty() || !change.runs.is_empty(),
+        }
+    }
+}
+
+impl Publisher for RunPublisher {
+    fn publish(&self, change: Arc<Change>) {
+        if self.concerns_runs(&change) {
+            let change = RunChange {
+                home: change.home,
+                account: change.account.clone(),
+                messages: change.messages.clone(),
+                runs: change.runs.clone(),
+                order: change.order.clone(),
+            };
+            // An error means that the server ends.
+            drop(self.changes.send(change));
+        }
+        self.next.publish(change);
+    }
+}
+
+/// Carries out orders for runs.
+#[derive(Clone)]
+pub struct RunWorker {
+    pub(super) parts: Arc<RunParts>,
+}
+
+impl RunWorker {
+    /// A worker. It does nothing until it runs.
+    pub fn new(parts: RunParts) -> Self {
+        Self { parts: Arc::new(parts) }
+    }
+
+    /// Carries out orders until the server ends.
+    pub async fn run(
+        self,
+        mut changes: mpsc::UnboundedReceiver<RunChange>,
+        mut ended: watch::Receiver<bool>,
+    ) {
+        let mut homes: HashMap<HomeId, watch::Sender<Option<RunOrder>>> = HashMap::new();
+        let mut tasks = JoinSet::new();
+        loop {
+            let change = tokio::select! {
+                change = changes.recv() => change,
+                Some(done) = tasks.join_next() => {
+                    if let Ok((home, account)) = done {
+                        self.again(&mut homes, &mut tasks, home, account);
+                    }
+                    continue;
+                }
+                _ = ended.wait_for(|ended| *ended) => return,
+            };
+            let Some(RunChange { home, account, messages, runs, order }) = change else { return };
+            self.parts.journals.record(home, &messages, &runs).await;
+            match homes.get(&home) {
+                Some(orders) => drop(orders.send_replace(order)),
+                None if order.is_some() => {
+                    let (orders, receiver) = watch::channel(order);
+                    homes.insert(home, orders);
+                    self.spawn(&mut tasks, home, account, receiver);
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// A home's task ended. If an order came meanwhile, another one begins.
+    fn again(
+        &self,
+        homes: &mut HashMap<HomeId, watch::Sender<Option<RunOrder>>>,
+        tasks: &mut JoinSet<(HomeId, AccountName)>,
+        home: HomeId,
+        account: AccountName,
+    ) {
+        let Some(orders) = homes.get(&home) else { return };
+        if orders.borrow().is_none() {
+            homes.remove(&home);
+            return;
+        }
+        let receiver = orders.subscribe();
+        self.spawn(tasks, home, account, receiver);
+    }
+
+    fn spawn(
+        &self,
+        tasks: &mut JoinSet<(HomeId, AccountName)>,
+        home: HomeId,
+        account: AccountName,
+        orders: watch::Receiver<Option<RunOrder>>,
+    ) {
+        let worker = self.clone();
+        tasks.spawn(async move {
+            worker.carry_out(home, &account, orders).await;
+            (home, account)
+        });
+    }
+
+    /// Carries out a home's orders until there is none.
+    async fn carry_out(
+        &self,
+        home: HomeId,
+        account: &AccountName,
+        mut orders: watch::Receiver<Option<RunOrder>>,
+    ) {
+        loop {
+            let order = orders.borrow_and_update().clone();
+            let Some(order) = order else { return };
+            let is_carried_out = match order.kind {
+                RunOrderKind::Begin => {
+                    let mut others = orders.clone();
+                    let begun = tokio::select! {
+                        begun = self.begin(home, account, &order) => begun,
+                        () = other_order(&mut others, &order) => None,
+                    };
+                    match begun {
+                        Some(begun) => {
+                            self.execute(home, account, begun, &mut orders).await;
+                            true
+                        }
+                        None => false,
+                    }
+                }
+                // This process did not start it: it ended with the one that did.
+                RunOrderKind::Follow(attempt) | RunOrderKind::End(attempt) => {
+                    let lost = RunEvent::Ended(order.run, attempt, RunEnd::Lost);
+                    self.report(home, lost).await;
+                    true
+                }
+            };
+            let is_new = orders.borrow().as_ref() != Some(&order);
+            if (!is_new || !is_carried_out) && orders.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Reports something of a run; again and again, until it is durable or nothing can be any more.
+    pub(super) async fn report(&self, home: HomeId, event: RunEvent) {
+        use crate::engine::EngineError;
+        let RunParts { engine, clock, .. } = self.parts.as_ref();
+        let mut pause = REPORT_PAUSE;
+        loop {
+            match engine.run_event(home, event.clone()).await {
+                Ok(_) | Err(EngineError::RunRefused(_) | EngineError::ShuttingDown) => return,
+                Err(error) => {
+                    tracing::warn!(home = home.0, ?event, %error, "cannot record what became of a run; trying again");
+                }
+            }
+            clock.sleep_until(clock.now().after(pause)).await;
+            pause = (pause * 2).min(REPORT_PAUSE_MAX);
+        }
+    }
+}
+
+/// The first pause before a report is made again; it doubles.
+const REPORT_PAUSE: std::time::Duration = std::time::Duration::from_millis(200);
+/// The longest one.
+const REPORT_PAUSE_MAX: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// Returns when the order to begin a run was withdrawn or is for another run or sandbox.
+async fn other_order(orders: &mut watch::Receiver<Option<RunOrder>>, order: &RunOrder) {
+    let is_other = |now: &Option<RunOrder>| {
+        now.as_ref().is_none_or(|now| now.run != order.run || now.sandbox != order.sandbox)
+    };
+    // An error means that the worker ends, and this with it.
+    let _ = orders.wait_for(is_other).await;
+}
