@@ -21,10 +21,10 @@ mod notices;
 pub mod open_files;
 pub mod providers;
 mod reload;
-mod runs;
 mod serving;
 mod signals;
 mod verified;
+mod work;
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, mpsc};

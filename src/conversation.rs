@@ -33,9 +33,9 @@ mod step;
 #[cfg(test)]
 mod tests;
 
-pub use message::{Message, MessageSource, MessageText, Words};
+pub use message::{MessageOrigin, MessageText, SaidMessage, SaidWords};
 pub use run::{AgentSession, Run, RunEnd, RunWait};
 pub use state::{
-    Around, Conversation, ConversationRows, IssueWords, RunOrder, RunOrderKind, Standing,
+    Around, Conversation, ConversationRows, IssueWords, RunOrder, RunOrderKind, SandboxStanding,
 };
 pub use step::{ConversationStep, FreshIds, RunEvent, RunRefusal, RunReply, SayAsk, WAITING_MAX};

@@ -62,12 +62,12 @@ pub trait RunGate: Send + Sync + 'static {
         home: HomeId,
         order: &RunOrder,
         waits: &(dyn Fn(RunWait, String) + Send + Sync),
-    ) -> Result<Workplace, String>;
+    ) -> Result<AgentWorkplace, String>;
 }
 
 /// What an agent must know of where it works.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Workplace {
+pub struct AgentWorkplace {
     /// The branch that it works on; `None` if there is no checkout.
     pub branch: Option<String>,
     /// The branch from which that began.

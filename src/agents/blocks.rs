@@ -92,7 +92,7 @@ fn event(kind: BlockKind, text: &str, part: TextPart, parent: Option<&str>) -> A
     }
 }
 
-/// FNV-1a: the same for a text however it is split. It tells texts apart that an agent wrote twice; no
+/// FNV-1a: the same for a text however it is split. It distinguishes texts of one agent; no
 /// one gains from making two alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Fnv(u64);

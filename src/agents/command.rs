@@ -9,8 +9,8 @@ use super::{
 };
 use crate::types::SessionId;
 
-/// A program that is no known agent. It finds the gateway and its session in the environment, and keeps
-/// in `session/` of the agent directory what it wants to find in its next run.
+/// A program that is no known agent. It finds the gateway and its session in the environment. What it
+/// wants to find in the session's next run, it keeps in the file that `ISSUEBOX_SESSION_FILE` names.
 #[derive(Clone, Copy, Debug)]
 pub struct CommandAgent;
 
@@ -40,6 +40,7 @@ impl Agent for CommandAgent {
         let mut env = vec![
             ("ISSUEBOX_SESSION", session.to_string()),
             ("ISSUEBOX_RESUMED", is_resumed.to_owned()),
+            ("ISSUEBOX_SESSION_FILE", format!("{}/session/{session}", turn.agent_dir)),
             ("ISSUEBOX_AGENT_DIR", turn.agent_dir.clone()),
             ("ANTHROPIC_BASE_URL", format!("{gateway}/anthropic")),
             ("ANTHROPIC_AUTH_TOKEN", NO_KEY.to_owned()),

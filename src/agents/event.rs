@@ -98,7 +98,7 @@ pub enum AgentEvent {
     SubAgent {
         /// The tool call that began it.
         id: String,
-        /// Where it is.
+        /// Its state.
         state: SubAgentState,
         /// What it is to do, does, or found.
         text: String,
@@ -159,7 +159,7 @@ pub enum TextPart {
     Dropped,
 }
 
-/// Where a sub-agent is.
+/// The state of a sub-agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum SubAgentState {

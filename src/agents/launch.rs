@@ -121,7 +121,7 @@ impl Launch {
 /// A file that an agent reads at its start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaunchFile {
-    /// Where it is in the sandbox, an absolute path.
+    /// Its absolute path in the sandbox.
     pub path: String,
     /// What is in it.
     pub text: String,

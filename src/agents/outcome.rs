@@ -36,7 +36,7 @@ pub enum RunOutcome {
     Failed {
         /// Why, for people.
         reason: String,
-        /// Whether the same messages may succeed later without a change by anybody: the model or the
+        /// Whether the same messages may succeed later without a change: the model or the
         /// network was away.
         is_transient: bool,
     },

@@ -34,7 +34,7 @@ pub struct Briefing<'a> {
 
 /// A person, or a program that acts for one.
 #[derive(Clone, Copy, Debug)]
-pub struct Writer<'a> {
+pub struct TextAuthor<'a> {
     /// The login at GitHub, or the name of a caller.
     pub name: &'a str,
     /// What the person may do in the repository, such as `write`; `author` for an issue's author
@@ -44,9 +44,9 @@ pub struct Writer<'a> {
 
 /// A text that a person wrote.
 #[derive(Clone, Copy, Debug)]
-pub struct Written<'a> {
+pub struct AuthoredText<'a> {
     /// Who wrote it; `None` if the account is deleted or not known.
-    pub by: Option<Writer<'a>>,
+    pub by: Option<TextAuthor<'a>>,
     /// When, in RFC 3339.
     pub at: &'a str,
     /// The text, without its hidden parts.
@@ -61,11 +61,11 @@ pub struct IssueTask<'a> {
     /// Its title.
     pub title: &'a str,
     /// Its body and author.
-    pub body: Written<'a>,
+    pub body: AuthoredText<'a>,
     /// The words behind the command that triggered, if one did.
-    pub request: Option<Written<'a>>,
+    pub request: Option<AuthoredText<'a>>,
     /// Earlier comments, oldest first.
-    pub comments: &'a [Written<'a>],
+    pub comments: &'a [AuthoredText<'a>],
     /// How many comments are left out.
     pub left_out: usize,
     /// How many hidden parts were taken out of the texts.
@@ -74,7 +74,7 @@ pub struct IssueTask<'a> {
 
 /// Where a message came from.
 #[derive(Clone, Copy, Debug)]
-pub enum MessageSource<'a> {
+pub enum FollowUpSource<'a> {
     /// A comment on the issue.
     Comment,
     /// A review of a pull request of ours.
@@ -97,9 +97,9 @@ pub enum MessageSource<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct FollowUp<'a> {
     /// Where it came from.
-    pub source: MessageSource<'a>,
+    pub source: FollowUpSource<'a>,
     /// Who wrote it, when and what.
-    pub written: Written<'a>,
+    pub written: AuthoredText<'a>,
 }
 
 /// One remark of a review.
@@ -227,11 +227,11 @@ pub fn follow_up_message(messages: &[FollowUp<'_>]) -> String {
     };
     for FollowUp { source, written } in messages {
         let kind = match source {
-            MessageSource::Comment => "comment".to_owned(),
-            MessageSource::Review { pull_request } => format!("review of #{pull_request}"),
-            MessageSource::FailedCheck { name } => format!("failed check {name}"),
-            MessageSource::Api => "message".to_owned(),
-            MessageSource::Page => "message from the page".to_owned(),
+            FollowUpSource::Comment => "comment".to_owned(),
+            FollowUpSource::Review { pull_request } => format!("review of #{pull_request}"),
+            FollowUpSource::FailedCheck { name } => format!("failed check {name}"),
+            FollowUpSource::Api => "message".to_owned(),
+            FollowUpSource::Page => "message from the page".to_owned(),
         };
         let by = written.by.map(|by| (by, written.at));
         push_part(&mut message, &mark, &kind, by, written.text);
@@ -271,7 +271,13 @@ fn mark_of(texts: &[&str]) -> String {
     format!("part-{}", hex::encode(&hash.finalize()[..6]))
 }
 
-fn push_part(to: &mut String, mark: &str, kind: &str, by: Option<(Writer<'_>, &str)>, text: &str) {
+fn push_part(
+    to: &mut String,
+    mark: &str,
+    kind: &str,
+    by: Option<(TextAuthor<'_>, &str)>,
+    text: &str,
+) {
     // Names are GitHub's or a caller's; whatever they are, they end no mark.
     let plain = |text: &str| -> String {
         text.chars().filter(|c| !c.is_control() && !matches!(c, '"' | '<' | '>')).collect()

@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 
 use actix::Arbiter;
 use anyhow::Context;
-use tokio::sync::{Notify, mpsc as mpsc_async, watch};
+use tokio::sync::{Notify, watch};
 
 use crate::checkout::CheckoutWorker;
 use crate::clock::{Clock, IdSource, SystemClock, SystemIds};
@@ -22,7 +22,7 @@ use crate::intake::Intake;
 use crate::issue::event::ProviderRules;
 use crate::issue::{Rules, StepRules};
 use crate::logs::{LogBounds, Logs};
-use crate::runs::{AgentPrograms, RunPublisher, RunShare};
+use crate::runs::{RunPublisher, RunShare};
 use crate::sandbox::{Provider, Uniqueness};
 use crate::store::Store;
 use crate::store::sqlite::SqliteStore;
@@ -30,15 +30,13 @@ use crate::types::{LiveSecrets, NamedSecrets, TemplateName};
 use crate::verification::IssueVerifier;
 
 use self::credentials::{app_setup, checkouts, github_rules, said_by, take_in, verifier};
-use super::entry::{self, EntryParts, EntryPublisher};
-use super::gate::WorkGate;
+use super::entry::EntryPublisher;
 use super::github::{self, ReloadGitHub};
 use super::life_log::{self, LifeLog};
 use super::notices;
 use super::providers::{self, ProviderMap, Reloads};
 use super::reload::Reload;
-use super::runs;
-use super::verified::Verifications;
+use super::work::WorkParts;
 use super::{CALLS_TIME_MAX, REQUESTS_TIME_MAX};
 
 /// The inputs of a server.
@@ -79,11 +77,9 @@ pub(super) async fn serve(
     };
     let live = reload_on_request(reload, reloads);
     let feed = Arc::new(Feed::new(&format!("{}-{}", store.instance(), store.epoch())));
-    let (new_entries, entries) = mpsc_async::unbounded_channel();
     let logged = Arc::new(LifeLog::new(Arc::clone(&feed) as _));
-    let verifies = adapters.github.is_some();
     let (logged, run_changes) = RunPublisher::new(logged);
-    let publisher = EntryPublisher { next: Arc::new(logged), entries: new_entries, verifies };
+    let (publisher, entries) = EntryPublisher::new(Arc::new(logged), adapters.github.is_some());
     io.spawn(life_log::sum_up_deliveries(Arc::clone(&feed), ended.clone()));
     let arbiter = Arbiter::new();
     let threads = Threads { arbiter: arbiter.handle(), io: io.clone(), calls };
@@ -92,53 +88,28 @@ pub(super) async fn serve(
     let intake = take_in(&config, &adapters, &engine, &io, &ended);
     let checkouts = checkouts(&config, &adapters, &engine, &logs, &io)?;
     let verifier = verifier(&adapters, &engine, intake.triggers());
-    let clock = &adapters.clock;
-    let verifications = Verifications::new(verifier.clone(), logs.clone(), Arc::clone(clock));
-    let programs = AgentPrograms::find(&config.agents, &std::env::var("PATH").unwrap_or_default());
-    let rows = Arc::clone(&adapters.sqlite) as _;
-    let runs = RunShare::new(&config.server.data, programs, rows, Arc::clone(clock));
-    let gate = WorkGate {
-        store: Arc::clone(&adapters.sqlite) as _,
-        verifications: verifications.clone(),
+    let work = WorkParts {
+        config: &config,
+        engine: &engine,
+        sqlite: &adapters.sqlite,
+        providers: &adapters.providers,
+        logs: &logs,
+        clock: &adapters.clock,
         checkouts: checkouts.clone(),
-    };
-    runs::start(
-        &config,
-        &runs,
-        (&engine, &(Arc::clone(&adapters.sqlite) as _)),
-        &adapters.providers,
-        (gate, clock),
+        verifier: verifier.clone(),
+        entries,
         run_changes,
-        (ended.clone(), &io),
-    );
-    let entry_parts = EntryParts {
-        checkouts: checkouts.clone(),
-        verifications,
-        clock: Arc::clone(clock),
-        engine: engine.clone(),
-        providers: Arc::new(adapters.providers.clone()),
-        logs: logs.clone(),
+        ended: ended.clone(),
+        io: &io,
     };
-    io.spawn(entry::run(entries, entry_parts, ended.clone()));
+    let runs = work.start();
     notices::record(adapters.providers.values(), &logs, &io);
-    let gateway = adapters.gateway.clone();
-    let ending =
-        EndingParts { engine: engine.clone(), logs: logs.clone(), gateway, arbiter, store };
+    let (engine_now, gateway) = (engine.clone(), adapters.gateway.clone());
+    let ending = EndingParts { engine: engine_now, logs: logs.clone(), gateway, arbiter, store };
     let address = listener.local_addr()?;
-    let closing = ended.clone();
     let app_setup = app_setup(&config, &adapters, &io, restart)?;
-    let shared = EdgeParts {
-        engine,
-        logs,
-        runs,
-        feed,
-        login_links,
-        live,
-        intake,
-        checkouts,
-        verifier,
-        closing,
-    };
+    let (closing, work) = (ended.clone(), (checkouts, verifier, runs));
+    let shared = EdgeParts { engine, logs, feed, login_links, live, intake, work, closing };
     let server = crate::http::build(shared.edge(&config, adapters, app_setup), listener)?;
     let mut stopped = ended.clone();
     // An error means that the owner is gone, so the server stops too.
@@ -277,20 +248,18 @@ fn open_logs(config: &Config, clock: &Arc<dyn Clock>) -> anyhow::Result<Logs> {
 struct EdgeParts {
     engine: Engine,
     logs: Logs,
-    runs: RunShare,
     feed: Arc<Feed>,
     login_links: Arc<LoginLinks>,
     live: LiveEdgeSecrets,
     intake: Intake,
-    checkouts: Option<CheckoutWorker>,
-    verifier: Option<Arc<IssueVerifier>>,
+    work: (Option<CheckoutWorker>, Option<Arc<IssueVerifier>>, RunShare),
     closing: watch::Receiver<bool>,
 }
 
 impl EdgeParts {
     fn edge(self, config: &Config, adapters: Adapters, app_setup: Option<AppSetup>) -> Edge {
-        let Self { engine, logs, runs, feed, login_links, live, intake, .. } = self;
-        let Self { checkouts, verifier, closing, .. } = self;
+        let Self { engine, logs, feed, login_links, live, intake, work, closing } = self;
+        let (checkouts, verifier, runs) = work;
         let Adapters { clock, ids, sqlite, providers, github, publisher, .. } = adapters;
         Edge {
             engine,

@@ -51,11 +51,11 @@ pub(super) enum EntryEvent {
 /// Passes the engine's changes on, and what they mean for sandboxes that come up to [`run`].
 pub(super) struct EntryPublisher {
     /// The next publisher.
-    pub next: Arc<dyn Publisher>,
+    next: Arc<dyn Publisher>,
     /// What to do. Unbounded, because publishing must not block; its receiver only spawns.
-    pub entries: mpsc::UnboundedSender<EntryEvent>,
+    entries: mpsc::UnboundedSender<EntryEvent>,
     /// Whether issues are verified at GitHub: then every sandbox has something to be done.
-    pub verifies: bool,
+    verifies: bool,
 }
 
 impl Publisher for EntryPublisher {
@@ -69,6 +69,15 @@ impl Publisher for EntryPublisher {
 }
 
 impl EntryPublisher {
+    /// A publisher before this one, and what [`run`] reads.
+    pub fn new(
+        next: Arc<dyn Publisher>,
+        verifies: bool,
+    ) -> (Self, mpsc::UnboundedReceiver<EntryEvent>) {
+        let (entries, receiver) = mpsc::unbounded_channel();
+        (Self { next, entries, verifies }, receiver)
+    }
+
     fn event_of(&self, change: &Change) -> Option<EntryEvent> {
         let ended = change.ended.as_ref().filter(|_| self.verifies);
         let Some(sandbox) = &change.sandbox else {

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use super::verified::Verifications;
 use crate::checkout::CheckoutWorker;
 use crate::conversation::{RunOrder, RunWait};
-use crate::runs::{RunGate, Workplace};
+use crate::runs::{AgentWorkplace, RunGate};
 use crate::store::Store;
 use crate::types::HomeId;
 
@@ -30,7 +30,7 @@ impl RunGate for WorkGate {
         home: HomeId,
         order: &RunOrder,
         waits: &(dyn Fn(RunWait, String) + Send + Sync),
-    ) -> Result<Workplace, String> {
+    ) -> Result<AgentWorkplace, String> {
         let sandbox = &order.sandbox;
         let note = |text| waits(RunWait::Verification, text);
         if !self.verifications.may_begin(home, sandbox, order.said_at, &note).await {
@@ -40,15 +40,15 @@ impl RunGate for WorkGate {
         let record = issue.as_ref().and_then(|issue| issue.state.record());
         let git = record.and_then(|record| record.template.workload.git.as_ref());
         let (Some(checkouts), Some(git)) = (&self.checkouts, git) else {
-            return Ok(Workplace::default());
+            return Ok(AgentWorkplace::default());
         };
         let is_placed = issue.as_ref().is_some_and(|issue| issue.facts.repository.is_some());
         if !is_placed {
-            return Ok(Workplace::default());
+            return Ok(AgentWorkplace::default());
         }
         let waits = |reason| waits(RunWait::Checkout, reason);
         let row = checkouts.ready(home, sandbox, git, &waits).await;
         let row = row.map_err(|error| error.to_string())?;
-        Ok(Workplace { branch: row.branch, base: row.base })
+        Ok(AgentWorkplace { branch: row.branch, base: row.base })
     }
 }

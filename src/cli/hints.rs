@@ -60,20 +60,12 @@ fn of_code(code: Code, subject: &HintSubject) -> Option<&'static str> {
         Code::Deleting => "run issuebox ensure ISSUE: the next one is created after the delete",
         Code::NotFailed => "run issuebox get ISSUE to see its phase",
         Code::RunNotFound => "run issuebox runs to list them",
-        Code::RunOver => "run issuebox runs ISSUE to see how it ended",
-        Code::RunWaits => "run issuebox runs ISSUE to see what it waits for",
+        Code::RunRefused => "run issuebox runs ISSUE to see its state",
         Code::QueueFull => "wait for the run, or end it: issuebox cancel ISSUE",
         Code::AgentUnknown => "set `agent` in the template, or name one of [agents] with --agent",
         Code::NotPublished => "run issuebox logs ISSUE to see what its last push said",
         Code::Stopped => START,
-        Code::NotRunning => match subject.phase {
-            Some(Phase::Failed) => RETRY,
-            Some(Phase::Stopped) => START,
-            Some(Phase::Stopping) => "run issuebox start ISSUE to start it again",
-            Some(Phase::Creating | Phase::Starting | Phase::Running) => WAIT,
-            Some(Phase::Deleting) => "run issuebox ensure ISSUE to create the next one",
-            None => "run issuebox get ISSUE to see why",
-        },
+        Code::NotRunning => not_running(subject.phase),
         Code::IssueIdConflict => {
             "leave out the number or the issue id; issuebox get shows the issue of either"
         }
@@ -122,6 +114,18 @@ fn of_code(code: Code, subject: &HintSubject) -> Option<&'static str> {
         | Code::PortNotListed
         | Code::GithubUnavailable => return None,
     })
+}
+
+/// By what a sandbox is in place of running.
+const fn not_running(phase: Option<Phase>) -> &'static str {
+    match phase {
+        Some(Phase::Failed) => RETRY,
+        Some(Phase::Stopped) => START,
+        Some(Phase::Stopping) => "run issuebox start ISSUE to start it again",
+        Some(Phase::Creating | Phase::Starting | Phase::Running) => WAIT,
+        Some(Phase::Deleting) => "run issuebox ensure ISSUE to create the next one",
+        None => "run issuebox get ISSUE to see why",
+    }
 }
 
 const RETRY: &str = "run issuebox retry ISSUE to try again, or issuebox rm ISSUE; issuebox events \

@@ -5,13 +5,13 @@ use crate::types::{AgentName, DeliveryId, MessageId, RunId, Timestamp};
 /// One thing that was said to the agent. It is kept in the order in which it was said, and belongs to
 /// exactly one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Message {
+pub struct SaidMessage {
     /// Its id.
     pub id: MessageId,
     /// The run that answers it.
     pub run: RunId,
     /// Where it was said.
-    pub source: MessageSource,
+    pub source: MessageOrigin,
     /// Who said it: a login on GitHub, or what the caller called itself.
     pub author: String,
     /// What was said.
@@ -22,7 +22,7 @@ pub struct Message {
 
 /// Where a message was said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MessageSource {
+pub enum MessageOrigin {
     /// In the issue itself: its title and text.
     Issue,
     /// In the comment with this id.
@@ -46,9 +46,9 @@ pub enum MessageText {
 
 /// Something that is said to the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Words {
+pub struct SaidWords {
     /// Where.
-    pub source: MessageSource,
+    pub source: MessageOrigin,
     /// Who.
     pub author: String,
     /// What.

@@ -1,7 +1,7 @@
 //! What is durable of a conversation beside its messages and its former runs, and what it is given of
 //! the sandbox.
 
-use super::message::{Message, MessageSource};
+use super::message::{MessageOrigin, SaidMessage};
 use super::run::{AgentSession, Run};
 use crate::types::{AgentName, AgentStanding, RunId, RunState, SandboxId, Timestamp};
 
@@ -33,14 +33,14 @@ pub struct Around {
     /// Its id; `None` if there is none.
     pub sandbox: Option<SandboxId>,
     /// Whether a run can go on in it.
-    pub standing: Standing,
+    pub standing: SandboxStanding,
     /// The agent that its template has.
     pub agent: Option<AgentName>,
 }
 
 /// Whether runs can go on in a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum SandboxStanding {
     /// It is up.
     Up,
     /// It is on its way up, or waits until it may be started, for this reason.
@@ -101,7 +101,7 @@ impl Conversation {
     /// What is to be done for a run in a sandbox.
     pub fn order(&self, around: &Around) -> Option<RunOrder> {
         let run = self.run.as_ref()?;
-        let sandbox = around.sandbox.clone().filter(|_| around.standing == Standing::Up)?;
+        let sandbox = around.sandbox.clone().filter(|_| around.standing == SandboxStanding::Up)?;
         let kind = match run.state {
             RunState::Queued | RunState::Interrupted if run.retry_at.is_none() => {
                 RunOrderKind::Begin
@@ -119,8 +119,8 @@ impl Conversation {
     }
 
     /// Whether words that are the issue's own text were said already.
-    pub(super) fn has_heard(&self, source: MessageSource, words: Option<IssueWords>) -> bool {
-        let (MessageSource::Issue, Some(new), Some(known)) = (source, words, self.issue_words)
+    pub(super) fn has_heard(&self, source: MessageOrigin, words: Option<IssueWords>) -> bool {
+        let (MessageOrigin::Issue, Some(new), Some(known)) = (source, words, self.issue_words)
         else {
             return false;
         };
@@ -139,7 +139,7 @@ const SAME_WORDS_WITHIN: std::time::Duration = std::time::Duration::from_secs(10
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConversationRows {
     /// What was said.
-    pub messages: Vec<Message>,
+    pub messages: Vec<SaidMessage>,
     /// The runs that are new or changed.
     pub runs: Vec<Run>,
 }

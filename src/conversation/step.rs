@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::message::{Message, MessageSource, MessageText, Words};
+use super::message::{MessageOrigin, MessageText, SaidMessage, SaidWords};
 use super::run::{AgentSession, Run, RunEnd, RunWait};
-use super::state::{Around, Conversation, IssueWords, Standing};
+use super::state::{Around, Conversation, IssueWords, SandboxStanding};
 use crate::types::{AgentName, MessageId, RunId, RunState, SessionId, Timestamp};
 
 /// How many messages can wait for one run.
@@ -33,7 +33,7 @@ pub struct FreshIds {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SayAsk {
     /// What is said.
-    pub words: Words,
+    pub words: SaidWords,
     /// Which words of the issue's own text these are, if they are that.
     pub issue_words: Option<IssueWords>,
 }
@@ -100,7 +100,7 @@ pub struct ConversationStep {
     /// The conversation.
     pub conversation: Conversation,
     /// What was said.
-    pub messages: Vec<Message>,
+    pub messages: Vec<SaidMessage>,
     /// Runs that ended and are not in the conversation any more.
     pub former: Vec<Run>,
     now: Timestamp,
@@ -144,8 +144,8 @@ impl ConversationStep {
         run.said_at = now;
         run.agent = agent;
         let (run, id) = (run.clone(), fresh.message);
-        let Words { source, author, text, interrupts, .. } = words;
-        self.messages.push(Message { id, run: run.id, source, author, text, at: now });
+        let SaidWords { source, author, text, interrupts, .. } = words;
+        self.messages.push(SaidMessage { id, run: run.id, source, author, text, at: now });
         if issue_words.is_some() {
             self.conversation.issue_words = issue_words;
         }
@@ -199,7 +199,7 @@ impl ConversationStep {
         let waits = self.conversation.run.as_ref().is_some_and(|run| {
             matches!(run.state, RunState::Queued | RunState::Interrupted) && run.retry_at.is_none()
         });
-        waits && around.standing == Standing::Down
+        waits && around.standing == SandboxStanding::Down
     }
 
     /// A run with a process in a sandbox that went down is over or interrupted.
@@ -208,7 +208,7 @@ impl ConversationStep {
         let Some(run) = self.conversation.run.as_mut().filter(|run| run.state.has_process()) else {
             return;
         };
-        if around.standing == Standing::Up && around.sandbox == run.sandbox {
+        if around.standing == SandboxStanding::Up && around.sandbox == run.sandbox {
             return;
         }
         let is_cancelled = run.state == RunState::Cancelling;
@@ -217,9 +217,12 @@ impl ConversationStep {
                 let reason = std::mem::take(&mut run.reason);
                 self.end(RunState::Cancelled, reason);
             }
-            Standing::Over(reason) => self.end(RunState::Cancelled, reason.clone()),
-            Standing::StoppedByPerson => self.end(RunState::Cancelled, STOPPED),
-            Standing::Up | Standing::Coming(_) | Standing::Down | Standing::Failed(_) => {
+            SandboxStanding::Over(reason) => self.end(RunState::Cancelled, reason.clone()),
+            SandboxStanding::StoppedByPerson => self.end(RunState::Cancelled, STOPPED),
+            SandboxStanding::Up
+            | SandboxStanding::Coming(_)
+            | SandboxStanding::Down
+            | SandboxStanding::Failed(_) => {
                 run.interruptions += 1;
                 if run.interruptions > INTERRUPTIONS_MAX {
                     let times = run.interruptions;
@@ -233,7 +236,7 @@ impl ConversationStep {
 
     /// Runs that wait are cancelled when the sandbox's work is over, and else say what they wait for.
     fn follow_queue(&mut self, around: &Around) {
-        if let Standing::Over(reason) = &around.standing {
+        if let SandboxStanding::Over(reason) = &around.standing {
             for _ in 0..2 {
                 let waits = self.conversation.run.as_ref().is_some_and(|run| {
                     matches!(run.state, RunState::Queued | RunState::Interrupted)
@@ -249,11 +252,11 @@ impl ConversationStep {
             return;
         }
         let reason = match &around.standing {
-            Standing::Coming(reason) => reason.as_str(),
-            Standing::Failed(reason) => reason.as_str(),
-            Standing::StoppedByPerson => STOPPED,
-            Standing::Down => "the sandbox is to be started",
-            Standing::Up | Standing::Over(_) => {
+            SandboxStanding::Coming(reason) => reason.as_str(),
+            SandboxStanding::Failed(reason) => reason.as_str(),
+            SandboxStanding::StoppedByPerson => STOPPED,
+            SandboxStanding::Down => "the sandbox is to be started",
+            SandboxStanding::Up | SandboxStanding::Over(_) => {
                 if run.waits == RunWait::Sandbox {
                     run.wait_for(RunWait::Nothing, "the sandbox is up");
                 }
@@ -266,7 +269,8 @@ impl ConversationStep {
     }
 
     fn begin(&mut self, id: RunId, around: &Around, held: Option<&str>) -> RunReply {
-        let Some(sandbox) = around.sandbox.clone().filter(|_| around.standing == Standing::Up)
+        let Some(sandbox) =
+            around.sandbox.clone().filter(|_| around.standing == SandboxStanding::Up)
         else {
             return RunReply::Refused(RunRefusal::NotNow("the sandbox is not up".to_owned()));
         };
@@ -427,10 +431,10 @@ const fn not_in_progress() -> RunReply {
     RunReply::Refused(RunRefusal::NotInProgress)
 }
 
-impl Words {
+impl SaidWords {
     /// What a caller of the API says.
     pub fn of_caller(author: String, text: String) -> Self {
         let text = MessageText::Own(text);
-        Self { source: MessageSource::Api, author, text, agent: None, interrupts: false }
+        Self { source: MessageOrigin::Api, author, text, agent: None, interrupts: false }
     }
 }

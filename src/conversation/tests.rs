@@ -14,13 +14,13 @@ struct ConversationBench {
     now: Timestamp,
     fresh: u128,
     /// What was said, by its id.
-    said: Vec<Message>,
+    said: Vec<SaidMessage>,
     /// Runs that ended and left the conversation.
     former: Vec<Run>,
 }
 
 /// A sandbox with this number, and whether runs can go on in it.
-fn around(sandbox: u32, standing: Standing) -> Around {
+fn around(sandbox: u32, standing: SandboxStanding) -> Around {
     Around {
         sandbox: Some(SandboxId::trusted(format!("s{sandbox}"))),
         standing,
@@ -33,7 +33,7 @@ impl ConversationBench {
     fn new() -> Self {
         Self {
             conversation: Conversation::default(),
-            around: around(1, Standing::Up),
+            around: around(1, SandboxStanding::Up),
             now: Timestamp::from_unix_ms(1_800_000_000_000),
             fresh: 0,
             said: Vec::new(),
@@ -63,10 +63,10 @@ impl ConversationBench {
     }
 
     fn say(&mut self) -> RunReply {
-        self.say_this(Words::of_caller("mona".into(), "hello".into()), None)
+        self.say_this(SaidWords::of_caller("mona".into(), "hello".into()), None)
     }
 
-    fn say_this(&mut self, words: Words, issue_words: Option<IssueWords>) -> RunReply {
+    fn say_this(&mut self, words: SaidWords, issue_words: Option<IssueWords>) -> RunReply {
         let ask = SayAsk { words, issue_words };
         self.step(|step, around| step.say(ask, around.agent.as_ref())).0
     }
@@ -76,7 +76,7 @@ impl ConversationBench {
     }
 
     /// The sandbox is like this from now on.
-    fn stands(&mut self, sandbox: u32, standing: Standing) -> bool {
+    fn stands(&mut self, sandbox: u32, standing: SandboxStanding) -> bool {
         self.around = around(sandbox, standing);
         self.step(|_, _| ()).1
     }

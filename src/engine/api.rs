@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::busy::AtWork;
-use crate::conversation::{Message, Run, RunOrder, RunRefusal};
+use crate::conversation::{Run, RunOrder, RunRefusal, SaidMessage};
 use crate::issue::commit::CommandRefusal;
 use crate::issue::step::around;
 use crate::issue::{Denial, InstructionExcerpt, Issue};
@@ -252,7 +252,7 @@ pub struct Change {
     /// The words for the agent that the delivery brought which led here.
     pub instruction: Option<InstructionExcerpt>,
     /// What was said to the agent in this step.
-    pub messages: Vec<Message>,
+    pub messages: Vec<SaidMessage>,
     /// The runs that changed in this step.
     pub runs: Vec<Run>,
     /// What is to be done for a run.

@@ -105,10 +105,9 @@ codes! {
     IssueIdConflict = "issue_id_conflict", CONFLICT;
     /// The drift item has changed since it was listed.
     DriftOver = "drift_over", CONFLICT;
-    /// The run is not in progress.
-    RunOver = "run_over", CONFLICT;
-    /// The run cannot begin now.
-    RunWaits = "run_waits", CONFLICT;
+    /// The run's state does not allow it: only a run in progress can be cancelled, and only one that
+    /// ended without success can be retried.
+    RunRefused = "run_refused", CONFLICT;
     /// The path already exists.
     FileExists = "file_exists", CONFLICT;
     /// The sandbox's provider is no longer configured.
@@ -306,9 +305,9 @@ impl From<RunRefusal> for ApiError {
         match refusal {
             RunRefusal::NoAgent => Self::new(Code::AgentUnknown, message).about("agentId"),
             RunRefusal::QueueFull => Self::new(Code::QueueFull, message).retry_after(60),
-            RunRefusal::NotInProgress => Self::new(Code::RunOver, message),
-            RunRefusal::NotNow(_) => Self::new(Code::RunWaits, message),
-            RunRefusal::NothingToRetry => Self::new(Code::NotFailed, message),
+            RunRefusal::NotInProgress | RunRefusal::NotNow(_) | RunRefusal::NothingToRetry => {
+                Self::new(Code::RunRefused, message)
+            }
         }
     }
 }

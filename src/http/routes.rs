@@ -52,15 +52,6 @@ pub fn table(app: &mut ServiceConfig<'_>) {
         .service(files::changes::set_mode)
         .service(files::archive::pack)
         .service(files::archive::unpack)
-        .service(conversations::say)
-        .service(conversations::say_in_issue)
-        .service(conversations::of_sandbox)
-        .service(conversations::of_issue)
-        .service(conversations::events_of_sandbox)
-        .service(conversations::events_of_issue)
-        .service(runs::list)
-        .service(runs::cancel)
-        .service(runs::retry)
         .service(events::changes)
         .service(deliveries::list)
         .service(holds::list)
@@ -88,7 +79,21 @@ pub fn table(app: &mut ServiceConfig<'_>) {
         .service(page::login_page)
         .service(page::login)
         .service(page::logout)
-        .service(page::asset);
+        .service(page::asset)
+        .configure(conversation_table);
+}
+
+/// The routes of conversations and runs.
+fn conversation_table(app: &mut ServiceConfig<'_>) {
+    app.service(conversations::say)
+        .service(conversations::say_in_issue)
+        .service(conversations::of_sandbox)
+        .service(conversations::of_issue)
+        .service(conversations::events_of_sandbox)
+        .service(conversations::events_of_issue)
+        .service(runs::list)
+        .service(runs::cancel)
+        .service(runs::retry);
 }
 
 /// The description of every route in [`table`].

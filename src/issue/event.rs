@@ -1,20 +1,21 @@
 //! Everything that can happen to an issue, and the context of a step.
 
+mod effect;
 mod meta;
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::time::Duration;
 
 use super::instruction::Instruction;
 use super::state::Facts;
-use crate::conversation::{FreshIds, RunEvent, Words};
+use crate::conversation::{FreshIds, RunEvent, SaidWords};
 use crate::types::{
     Alias, Attempt, Cause, DeliveryId, ExternalId, Generation, HomeId, IssueId, IssueNumber, Mode,
     ObjectName, ObjectState, Phase, ProviderName, PullRequestMode, Repository, SandboxId, Template,
     Timestamp,
 };
 
+pub use effect::{DeliveryEffect, TriggerKind};
 pub use meta::EventMeta;
 
 /// What a step is given beside state and event: the time, the configuration and chance.
@@ -250,7 +251,7 @@ pub struct EnsureAsk {
 #[derive(Clone, Debug)]
 pub struct SayIssue {
     /// What.
-    pub words: Words,
+    pub words: SaidWords,
     /// Names of the issue that belong to no home yet; they become aliases of this one.
     pub claims: Vec<Alias>,
     /// Who.
@@ -396,73 +397,6 @@ pub struct News {
     pub assigned: Option<bool>,
     /// `issue.updated_at`: how new all of this is.
     pub as_of: Timestamp,
-}
-
-/// What a delivery may do, by the table of effects.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DeliveryEffect {
-    /// Start: a person who may trigger asked for it, in this way.
-    Trigger(TriggerKind),
-    /// The issue was closed, or its trigger was taken away: stop, for this reason.
-    Stop(&'static str),
-    /// The issue is deleted on GitHub.
-    Delete,
-    /// Only what we know changes.
-    Update,
-    /// A person did something on the issue.
-    Activity,
-    /// A comment commands the sandbox.
-    Command(Command),
-    /// A comment asks how the sandbox is.
-    Status,
-    /// A comment asks to publish the work of the sandbox.
-    Publish {
-        /// Who wrote it, for people.
-        by: String,
-    },
-    /// Verification found something that people should know: it goes on the timeline.
-    Note(String),
-}
-
-/// What a trigger was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TriggerKind {
-    /// The issue was opened.
-    Opened,
-    /// The trigger label was put on.
-    Label,
-    /// The same if taking it off stops nothing: then it counts also if it was taken off since.
-    LabelForGood,
-    /// A comment gave the command.
-    Command,
-    /// An edit brought the command into a comment.
-    EditedComment,
-    /// An edit brought the command into the issue's text.
-    EditedIssue,
-    /// The bot was assigned.
-    Assigned,
-    /// The issue was reopened; counts only if it had a sandbox or carries the label.
-    Reopened,
-    /// The issue turned out to be one that had been asked for under another name.
-    OtherName,
-}
-
-impl TriggerKind {
-    /// What happened, for reasons.
-    pub fn describe(self, rules: &Rules) -> Cow<'static, str> {
-        Cow::Borrowed(match self {
-            Self::Opened => "the issue was opened",
-            Self::Label | Self::LabelForGood => {
-                return Cow::Owned(format!("label {} added", rules.trigger_label));
-            }
-            Self::Command => "a comment gave the command",
-            Self::EditedComment => "an edited comment gave the command",
-            Self::EditedIssue => "an edit of the issue gave the command",
-            Self::Assigned => "the bot was assigned",
-            Self::Reopened => "the issue was reopened",
-            Self::OtherName => "a sandbox was asked for under the issue's other name",
-        })
-    }
 }
 
 /// How a provider call ended.

@@ -4,7 +4,7 @@
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::worker::RunWorker;
-use super::{RunParts, Workplace};
+use super::{AgentWorkplace, RunParts};
 use crate::conversation::{AgentSession, Run, RunEvent, RunOrder, RunRefusal, RunReply, RunWait};
 use crate::engine::EngineError;
 use crate::types::{AccountName, HomeId};
@@ -13,7 +13,7 @@ use crate::types::{AccountName, HomeId};
 pub(super) struct BegunRun {
     pub run: Run,
     pub session: AgentSession,
-    pub workplace: Workplace,
+    pub workplace: AgentWorkplace,
     /// Its place among those that go on at the same time.
     pub _place: OwnedSemaphorePermit,
 }
@@ -52,7 +52,7 @@ impl RunWorker {
     }
 
     /// Waits until the issue is verified and checked out.
-    async fn workplace(&self, home: HomeId, order: &RunOrder) -> Option<Workplace> {
+    async fn workplace(&self, home: HomeId, order: &RunOrder) -> Option<AgentWorkplace> {
         let (sender, mut waits) = mpsc::unbounded_channel();
         let waits_for = move |wait: RunWait, reason: String| drop(sender.send((wait, reason)));
         let ready = self.parts.gate.ready(home, order, &waits_for);

@@ -29,7 +29,7 @@ use tokio::sync::{Mutex, MutexGuard, watch};
 
 use crate::agents::AgentEvent;
 use crate::clock::Clock;
-use crate::conversation::{Message, MessageSource, MessageText, Run};
+use crate::conversation::{MessageOrigin, MessageText, Run, SaidMessage};
 use crate::store::conversation::{ConversationStore, MessageRow};
 use crate::types::{HomeId, MessageId, RunId, RunState, Timestamp};
 
@@ -73,21 +73,21 @@ pub struct Journals {
 /// A journal that this process has opened.
 struct OpenJournal {
     /// What is written, while it is written.
-    writing: Mutex<Option<Written>>,
+    writing: Mutex<Option<JournalContent>>,
     /// How long the file is.
     len: watch::Sender<u64>,
 }
 
 /// A journal while it is written. Followers hear of it when this is dropped.
 struct Writing<'a> {
-    open: MutexGuard<'a, Option<Written>>,
+    open: MutexGuard<'a, Option<JournalContent>>,
     len: &'a watch::Sender<u64>,
     /// Whether all went well. If not, what is in the file is found out when it is opened again.
     is_good: bool,
 }
 
 impl Writing<'_> {
-    fn written(&mut self) -> io::Result<&mut Written> {
+    fn written(&mut self) -> io::Result<&mut JournalContent> {
         self.open.as_mut().ok_or_else(|| io::Error::other("the journal is not open"))
     }
 }
@@ -105,7 +105,7 @@ impl Drop for Writing<'_> {
 }
 
 /// What a journal has of what must be in it once.
-struct Written {
+struct JournalContent {
     file: JournalFile,
     messages: HashSet<MessageId>,
     runs: HashMap<RunId, (RunState, u32, String)>,
@@ -120,13 +120,18 @@ impl Journals {
     }
 
     /// Records what a step said and which runs it changed.
-    pub(super) async fn record(&self, home: HomeId, messages: &[Message], runs: &[Run]) {
+    pub(super) async fn record(&self, home: HomeId, messages: &[SaidMessage], runs: &[Run]) {
         if !messages.is_empty() || !runs.is_empty() {
             log(home, self.try_record(home, messages, runs).await);
         }
     }
 
-    async fn try_record(&self, home: HomeId, messages: &[Message], runs: &[Run]) -> io::Result<()> {
+    async fn try_record(
+        &self,
+        home: HomeId,
+        messages: &[SaidMessage],
+        runs: &[Run],
+    ) -> io::Result<()> {
         let entry = self.entry(home);
         let mut open = self.opened(home, &entry).await?;
         let written = open.written()?;
@@ -216,10 +221,11 @@ impl Journals {
     }
 
     /// Opens a journal, and adds what the store has and it has not.
-    async fn complete(&self, home: HomeId) -> io::Result<Written> {
+    async fn complete(&self, home: HomeId) -> io::Result<JournalContent> {
         let (file, lines) = JournalFile::open(&self.path(home))?;
         let is_full = file.len() >= JOURNAL_LEN_MAX;
-        let mut written = Written { file, messages: HashSet::new(), runs: HashMap::new(), is_full };
+        let mut written =
+            JournalContent { file, messages: HashSet::new(), runs: HashMap::new(), is_full };
         lines.iter().for_each(|line| written.remember(line));
         let mut after = 0;
         loop {
@@ -239,7 +245,7 @@ impl Journals {
     }
 }
 
-impl Written {
+impl JournalContent {
     /// Takes in a line that is in the file.
     fn remember(&mut self, line: &[u8]) {
         let Ok(line) = serde_json::from_slice::<Value>(line) else { return };
@@ -323,18 +329,18 @@ pub fn message_json(row: &MessageRow) -> Value {
 }
 
 /// Where a message was said, in a word.
-pub const fn from(source: MessageSource) -> &'static str {
+pub const fn from(source: MessageOrigin) -> &'static str {
     match source {
-        MessageSource::Issue => "issue",
-        MessageSource::Comment(_) => "comment",
-        MessageSource::Review(_) => "review",
-        MessageSource::Check(_) => "check",
-        MessageSource::Api => "api",
+        MessageOrigin::Issue => "issue",
+        MessageOrigin::Comment(_) => "comment",
+        MessageOrigin::Review(_) => "review",
+        MessageOrigin::Check(_) => "check",
+        MessageOrigin::Api => "api",
     }
 }
 
 /// A message whose words are not stored any more.
-fn bare(message: &Message) -> MessageRow {
+fn bare(message: &SaidMessage) -> MessageRow {
     MessageRow { number: 0, message: message.clone(), instruction: None }
 }
 

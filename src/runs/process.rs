@@ -10,7 +10,7 @@ use super::begin::BegunRun;
 use super::going::Going;
 use super::inside::{AGENT_DIR, Inside, WORKSPACE};
 use super::program::KnownAgent;
-use super::watch::{EndCause, Ending, RunBounds};
+use super::watch::{EndCause, ProcessEnding, RunBounds};
 use super::worker::RunWorker;
 use super::{RunParts, prompt};
 use crate::agents::{
@@ -152,7 +152,7 @@ impl RunWorker {
         RunEnd::Failed("the agent neither begins nor resumes its session".to_owned())
     }
 
-    /// The session's file in the sandbox, put back from its copy where it is missing.
+    /// The session's file in the sandbox, put back from its copy if it is missing.
     async fn session_file(
         &self,
         bench: &Bench,
@@ -280,7 +280,7 @@ struct Reading<'a> {
     reader: Box<dyn LineReader>,
     lines: LineSplitter,
     report: RunReport,
-    ending: Option<Ending>,
+    ending: Option<ProcessEnding>,
     /// Whether it was reported that something came of it.
     has_progressed: bool,
 }
@@ -381,7 +381,7 @@ impl<'a> Reading<'a> {
 
     fn end(&mut self, cause: EndCause) {
         let interrupt = self.bench.agent.adapter.interrupt();
-        self.ending = Some(Ending::new(cause, interrupt, self.worker.parts.clock.now()));
+        self.ending = Some(ProcessEnding::new(cause, interrupt, self.worker.parts.clock.now()));
     }
 
     async fn send_due(&mut self, id: &ProcessId) {

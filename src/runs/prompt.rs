@@ -1,12 +1,12 @@
 //! What an agent is given to read in a run: its messages, without their hidden parts.
 
-use super::Workplace;
+use super::AgentWorkplace;
 use super::inside::WORKSPACE;
 use crate::agents::prompt::{
-    Briefing, FollowUp, IssueTask, MessageSource as Source, Writer, Written, first_message,
-    follow_up_message, system_prompt,
+    AuthoredText, Briefing, FollowUp, FollowUpSource as Source, IssueTask, TextAuthor,
+    first_message, follow_up_message, system_prompt,
 };
-use crate::conversation::{MessageSource, MessageText};
+use crate::conversation::{MessageOrigin, MessageText};
 use crate::github::text::{HiddenParts, cleaned};
 use crate::issue::Facts;
 use crate::store::conversation::MessageRow;
@@ -22,7 +22,7 @@ const CALLER: &str = "caller of the API";
 
 /// A message with its words cleaned.
 struct CleanMessage {
-    source: MessageSource,
+    source: MessageOrigin,
     author: String,
     at: String,
     title: Option<String>,
@@ -57,7 +57,7 @@ pub(super) fn prompt(facts: &Facts, messages: &[MessageRow], run: &str) -> Strin
         (message.author.clone(), message.text.clone())
     };
     let _ = written;
-    let first = clean.iter().position(|message| message.source == MessageSource::Issue);
+    let first = clean.iter().position(|message| message.source == MessageOrigin::Issue);
     let mut text = String::new();
     if let Some(first) = first {
         let message = &clean[first];
@@ -82,32 +82,32 @@ pub(super) fn prompt(facts: &Facts, messages: &[MessageRow], run: &str) -> Strin
     format!("{}\n\n(run {run})\n", text.trim_end())
 }
 
-fn of(message: &CleanMessage) -> Written<'_> {
+fn of(message: &CleanMessage) -> AuthoredText<'_> {
     let permission = match message.source {
-        MessageSource::Api => CALLER,
-        MessageSource::Issue
-        | MessageSource::Comment(_)
-        | MessageSource::Review(_)
-        | MessageSource::Check(_) => MAY_TRIGGER,
+        MessageOrigin::Api => CALLER,
+        MessageOrigin::Issue
+        | MessageOrigin::Comment(_)
+        | MessageOrigin::Review(_)
+        | MessageOrigin::Check(_) => MAY_TRIGGER,
     };
-    let by = Writer { name: &message.author, permission };
+    let by = TextAuthor { name: &message.author, permission };
     let by = (!message.author.is_empty()).then_some(by);
-    Written { by, at: &message.at, text: &message.text }
+    AuthoredText { by, at: &message.at, text: &message.text }
 }
 
-fn source(source: MessageSource) -> Source<'static> {
+fn source(source: MessageOrigin) -> Source<'static> {
     match source {
-        MessageSource::Issue | MessageSource::Comment(_) => Source::Comment,
-        MessageSource::Review(_) => Source::Review { pull_request: 0 },
-        MessageSource::Check(_) => Source::FailedCheck { name: "" },
-        MessageSource::Api => Source::Api,
+        MessageOrigin::Issue | MessageOrigin::Comment(_) => Source::Comment,
+        MessageOrigin::Review(_) => Source::Review { pull_request: 0 },
+        MessageOrigin::Check(_) => Source::FailedCheck { name: "" },
+        MessageOrigin::Api => Source::Api,
     }
 }
 
 /// What is added to the agent's system prompt.
 pub(super) fn briefing(
     facts: &Facts,
-    workplace: &Workplace,
+    workplace: &AgentWorkplace,
     publish: PublishMode,
     instructions: &str,
 ) -> String {

@@ -19,7 +19,7 @@ pub(super) enum EndCause {
 }
 
 /// The end of a process in the making.
-pub(super) struct Ending {
+pub(super) struct ProcessEnding {
     pub cause: EndCause,
     /// What is sent next.
     next: Option<Signal>,
@@ -27,7 +27,7 @@ pub(super) struct Ending {
     pub due: Timestamp,
 }
 
-impl Ending {
+impl ProcessEnding {
     /// Begins with asking the agent in its own way.
     pub fn new(cause: EndCause, interrupt: Interrupt, now: Timestamp) -> Self {
         let first = match interrupt {
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn an_agent_is_asked_then_terminated_then_killed() {
-        let mut ending = Ending::new(EndCause::Cancelled, Interrupt::Sigint, at(0));
+        let mut ending = ProcessEnding::new(EndCause::Cancelled, Interrupt::Sigint, at(0));
         assert_eq!(ending.due(at(0)), Some(Signal::Interrupt));
         assert_eq!(ending.due(at(9)), None);
         assert_eq!(ending.due(at(10)), Some(Signal::Terminate));

@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::RunParts;
-use crate::conversation::{Message, Run, RunEnd, RunEvent, RunOrder, RunOrderKind};
+use crate::conversation::{Run, RunEnd, RunEvent, RunOrder, RunOrderKind, SaidMessage};
 use crate::engine::{Change, Publisher};
 use crate::types::{AccountName, HomeId};
 
@@ -18,7 +18,7 @@ use crate::types::{AccountName, HomeId};
 pub struct RunChange {
     home: HomeId,
     account: AccountName,
-    messages: Vec<Message>,
+    messages: Vec<SaidMessage>,
     runs: Vec<Run>,
     order: Option<RunOrder>,
 }

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use super::{Page, PageAsk, StoreError};
-use crate::conversation::{Message, Run};
+use crate::conversation::{Run, SaidMessage};
 use crate::issue::Instruction;
 use crate::types::{AccountName, HomeId, MessageId, RunId, RunState};
 
@@ -13,7 +13,7 @@ pub struct MessageRow {
     /// Its place in the order in which the home's messages were stored.
     pub number: i64,
     /// The message. Its text is that of its delivery, if that is kept.
-    pub message: Message,
+    pub message: SaidMessage,
     /// The words of its delivery, if it came by one: with title and author.
     pub instruction: Option<Instruction>,
 }

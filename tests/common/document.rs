@@ -67,6 +67,9 @@ fn answers(operation: &Value) -> BTreeSet<(u16, String)> {
     all
 }
 
+/// The id of a run that there never is.
+const NO_RUN: &str = "019392f0-5b7e-7a3c-8c55-3c1a0b6a1f2e";
+
 impl Operation {
     /// A name for messages.
     pub fn name(&self) -> String {
@@ -103,6 +106,16 @@ impl Operation {
         self.path.starts_with("/v1/github")
     }
 
+    /// Whether it first looks for a run.
+    pub fn is_of_run(&self) -> bool {
+        self.path.contains("/{run}")
+    }
+
+    /// Whether it reads what was said or printed, which the tests' store in trouble does not keep.
+    pub fn reads_conversations(&self) -> bool {
+        self.path == "/v1/runs" || self.path.contains("/conversation")
+    }
+
     /// Its address for a sandbox and an issue, with a query that is right for it.
     pub fn address(&self, sandbox: &str, issue: &str) -> String {
         let path = self
@@ -117,7 +130,8 @@ impl Operation {
             .replace("{port}", "3000")
             .replace("{tail}", "a/b")
             .replace("{driftId}", "nope")
-            .replace("{effect}", "1");
+            .replace("{effect}", "1")
+            .replace("{run}", NO_RUN);
         let query = match self.path.rsplit('/').next() {
             Some("content" | "directory") => "?path=f",
             Some("move") => "?from=f&to=g",
@@ -140,6 +154,9 @@ impl Operation {
                 opening(request)
             }
             "/v1/sandboxes/{id}/exec" => request.body(r#"{"command":["echo"]}"#),
+            path if path.ends_with("/messages") => {
+                request.body(r#"{"text":"hello","agentId":"cat"}"#)
+            }
             "/v1/sandboxes/{id}/files/content" | "/v1/sandboxes/{id}/files/archive"
                 if self.takes_body =>
             {

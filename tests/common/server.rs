@@ -23,6 +23,7 @@ use issuebox::issue::{Rules, StepRules};
 use issuebox::logs::{LogBounds, Logs};
 use issuebox::runs::{AgentPrograms, RunShare};
 use issuebox::sandbox::{Lifecycle, Provider};
+use issuebox::store::conversation::ConversationStore;
 use issuebox::store::sqlite::{OpenError, SqliteStore};
 use issuebox::store::waiting::WaitingDeliveries;
 use issuebox::types::*;
@@ -288,6 +289,13 @@ pub fn opened(id: u64, title: &str) -> String {
     .to_string()
 }
 
+/// Conversations with one agent, `cat`. No worker carries out its runs.
+fn runs(data: &Path, rows: Arc<dyn ConversationStore>) -> RunShare {
+    let agent = AgentProgram { kind: "command".into(), path: Some("/bin/cat".into()) };
+    let agents = BTreeMap::from([(AgentName::trusted("cat"), agent)]);
+    RunShare::new(data, AgentPrograms::find(&agents, ""), rows, Arc::new(SystemClock))
+}
+
 /// Has the edge ask its GitHub what people may do, and how issues are.
 fn connect(edge: &mut Edge, api: Arc<dyn GitHubApi>, waiting: Arc<dyn WaitingDeliveries>) {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
@@ -321,10 +329,7 @@ async fn serve(mut parts: Parts, io: tokio::runtime::Handle, started: Sender<Sta
         ids: Arc::new(SystemIds),
         templates: [rules.default_template.clone()].map(|t| (t.name.clone(), t)).into(),
         rules,
-        providers: HashMap::from([(
-            name.clone(),
-            Arc::clone(&parts.provider) as Arc<dyn Lifecycle>,
-        )]),
+        providers: [(name.clone(), Arc::clone(&parts.provider) as Arc<dyn Lifecycle>)].into(),
         creates_in_flight: 0,
         quotas: parts.quotas,
         publisher: Arc::clone(&feed) as _,
@@ -333,8 +338,6 @@ async fn serve(mut parts: Parts, io: tokio::runtime::Handle, started: Sender<Sta
     })
     .await
     .expect("the engine starts");
-    let agent = AgentProgram { kind: "command".into(), path: Some("/bin/cat".into()) };
-    let agent = (AgentName::trusted("cat"), agent);
     let mut edge = Edge {
         engine: engine.clone(),
         providers: BTreeMap::from([(name, Provider::from(parts.provider))]),
@@ -344,12 +347,7 @@ async fn serve(mut parts: Parts, io: tokio::runtime::Handle, started: Sender<Sta
         login_links: Arc::default(),
         feed: Arc::clone(&feed),
         logs: open_logs(parts.data.path()),
-        runs: RunShare::new(
-            parts.data.path(),
-            AgentPrograms::find(&BTreeMap::from([agent]), ""),
-            conversations,
-            Arc::new(SystemClock),
-        ),
+        runs: runs(parts.data.path(), conversations),
         clock: Arc::new(SystemClock),
         ids: Arc::new(SystemIds),
         webhook_secrets: LiveSecrets::new(vec![Secret::new(SECRET)]),
@@ -374,8 +372,8 @@ async fn serve(mut parts: Parts, io: tokio::runtime::Handle, started: Sender<Sta
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("it is bound");
     let server = issuebox::http::build(edge, listener).expect("a usable listener");
-    let of_test = engine.clone();
-    started.send(Started { address, store, engine: of_test, feed }).expect("the test waits");
+    let of_test = Started { address, store, feed, engine: engine.clone() };
+    started.send(of_test).expect("the test waits");
     let stop = async { drop(parts.stopped.wait_for(|stopped| *stopped).await) };
     server.run(stop).await.expect("the server ends well");
     engine.stop(Duration::from_secs(1)).await;

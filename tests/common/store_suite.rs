@@ -57,7 +57,7 @@ pub async fn list(store: &dyn Store, filter: SandboxFilter) -> Vec<SandboxId> {
 /// The end of a home's sandbox, and the sandbox as history keeps it.
 pub fn ended(before: &Issue) -> (Issue, Sandbox) {
     let sandbox = before.sandbox().expect("a sandbox");
-    let sandbox = Sandbox { phase: None, deleted_at: Some(at(9_999)), ..sandbox };
+    let sandbox = Sandbox { phase: None, agent: None, deleted_at: Some(at(9_999)), ..sandbox };
     (next(before, IssueState::Absent), sandbox)
 }
 

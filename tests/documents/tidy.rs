@@ -23,7 +23,7 @@ const ADAPTERS: u8 = 3;
 const ASSEMBLY: u8 = 6;
 /// The layers, from the bottom up. A module imports from its own layer and those below it. Only the
 /// assembly and the layers above it import an adapter. [`providers`] finds the providers' layers.
-const LAYERS: [(&str, u8); 25] = [
+const LAYERS: [(&str, u8); 27] = [
     ("types", 0),
     ("clock", 0),
     ("telemetry", 0),
@@ -32,6 +32,7 @@ const LAYERS: [(&str, u8); 25] = [
     ("fuzz", 0),
     ("issue", 1),
     ("agents", 1),
+    ("conversation", 1),
     ("store", 2),
     ("sandbox", 2),
     ("git", 2),
@@ -43,6 +44,7 @@ const LAYERS: [(&str, u8); 25] = [
     ("engine", 4),
     ("verification", 4),
     ("checkout", 4),
+    ("runs", 4),
     ("intake", 4),
     ("http", 5),
     ("app", ASSEMBLY),

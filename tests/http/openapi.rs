@@ -5,6 +5,7 @@
 //! the others cover, so that a newly described code that no test provokes fails.
 
 mod clients;
+mod runs;
 mod well;
 
 use std::collections::BTreeSet;
@@ -150,6 +151,7 @@ async fn bodies_are_bounded_in_size_time_and_sum_wherever_one_is_taken() {
     let tight = |change: fn(&mut Limits)| TestServer::with(move |edge| change(&mut edge.limits));
     let small = tight(|limits| {
         (limits.body_len_max, limits.delivery_len_max, limits.upload_len_max) = (2, 2, 2);
+        limits.message_len_max = 2;
     });
     let slow = tight(|limits| {
         limits.body_time_max = Duration::from_millis(50);
@@ -387,6 +389,7 @@ async fn a_store_in_trouble_is_503_on_every_route_that_needs_it() {
     server.store.set(Mood::Fails);
     let needs_it =
         |o: &&Operation| o.lists("store_failed") && !o.is_remedy() && !o.needs_credentials();
+    let needs_it = |o: &&Operation| needs_it(o) && !o.is_of_run() && !o.reads_conversations();
     for operation in operations(&server).await.iter().filter(needs_it) {
         // By an issue that is not live: look-ups of live ones do not need the store.
         let request = operation.bare(&server, "nope", "2");
@@ -413,12 +416,19 @@ async fn an_overload_is_503_on_every_route_that_writes() {
     server.get("/v1/sandboxes/claude-issue-1?until=stopped&wait=5").await;
     server.store.set(Mood::Overloaded);
     let is_retry = |operation: &Operation| {
-        operation.path.ends_with("/retry") && !operation.needs_credentials()
+        operation.path.ends_with("/retry")
+            && !operation.needs_credentials()
+            && !operation.is_of_run()
     };
     let is_stop = |operation: &Operation| operation.path.ends_with("/stop");
     let is_page = |operation: &Operation| operation.path.starts_with("/log");
     let needs_no_write = |o: &Operation| {
-        is_retry(o) || is_stop(o) || is_page(o) || o.is_remedy() || o.needs_credentials()
+        is_retry(o)
+            || is_stop(o)
+            || is_page(o)
+            || o.is_remedy()
+            || o.needs_credentials()
+            || o.is_of_run()
     };
     expect(&server, "overloaded", "claude-issue-1", |o| !needs_no_write(o)).await;
     server.store.set(Mood::Works);
@@ -486,7 +496,7 @@ async fn a_server_that_ends_says_so() {
     server.running("1").await;
     server.engine.stop(Duration::from_secs(1)).await;
     server.closing.send_replace(true);
-    expect(&server, "shutting_down", "claude-issue-1", |_| true).await;
+    expect(&server, "shutting_down", "claude-issue-1", |o| !o.is_of_run()).await;
 }
 
 #[tokio::test]
@@ -525,6 +535,10 @@ async fn a_test_here_provokes_every_described_code() {
         "sandbox_deleted",
         "deleting",
         "not_failed",
+        "run_not_found",
+        "run_refused",
+        "agent_unknown",
+        "queue_full",
         "not_published",
         "stopped",
         "not_running",

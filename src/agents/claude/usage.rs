@@ -39,7 +39,8 @@ impl ReportedUsage {
             output_tokens: turn.output,
             cache_read_tokens: turn.cache_read,
             cache_write_tokens: turn.cache_write,
-            cost_usd: Some(turn.cost_usd),
+            // To a billionth: sums of fractions of a cent are not exact.
+            cost_usd: Some((turn.cost_usd * 1e9).round() / 1e9),
             is_session_total: false,
         })
     }

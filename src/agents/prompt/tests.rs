@@ -2,10 +2,10 @@
 
 use super::*;
 
-const MONA: Writer<'_> = Writer { name: "mona", permission: "write" };
+const MONA: TextAuthor<'_> = TextAuthor { name: "mona", permission: "write" };
 
-fn written<'a>(by: Option<Writer<'a>>, text: &'a str) -> Written<'a> {
-    Written { by, at: "2026-11-30T05:00:00Z", text }
+fn written<'a>(by: Option<TextAuthor<'a>>, text: &'a str) -> AuthoredText<'a> {
+    AuthoredText { by, at: "2026-11-30T05:00:00Z", text }
 }
 
 /// The text with its mark in one form.
@@ -17,7 +17,7 @@ fn shown(text: &str) -> String {
 #[test]
 fn the_first_message_delimits_each_text() {
     let comments = [written(Some(MONA), "I saw it, too.\n")];
-    let author = Writer { name: "hubot\"><x", permission: "author" };
+    let author = TextAuthor { name: "hubot\"><x", permission: "author" };
     let task = IssueTask {
         issue: "octo/hello#12",
         title: "It crashes",
@@ -66,10 +66,10 @@ fn messages_that_waited_together_are_one_text() {
     let review = review_text("Nearly.", &[remark, ReviewRemark { line: None, ..remark }]);
     let follow_ups = [
         FollowUp {
-            source: MessageSource::Review { pull_request: 5 },
+            source: FollowUpSource::Review { pull_request: 5 },
             written: written(Some(MONA), &review),
         },
-        FollowUp { source: MessageSource::Page, written: written(None, "Also the docs.") },
+        FollowUp { source: FollowUpSource::Page, written: written(None, "Also the docs.") },
     ];
     insta::assert_snapshot!(shown(&follow_up_message(&follow_ups)), @r#"
     2 messages, in the order in which they came:
@@ -105,7 +105,7 @@ fn messages_that_waited_together_are_one_text() {
 #[test]
 fn a_text_cannot_contain_its_mark() {
     let message = |text: &str| {
-        follow_up_message(&[FollowUp { source: MessageSource::Api, written: written(None, text) }])
+        follow_up_message(&[FollowUp { source: FollowUpSource::Api, written: written(None, text) }])
     };
     let mark = |message: &str| message[1..18].to_owned();
     let first = message("a");

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::*;
 
 #[derive(Clone, Copy, Debug)]
-enum Act {
+enum RunAct {
     Say { interrupts: bool },
     Begin,
     BeginHeld,
@@ -22,28 +22,28 @@ enum Act {
     Later(u64),
 }
 
-fn act() -> impl Strategy<Value = Act> {
+fn act() -> impl Strategy<Value = RunAct> {
     prop_oneof![
-        3 => any::<bool>().prop_map(|interrupts| Act::Say { interrupts }),
-        4 => Just(Act::Begin),
-        1 => Just(Act::BeginHeld),
-        3 => (0..6_u8, any::<bool>()).prop_map(|(end, late)| Act::End(end, late)),
-        1 => Just(Act::Progress),
-        1 => Just(Act::Cancel),
-        1 => Just(Act::CancelNext),
-        1 => Just(Act::Retry),
-        3 => (0..6_u8, 1..3_u32).prop_map(|(standing, sandbox)| Act::Stands(standing, sandbox)),
-        1 => (1..600_u64).prop_map(Act::Later),
+        3 => any::<bool>().prop_map(|interrupts| RunAct::Say { interrupts }),
+        4 => Just(RunAct::Begin),
+        1 => Just(RunAct::BeginHeld),
+        3 => (0..6_u8, any::<bool>()).prop_map(|(end, late)| RunAct::End(end, late)),
+        1 => Just(RunAct::Progress),
+        1 => Just(RunAct::Cancel),
+        1 => Just(RunAct::CancelNext),
+        1 => Just(RunAct::Retry),
+        3 => (0..6_u8, 1..3_u32).prop_map(|(standing, sandbox)| RunAct::Stands(standing, sandbox)),
+        1 => (1..600_u64).prop_map(RunAct::Later),
     ]
 }
 
-fn standing(which: u8) -> Standing {
+fn standing(which: u8) -> SandboxStanding {
     match which {
-        0 | 1 => Standing::Up,
-        2 => Standing::Coming("coming".into()),
-        3 => Standing::Down,
-        4 => Standing::StoppedByPerson,
-        _ => Standing::Over("closed".into()),
+        0 | 1 => SandboxStanding::Up,
+        2 => SandboxStanding::Coming("coming".into()),
+        3 => SandboxStanding::Down,
+        4 => SandboxStanding::StoppedByPerson,
+        _ => SandboxStanding::Over("closed".into()),
     }
 }
 
@@ -58,56 +58,60 @@ fn end(which: u8) -> RunEnd {
     }
 }
 
-fn apply(bench: &mut ConversationBench, act: Act, processes: &mut Vec<(RunId, u32, SandboxId)>) {
+fn apply(bench: &mut ConversationBench, act: RunAct, processes: &mut Vec<(RunId, u32, SandboxId)>) {
     let run = bench.conversation.run.clone();
     match act {
-        Act::Say { interrupts } => {
-            let words = Words { interrupts, ..Words::of_caller("m".into(), "t".into()) };
+        RunAct::Say { interrupts } => {
+            let words = SaidWords { interrupts, ..SaidWords::of_caller("m".into(), "t".into()) };
             bench.say_this(words, None);
         }
-        Act::Begin => {
+        RunAct::Begin => {
             if let Some(RunReply::Begun(run, _)) = run.map(|_| bench.begin()) {
                 let sandbox = run.sandbox.clone().expect("it has a sandbox");
                 processes.push((run.id, run.attempt, sandbox));
             }
         }
-        Act::BeginHeld => {
+        RunAct::BeginHeld => {
             if let Some(run) = run {
                 bench.step(|step, around| {
                     step.run_event(RunEvent::Begin(run.id), around, Some("held"))
                 });
             }
         }
-        Act::End(which, late) => {
+        RunAct::End(which, late) => {
             let Some(run) = run else { return };
             let attempt = run.attempt.saturating_sub(u32::from(late));
             bench.event(RunEvent::Ended(run.id, attempt, end(which)));
             processes.retain(|(id, of, _)| (*id, *of) != (run.id, attempt));
         }
-        Act::Progress => {
+        RunAct::Progress => {
             if let Some(run) = run {
                 bench.event(RunEvent::Progressed(run.id, run.attempt));
             }
         }
-        Act::Cancel => {
+        RunAct::Cancel => {
             bench.event(RunEvent::Cancel(None, "enough".into()));
         }
-        Act::CancelNext => {
+        RunAct::CancelNext => {
             let next = bench.conversation.next.as_ref().map(|next| next.id);
             if next.is_some() {
                 bench.event(RunEvent::Cancel(next, "not this".into()));
             }
         }
-        Act::Retry => {
+        RunAct::Retry => {
             bench.event(RunEvent::Retry(None));
         }
-        Act::Stands(which, sandbox) => {
+        RunAct::Stands(which, sandbox) => {
             bench.stands(sandbox, standing(which));
             // What runs in a sandbox ends with it.
-            let up = bench.around.sandbox.clone().filter(|_| bench.around.standing == Standing::Up);
+            let up = bench
+                .around
+                .sandbox
+                .clone()
+                .filter(|_| bench.around.standing == SandboxStanding::Up);
             processes.retain(|(_, _, sandbox)| Some(sandbox) == up.as_ref());
         }
-        Act::Later(seconds) => {
+        RunAct::Later(seconds) => {
             bench.now = bench.now.after(Duration::from_secs(seconds));
             bench.step(|step, _| step.due());
         }
@@ -128,7 +132,7 @@ proptest! {
                 prop_assert_eq!((next.state, next.attempt), (RunState::Queued, 0));
             }
             if let Some(run) = run {
-                let is_up = bench.around.standing == Standing::Up;
+                let is_up = bench.around.standing == SandboxStanding::Up;
                 prop_assert!(!run.state.has_process() || is_up && run.sandbox == bench.around.sandbox);
             }
             // Each message is in the count of the one run that it names.
@@ -143,7 +147,7 @@ proptest! {
             prop_assert_eq!(known, bench.said.len(), "a message has no run");
         }
         // When the sandbox is up and stays up, everything comes to an end.
-        bench.stands(1, Standing::Up);
+        bench.stands(1, SandboxStanding::Up);
         for _ in 0..400 {
             let Some(run) = bench.conversation.run.clone().filter(|run| run.state.is_in_progress()) else { break };
             match bench.conversation.order(&bench.around).map(|order| order.kind) {

@@ -62,7 +62,7 @@ fn without_an_agent_nothing_is_said() {
     assert_eq!(bench.say(), RunReply::Refused(RunRefusal::NoAgent));
     assert_eq!(bench.conversation, Conversation::default());
     let agent = Some(AgentName::trusted("command"));
-    let words = Words { agent, ..Words::of_caller("mona".into(), "hello".into()) };
+    let words = SaidWords { agent, ..SaidWords::of_caller("mona".into(), "hello".into()) };
     assert!(matches!(bench.say_this(words, None), RunReply::Said(..)));
     assert_eq!(bench.run().agent.as_str(), "command");
 }
@@ -71,8 +71,10 @@ fn without_an_agent_nothing_is_said() {
 fn the_issue_s_own_words_are_said_once() {
     let words = |second: i64, digest| {
         let as_of = Timestamp::from_unix_ms(second * 1000);
-        let words =
-            Words { source: MessageSource::Issue, ..Words::of_caller("m".into(), "t".into()) };
+        let words = SaidWords {
+            source: MessageOrigin::Issue,
+            ..SaidWords::of_caller("m".into(), "t".into())
+        };
         (words, Some(IssueWords { as_of, digest }))
     };
     let mut bench = ConversationBench::new();
@@ -94,18 +96,18 @@ fn the_issue_s_own_words_are_said_once() {
 fn a_run_whose_sandbox_goes_down_is_interrupted_and_goes_on_three_times() {
     let mut bench = ConversationBench::running();
     for interruption in 1..=3 {
-        assert!(bench.stands(1, Standing::Down), "it needs the sandbox");
+        assert!(bench.stands(1, SandboxStanding::Down), "it needs the sandbox");
         assert_eq!(bench.run().state, RunState::Interrupted);
         assert_eq!(bench.run().interruptions, interruption);
-        assert!(!bench.stands(1, Standing::Coming("soon".into())));
+        assert!(!bench.stands(1, SandboxStanding::Coming("soon".into())));
         assert_eq!(bench.run().reason, "soon");
-        bench.stands(1, Standing::Up);
+        bench.stands(1, SandboxStanding::Up);
         assert_eq!(order(&bench), Some(RunOrderKind::Begin));
         assert!(
             matches!(bench.begin(), RunReply::Begun(run, _) if run.attempt == interruption + 1)
         );
     }
-    assert!(!bench.stands(1, Standing::Down));
+    assert!(!bench.stands(1, SandboxStanding::Down));
     assert_eq!(bench.run().state, RunState::Failed);
 }
 
@@ -113,8 +115,8 @@ fn a_run_whose_sandbox_goes_down_is_interrupted_and_goes_on_three_times() {
 fn progress_forgets_interruptions() {
     let mut bench = ConversationBench::running();
     for _ in 0..10 {
-        bench.stands(1, Standing::Down);
-        bench.stands(1, Standing::Up);
+        bench.stands(1, SandboxStanding::Down);
+        bench.stands(1, SandboxStanding::Up);
         bench.begin();
         let (id, attempt) = (bench.run().id, bench.run().attempt);
         bench.event(RunEvent::Progressed(id, attempt));
@@ -126,10 +128,10 @@ fn progress_forgets_interruptions() {
 fn a_stop_by_a_person_cancels_the_run_and_keeps_what_waits() {
     let mut bench = ConversationBench::running();
     bench.say();
-    assert!(!bench.stands(1, Standing::StoppedByPerson));
+    assert!(!bench.stands(1, SandboxStanding::StoppedByPerson));
     assert_eq!(bench.former[0].state, RunState::Cancelled);
     assert_eq!((bench.run().state, bench.run().waits), (RunState::Queued, RunWait::Sandbox));
-    bench.stands(1, Standing::Up);
+    bench.stands(1, SandboxStanding::Up);
     assert_eq!(order(&bench), Some(RunOrderKind::Begin));
 }
 
@@ -142,7 +144,7 @@ fn a_closed_issue_cancels_what_runs_and_what_waits() {
             bench.begin();
             bench.say();
         }
-        bench.stands(1, Standing::Over("the issue was closed".into()));
+        bench.stands(1, SandboxStanding::Over("the issue was closed".into()));
         assert_eq!(bench.run().state, RunState::Cancelled);
         assert_eq!(bench.run().reason, "the issue was closed");
         assert!(bench.former.iter().all(|run| run.state == RunState::Cancelled));
@@ -153,7 +155,7 @@ fn a_closed_issue_cancels_what_runs_and_what_waits() {
 #[test]
 fn another_sandbox_is_not_the_one_that_a_run_is_in() {
     let mut bench = ConversationBench::running();
-    bench.stands(2, Standing::Up);
+    bench.stands(2, SandboxStanding::Up);
     assert_eq!(bench.run().state, RunState::Interrupted);
 }
 
@@ -189,8 +191,10 @@ fn a_run_that_ended_well_although_it_was_cancelled_succeeded() {
 #[test]
 fn a_message_that_interrupts_ends_the_run_and_is_answered_by_the_next() {
     let mut bench = ConversationBench::running();
-    let words =
-        Words { interrupts: true, ..Words::of_caller("mona".into(), "stop, do that".into()) };
+    let words = SaidWords {
+        interrupts: true,
+        ..SaidWords::of_caller("mona".into(), "stop, do that".into())
+    };
     bench.say_this(words, None);
     assert_eq!(order(&bench), Some(RunOrderKind::End(1)));
     bench.end(RunEnd::Cancelled);
@@ -256,7 +260,7 @@ fn no_run_begins_while_it_is_held_or_the_sandbox_is_not_up() {
         bench.step(|step, around| step.run_event(RunEvent::Begin(id), around, Some("held"))).0;
     assert_eq!(held, RunReply::Refused(RunRefusal::NotNow("held".into())));
     assert_eq!((bench.run().waits, bench.run().attempt), (RunWait::Hold, 0));
-    bench.stands(1, Standing::Failed("it failed".into()));
+    bench.stands(1, SandboxStanding::Failed("it failed".into()));
     assert!(matches!(bench.begin(), RunReply::Refused(RunRefusal::NotNow(_))));
     assert_eq!(bench.run().reason, "it failed");
 }

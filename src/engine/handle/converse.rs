@@ -3,7 +3,7 @@
 use super::super::actors::unfitting;
 use super::super::api::{EngineError, IssueKey, SandboxRef};
 use super::Engine;
-use crate::conversation::{RunEvent, RunReply, Words};
+use crate::conversation::{RunEvent, RunReply, SaidWords};
 use crate::engine::actors::EventFailure;
 use crate::engine::directory::route::Number;
 use crate::issue::commit::CommandRefusal;
@@ -21,7 +21,7 @@ impl Engine {
         &self,
         account: &AccountName,
         issue: &IssueKey,
-        words: Words,
+        words: SaidWords,
         cause: Cause,
     ) -> Result<(HomeId, RunReply), EngineError> {
         let mut attempts = self.parts.actors.retry_limit()?;
@@ -55,7 +55,7 @@ impl Engine {
         &self,
         account: &AccountName,
         sandbox: &SandboxRef,
-        words: Words,
+        words: SaidWords,
         cause: Cause,
     ) -> Result<(HomeId, RunReply), EngineError> {
         let meant = self.find(account, sandbox).await?;

@@ -6,7 +6,7 @@ mod wire;
 use actix_web::{HttpRequest, HttpResponse, get, post, put, web};
 
 use super::sandboxes::parse_issue_id;
-use crate::conversation::{Run, RunReply, Words};
+use crate::conversation::{Run, RunReply, SaidWords};
 use crate::engine::{IssueKey, SandboxRef};
 use crate::http::Shared;
 use crate::http::answers;
@@ -41,8 +41,7 @@ const NEWEST: usize = 1_000;
     request_body = SayRequest,
     responses(
         (status = 202, body = Success<SaidBody>, description = "the message and the run that answers it"),
-        answers::AdmissionErrors, only::SandboxNotFound, only::SandboxDeleted, only::AgentUnknown,
-        only::QueueFull,
+        answers::SandboxWriteErrors, only::SandboxDeleted, only::AgentUnknown, only::QueueFull,
     )
 )]
 #[post("/v1/sandboxes/{id}/messages")]
@@ -68,7 +67,7 @@ pub async fn say(
     request_body = SayRequest,
     responses(
         (status = 202, body = Success<SaidBody>, description = "the message and the run that answers it"),
-        answers::AdmissionErrors, only::AgentUnknown, only::QueueFull, only::IssueIdConflict,
+        answers::StoreWriteErrors, only::AgentUnknown, only::QueueFull,
     )
 )]
 #[put("/v1/issues/{issueId}/messages")]
@@ -87,7 +86,7 @@ pub async fn say_in_issue(
     said(&shared, &caller, &request, home, reply)
 }
 
-fn words(shared: &Shared, caller: &Caller, mut fields: Fields) -> Result<Words, ApiError> {
+fn words(shared: &Shared, caller: &Caller, mut fields: Fields) -> Result<SaidWords, ApiError> {
     let text = fields.text("text")?;
     let agent = fields.text("agentId")?;
     let interrupts = fields.flag("interrupt")?.unwrap_or_default();
@@ -108,7 +107,7 @@ fn words(shared: &Shared, caller: &Caller, mut fields: Fields) -> Result<Words, 
         let message = format!("there is no agent {agent}; there are {known}");
         return Err(ApiError::new(Code::AgentUnknown, message).about("agentId"));
     }
-    Ok(Words { agent, interrupts, ..Words::of_caller(caller.name.to_owned(), text) })
+    Ok(SaidWords { agent, interrupts, ..SaidWords::of_caller(caller.name.to_owned(), text) })
 }
 
 fn said(
@@ -193,7 +192,7 @@ async fn answer(shared: &Shared, home: HomeId) -> Result<HttpResponse, ApiError>
     responses(
         (status = 200, description = "a stream of server-sent events",
          body = String, content_type = "text/event-stream"),
-        answers::SandboxReadErrors, only::InvalidRequest,
+        answers::SandboxReadErrors,
     )
 )]
 #[get("/v1/sandboxes/{id}/conversation/events")]
@@ -208,7 +207,8 @@ pub async fn events_of_sandbox(
     follow::stream(&shared, &caller, &request, home).await
 }
 
-/// Streams the events of an issue's conversation, as those of its sandbox.
+/// Streams the events of an issue's conversation, as those of its sandbox. It ends at once if the issue is
+/// not known yet.
 #[utoipa::path(
     operation_id = "streamIssueConversation", tag = "conversations",
     params(
@@ -218,7 +218,7 @@ pub async fn events_of_sandbox(
     responses(
         (status = 200, description = "a stream of server-sent events",
          body = String, content_type = "text/event-stream"),
-        answers::SandboxReadErrors, only::InvalidRequest,
+        answers::StoreReadErrors,
     )
 )]
 #[get("/v1/issues/{issueId}/conversation/events")]
@@ -230,8 +230,11 @@ pub async fn events_of_issue(
 ) -> Result<HttpResponse, ApiError> {
     Query::parse(request.query_string()).finish()?;
     let home = home_of_issue(&shared, &caller, &path).await?;
-    let home = home.ok_or(crate::engine::EngineError::SandboxNotFound)?;
-    follow::stream(&shared, &caller, &request, home).await
+    match home {
+        Some(home) => follow::stream(&shared, &caller, &request, home).await,
+        // Nothing was said yet. Readers come again by themselves.
+        None => Ok(sse::answer(futures_util::stream::iter([Ok(sse::GREETING)]))),
+    }
 }
 
 async fn home_of_sandbox(shared: &Shared, caller: &Caller, id: &str) -> Result<HomeId, ApiError> {

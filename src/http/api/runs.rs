@@ -60,7 +60,7 @@ pub async fn list(
     params(params::OneRun),
     responses(
         (status = 202, body = Success<RunBody>, description = "the run after that"),
-        answers::StoreWriteErrors, only::RunNotFound, only::RunOver,
+        answers::StoreWriteErrors, only::RunNotFound, only::RunRefused,
     )
 )]
 #[post("/v1/runs/{run}/cancel")]
@@ -82,7 +82,7 @@ pub async fn cancel(
     params(params::OneRun),
     responses(
         (status = 202, body = Success<RunBody>, description = "the run after that"),
-        answers::StoreWriteErrors, only::RunNotFound, only::NotFailed,
+        answers::StoreWriteErrors, only::RunNotFound, only::RunRefused,
     )
 )]
 #[post("/v1/runs/{run}/retry")]

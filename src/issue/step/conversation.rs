@@ -4,14 +4,14 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::conversation::{
-    Around, Conversation, ConversationStep, IssueWords, MessageSource, MessageText, Run, RunEvent,
-    RunRefusal, RunReply, SayAsk, Standing, Words,
+    Around, Conversation, ConversationStep, IssueWords, MessageOrigin, MessageText, Run, RunEvent,
+    RunRefusal, RunReply, SaidWords, SandboxStanding, SayAsk,
 };
 use crate::issue::commit::{DeliveryResult, Reply};
 use crate::issue::event::{DeliveryEffect, DenialKind, IssueDelivery, SayIssue};
 use crate::issue::instruction::{Instruction, InstructionSource};
 use crate::issue::state::{Goal, Issue, IssueState, StoppedBy};
-use crate::types::{AgentName, Template, WhileRunning};
+use crate::types::{AgentName, RunState, Template, WhileRunning};
 
 use super::transition::Transition;
 
@@ -46,13 +46,13 @@ impl Transition<'_> {
             return;
         }
         let (source, issue_words) = match instruction.source {
-            InstructionSource::Issue => (MessageSource::Issue, Some(words_of(instruction))),
-            InstructionSource::Comment(id) => (MessageSource::Comment(id), None),
+            InstructionSource::Issue => (MessageOrigin::Issue, Some(words_of(instruction))),
+            InstructionSource::Comment(id) => (MessageOrigin::Comment(id), None),
         };
         let by = instruction.sender.as_ref().or(instruction.author.as_ref());
         let author = by.map(|user| user.login.clone()).unwrap_or_default();
         let text = MessageText::OfDelivery(delivery.delivery.clone());
-        let words = Words { source, author, text, agent: None, interrupts: false };
+        let words = SaidWords { source, author, text, agent: None, interrupts: false };
         match self.said_to_agent(SayAsk { words, issue_words }) {
             RunReply::Refused(RunRefusal::QueueFull) => {
                 result.reason.push_str("; too many messages wait for the agent already");
@@ -105,6 +105,21 @@ impl Transition<'_> {
         }
     }
 
+    /// Has the runs that changed since `before` recorded, and what people should know of them put on the
+    /// timeline.
+    pub fn record_runs(&mut self, before: &Issue) {
+        let was = runs(before.conversation.as_deref());
+        let is = runs(self.issue.conversation.as_deref());
+        let changed = is.into_iter().filter(|run| !was.contains(run)).cloned();
+        self.said.runs.extend(changed.collect::<Vec<_>>());
+        for run in self.said.runs.clone() {
+            let known = was.iter().find(|known| known.id == run.id).map(|known| known.state);
+            if let Some(reason) = news_of(&run).filter(|_| known != Some(run.state)) {
+                self.record_entry(reason);
+            }
+        }
+    }
+
     /// Does something with the conversation, and keeps what came of it.
     fn converse<T>(
         &mut self,
@@ -129,14 +144,29 @@ impl Transition<'_> {
     }
 }
 
-/// The runs of a conversation that differ from those before.
-pub fn changed_runs(before: Option<&Conversation>, now: Option<&Conversation>) -> Vec<Run> {
-    let all = |conversation: Option<&Conversation>| -> Vec<Run> {
-        let runs = conversation.map(|one| one.run.iter().chain(&one.next));
-        runs.into_iter().flatten().cloned().collect()
+/// The runs that a conversation has in its state.
+fn runs(conversation: Option<&Conversation>) -> Vec<&Run> {
+    let runs = conversation.map(|one| one.run.iter().chain(&one.next));
+    runs.into_iter().flatten().collect()
+}
+
+/// What the timeline says of a run in its state; nothing of one that waits.
+fn news_of(run: &Run) -> Option<String> {
+    let agent = &run.agent;
+    let because = |what: &str| match run.reason.as_str() {
+        "" => format!("the agent {agent} {what}"),
+        reason => format!("the agent {agent} {what}: {reason}"),
     };
-    let before = all(before);
-    all(now).into_iter().filter(|run| !before.contains(run)).collect()
+    match run.state {
+        RunState::Queued | RunState::Cancelling => None,
+        RunState::Running if run.attempt > 1 => Some(format!("the agent {agent} goes on")),
+        RunState::Running => Some(format!("the agent {agent} works")),
+        RunState::Interrupted => Some(because("was interrupted")),
+        RunState::Succeeded => Some(format!("the agent {agent} has finished")),
+        RunState::Failed => Some(because("failed")),
+        RunState::OverBudget => Some(because("stopped")),
+        RunState::Cancelled => Some(because("was stopped")),
+    }
 }
 
 /// An issue's sandbox, as far as runs are concerned. `default` is the template that a new one gets.
@@ -151,38 +181,43 @@ pub fn around(issue: &Issue, default: &Template) -> Around {
     }
 }
 
-fn standing(issue: &Issue) -> Standing {
+fn standing(issue: &Issue) -> SandboxStanding {
     if issue.merged_into.is_some() {
-        return Standing::Over("the issue is handled under its other name".to_owned());
+        return SandboxStanding::Over("the issue is handled under its other name".to_owned());
     }
     if let Some(pending) = &issue.pending_start {
-        return Standing::Coming(format!(
+        return SandboxStanding::Coming(format!(
             "the sandbox waits until it may be started: {}",
             pending.why
         ));
     }
     let reason = || issue.state.record().map(|record| record.reason.clone()).unwrap_or_default();
-    let coming = |what: &str| Standing::Coming(format!("the sandbox is being {what}"));
+    let coming = |what: &str| SandboxStanding::Coming(format!("the sandbox is being {what}"));
     match &issue.state {
-        IssueState::Absent => Standing::Over("the sandbox was deleted".to_owned()),
-        IssueState::Running { .. } => Standing::Up,
+        IssueState::Absent => SandboxStanding::Over("the sandbox was deleted".to_owned()),
+        IssueState::Running { .. } => SandboxStanding::Up,
         IssueState::Creating { goal, .. } => down_or(*goal, reason, coming("created")),
         IssueState::Starting { goal, .. } => down_or(*goal, reason, coming("started")),
         IssueState::Stopping { goal: Goal::Running, .. } => coming("started again"),
         IssueState::Stopping { by, goal: Goal::Stopped(_), .. } => down(*by, reason),
         IssueState::Stopped { by, .. } => down(*by, reason),
         IssueState::Failed { goal, failure, .. } => {
-            let failed = Standing::Failed(format!("the sandbox failed: {}", failure.message));
+            let failed =
+                SandboxStanding::Failed(format!("the sandbox failed: {}", failure.message));
             down_or(*goal, reason, failed)
         }
         IssueState::Deleting { next, .. } => match next {
             Some(_) => coming("deleted and created again"),
-            None => Standing::Over("the sandbox is deleted".to_owned()),
+            None => SandboxStanding::Over("the sandbox is deleted".to_owned()),
         },
     }
 }
 
-fn down_or(goal: Goal, reason: impl FnOnce() -> String, else_this: Standing) -> Standing {
+fn down_or(
+    goal: Goal,
+    reason: impl FnOnce() -> String,
+    else_this: SandboxStanding,
+) -> SandboxStanding {
     match goal {
         Goal::Running => else_this,
         Goal::Stopped(by) => down(by, reason),
@@ -190,15 +225,15 @@ fn down_or(goal: Goal, reason: impl FnOnce() -> String, else_this: Standing) -> 
 }
 
 /// A sandbox that is down, or goes down, by this.
-fn down(by: StoppedBy, reason: impl FnOnce() -> String) -> Standing {
+fn down(by: StoppedBy, reason: impl FnOnce() -> String) -> SandboxStanding {
     match by {
-        StoppedBy::Person => Standing::StoppedByPerson,
-        StoppedBy::Issue => Standing::Over(reason()),
+        StoppedBy::Person => SandboxStanding::StoppedByPerson,
+        StoppedBy::Issue => SandboxStanding::Over(reason()),
         StoppedBy::Restart
         | StoppedBy::Provider
         | StoppedBy::Idle
         | StoppedBy::Limit
-        | StoppedBy::Host => Standing::Down,
+        | StoppedBy::Host => SandboxStanding::Down,
     }
 }
 

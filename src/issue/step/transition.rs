@@ -14,7 +14,6 @@ use crate::types::{
     ProviderStep, Sandbox, SandboxId, Template, TimelineEntry, Timestamp,
 };
 
-use super::conversation::changed_runs;
 use super::life::life_due;
 
 /// How long one look at a provider may take.
@@ -85,8 +84,7 @@ impl<'a> Transition<'a> {
             self.aliases.push(own);
         }
         self.follow_by_runs();
-        let (was, is) = (before.conversation.as_deref(), self.issue.conversation.as_deref());
-        self.said.runs.extend(changed_runs(was, is));
+        self.record_runs(before);
         self.issue.life_due = life_due(&self.issue, self.context.rules);
         // A timeline entry alone must be durable too.
         let changed = self.issue != *before
@@ -413,6 +411,7 @@ impl<'a> Transition<'a> {
             phase: None,
             reason: reason.clone(),
             phase_since: now,
+            agent: None,
             deleted_at: Some(now),
             ..sandbox
         });

@@ -15,7 +15,7 @@ const HOME: HomeId = HomeId(7);
 /// A store that has these.
 #[derive(Clone, Default)]
 struct Rows {
-    messages: Vec<Message>,
+    messages: Vec<SaidMessage>,
     runs: Vec<Run>,
 }
 
@@ -61,11 +61,11 @@ impl ConversationStore for Rows {
     }
 }
 
-fn message(number: u128) -> Message {
-    Message {
+fn message(number: u128) -> SaidMessage {
+    SaidMessage {
         id: MessageId(Uuid::from_u128(number)),
         run: RunId(Uuid::from_u128(1)),
-        source: MessageSource::Api,
+        source: MessageOrigin::Api,
         author: "mona".into(),
         text: MessageText::Own(format!("message {number}")),
         at: Timestamp::from_unix_ms(1_000),

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::BadRow;
-use crate::conversation::{AgentSession, Conversation, IssueWords, MessageSource, Run, RunWait};
+use crate::conversation::{AgentSession, Conversation, IssueWords, MessageOrigin, Run, RunWait};
 use crate::types::{AgentName, RunId, RunState, SandboxId, SessionId, Timestamp};
 
 /// A conversation in the body of its issue.
@@ -166,13 +166,13 @@ pub(in crate::store) fn run(body: &str) -> Result<Run, BadRow> {
 }
 
 /// The column that says where a message was said.
-pub(in crate::store) fn source_word(source: MessageSource) -> String {
+pub(in crate::store) fn source_word(source: MessageOrigin) -> String {
     match source {
-        MessageSource::Issue => "issue".to_owned(),
-        MessageSource::Comment(id) => format!("comment/{id}"),
-        MessageSource::Review(id) => format!("review/{id}"),
-        MessageSource::Check(id) => format!("check/{id}"),
-        MessageSource::Api => "api".to_owned(),
+        MessageOrigin::Issue => "issue".to_owned(),
+        MessageOrigin::Comment(id) => format!("comment/{id}"),
+        MessageOrigin::Review(id) => format!("review/{id}"),
+        MessageOrigin::Check(id) => format!("check/{id}"),
+        MessageOrigin::Api => "api".to_owned(),
     }
 }
 
@@ -180,17 +180,17 @@ pub(in crate::store) fn source_word(source: MessageSource) -> String {
 ///
 /// # Errors
 /// [`BadRow::UnknownWord`].
-pub(in crate::store) fn source(word: &str) -> Result<MessageSource, BadRow> {
+pub(in crate::store) fn source(word: &str) -> Result<MessageOrigin, BadRow> {
     let unknown = || BadRow::UnknownWord(word.to_owned());
     match (word, word.split_once('/')) {
-        ("issue", _) => Ok(MessageSource::Issue),
-        ("api", _) => Ok(MessageSource::Api),
+        ("issue", _) => Ok(MessageOrigin::Issue),
+        ("api", _) => Ok(MessageOrigin::Api),
         (_, Some((kind, id))) => {
             let id = id.parse().map_err(|_| unknown())?;
             match kind {
-                "comment" => Ok(MessageSource::Comment(id)),
-                "review" => Ok(MessageSource::Review(id)),
-                "check" => Ok(MessageSource::Check(id)),
+                "comment" => Ok(MessageOrigin::Comment(id)),
+                "review" => Ok(MessageOrigin::Review(id)),
+                "check" => Ok(MessageOrigin::Check(id)),
                 _ => Err(unknown()),
             }
         }

@@ -10,7 +10,7 @@ use super::apply::{GuidKey, execute, failed};
 use super::instructions;
 use super::pages::{behind, page_of};
 use super::read::{all, bound, one};
-use crate::conversation::{ConversationRows, Message, MessageText};
+use crate::conversation::{ConversationRows, MessageText, SaidMessage};
 use crate::store::conversation::{ConversationStore, MessageRow, RunRow};
 use crate::store::{CommitError, Page, PageAsk, StoreError, rows};
 use crate::types::{AccountName, HomeId, MessageId, RunId, RunState, Timestamp};
@@ -180,7 +180,7 @@ fn message(row: &Row<'_>) -> rusqlite::Result<MessageRow> {
     };
     Ok(MessageRow {
         number: row.get(0)?,
-        message: Message {
+        message: SaidMessage {
             id: MessageId(id(row, 1)?),
             run: RunId(id(row, 2)?),
             source: rows::source(row.get_ref(3)?.as_str()?)?,

@@ -42,6 +42,13 @@ const CALLS: &[(&str, &str, &str)] = &[
     ("POST", "/v1/sandboxes/claude-issue-1/stop?wait=5", ""),
     ("POST", "/v1/sandboxes/claude-issue-1/start?wait=5", ""),
     ("POST", "/v1/sandboxes/claude-issue-1/publish", ""),
+    ("POST", "/v1/sandboxes/claude-issue-2/messages", r#"{"text":"x","agentId":"cat"}"#),
+    ("PUT", "/v1/issues/2/messages", r#"{"text":"x","agentId":"cat"}"#),
+    ("GET", "/v1/sandboxes/claude-issue-2/conversation", ""),
+    ("GET", "/v1/issues/2/conversation", ""),
+    ("GET", "/v1/issues/nope/conversation", ""),
+    ("GET", "/v1/issues/nope/conversation/events", ""),
+    ("GET", "/v1/runs?state=queued,running", ""),
     ("DELETE", "/v1/sandboxes/claude-issue-1", ""),
     ("DELETE", "/v1/sandboxes/claude-issue-1?wait=5", ""),
     ("GET", "/v1/deliveries", ""),
@@ -117,6 +124,7 @@ async fn what_goes_well_goes_as_described() {
     let ordinary = send(server.request(Method::GET, "/v1/sandboxes/1/ports/3000")).await;
     seen.insert((tunnel.name(), listed(tunnel, &ordinary).0));
     see_retry_and_range(&server, &mut seen).await;
+    see_runs(&server, &mut seen).await;
     see_streams(&server, &mut seen).await;
     let missing: Vec<_> = all
         .iter()
@@ -137,6 +145,18 @@ async fn see_retry_and_range(server: &TestServer, seen: &mut Seen) {
     let part = server.request(Method::GET, "/v1/sandboxes/claude-issue-2/files/content?path=r");
     let part = send(part.header("range", "bytes=1-")).await;
     seen.insert(("GET /v1/sandboxes/{id}/files/content".into(), part.status));
+}
+
+async fn see_runs(server: &TestServer, seen: &mut Seen) {
+    let runs = server.get("/v1/runs").await.json();
+    let run = runs["data"][0]["id"].as_str().expect("a run").to_owned();
+    for verb in ["cancel", "retry"] {
+        let answer = server.post(&format!("/v1/runs/{run}/{verb}"), Value::Null).await;
+        seen.insert((format!("POST /v1/runs/{{run}}/{verb}"), answer.status));
+    }
+    let address = "/v1/sandboxes/claude-issue-2/conversation/events";
+    let events = server.request(Method::GET, address).send().await.expect("an answer");
+    seen.insert(("GET /v1/sandboxes/{id}/conversation/events".into(), events.status().as_u16()));
 }
 
 /// WebSockets, ports and event streams: their heads say enough.

@@ -51,7 +51,7 @@ pub(super) async fn stream(
     let journals = Arc::clone(&shared.edge.runs.journals);
     // An unknown id is an answer of its own, before the stream begins.
     journals.read(home, after, 1).await?;
-    let follower = Follower::new(journals, home, after, Ending::new(shared, caller));
+    let follower = JournalFollower::new(journals, home, after, Ending::new(shared, caller));
     Ok(sse::answer(follower.stream()))
 }
 
@@ -63,7 +63,7 @@ pub(super) fn until_run_ends(
     (message, run): (MessageId, RunId),
 ) -> impl Stream<Item = Result<Bytes, Infallible>> + use<> {
     let journals = Arc::clone(&shared.edge.runs.journals);
-    let mut follower = Follower::new(journals, home, 0, Ending::new(shared, caller));
+    let mut follower = JournalFollower::new(journals, home, 0, Ending::new(shared, caller));
     follower.part = Part::From(message, run);
     follower.stream()
 }
@@ -81,7 +81,7 @@ enum Part {
 }
 
 /// A reader and its place.
-struct Follower {
+struct JournalFollower {
     journals: Arc<Journals>,
     home: HomeId,
     after: u64,
@@ -91,7 +91,7 @@ struct Follower {
     silent_until: Instant,
 }
 
-impl Follower {
+impl JournalFollower {
     fn new(journals: Arc<Journals>, home: HomeId, after: u64, ending: Ending) -> Self {
         let news = journals.follow(home);
         let silent_until = Instant::now() + sse::HEARTBEAT;

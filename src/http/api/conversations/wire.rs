@@ -22,7 +22,7 @@ pub struct SayRequest {
 
 /// A message that was taken in, and the run that answers it.
 #[derive(Debug, Serialize, ToSchema)]
-#[schema(as = SaidMessage)]
+#[schema(as = AcceptedMessage)]
 pub struct SaidBody {
     /// The message.
     pub message: MessageRef,

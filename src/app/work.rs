@@ -1,0 +1,92 @@
+//! Builds what works in sandboxes: verification before it, checkouts, entry commands and runs of agents.
+
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, mpsc, watch};
+
+use super::entry::{self, EntryEvent, EntryParts};
+use super::gate::WorkGate;
+use super::providers::ProviderMap;
+use super::verified::Verifications;
+use crate::checkout::CheckoutWorker;
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::engine::Engine;
+use crate::logs::Logs;
+use crate::runs::{AgentPrograms, RunChange, RunParts, RunShare, RunWorker, SessionCopies};
+use crate::sandbox::Capability;
+use crate::store::Store;
+use crate::store::sqlite::SqliteStore;
+use crate::verification::IssueVerifier;
+
+/// What works in sandboxes is built from.
+pub(super) struct WorkParts<'a> {
+    pub config: &'a Config,
+    pub engine: &'a Engine,
+    pub sqlite: &'a Arc<SqliteStore>,
+    pub providers: &'a ProviderMap,
+    pub logs: &'a Logs,
+    pub clock: &'a Arc<dyn Clock>,
+    /// Makes checkouts, if there are credentials for GitHub.
+    pub checkouts: Option<CheckoutWorker>,
+    /// Verifies issues, if there are credentials for GitHub.
+    pub verifier: Option<Arc<IssueVerifier>>,
+    pub entries: mpsc::UnboundedReceiver<EntryEvent>,
+    pub run_changes: mpsc::UnboundedReceiver<RunChange>,
+    pub ended: watch::Receiver<bool>,
+    pub io: &'a Handle,
+}
+
+impl WorkParts<'_> {
+    /// Begins to work, until the server ends.
+    pub fn start(self) -> RunShare {
+        let Self { config, sqlite, clock, logs, .. } = &self;
+        let verifications =
+            Verifications::new(self.verifier.clone(), (*logs).clone(), Arc::clone(clock));
+        let path = std::env::var("PATH").unwrap_or_default();
+        let programs = AgentPrograms::find(&config.agents, &path);
+        let rows = Arc::clone(sqlite) as _;
+        let share = RunShare::new(&config.server.data, programs, rows, Arc::clone(clock));
+        let entries = EntryParts {
+            checkouts: self.checkouts.clone(),
+            verifications: verifications.clone(),
+            clock: Arc::clone(clock),
+            engine: self.engine.clone(),
+            providers: Arc::new(self.providers.clone()),
+            logs: self.logs.clone(),
+        };
+        let worker = RunWorker::new(self.run_parts(&share, verifications));
+        self.io.spawn(entry::run(self.entries, entries, self.ended.clone()));
+        self.io.spawn(worker.run(self.run_changes, self.ended));
+        share
+    }
+
+    fn run_parts(&self, share: &RunShare, verifications: Verifications) -> RunParts {
+        let store = Arc::clone(self.sqlite) as Arc<dyn Store>;
+        let checkouts = self.checkouts.clone();
+        let gate = WorkGate { store: Arc::clone(&store), verifications, checkouts };
+        let runs_agents = self.providers.iter().filter(|(_, provider)| {
+            provider.descriptor.capabilities.contains(&Capability::DetachedProcesses)
+        });
+        let processes = runs_agents.map(|(name, one)| (name.clone(), Arc::clone(&one.processes)));
+        let places = match usize::try_from(self.config.quota.runs) {
+            Ok(0) | Err(_) => Semaphore::MAX_PERMITS,
+            Ok(runs) => runs.min(Semaphore::MAX_PERMITS),
+        };
+        RunParts {
+            engine: self.engine.clone(),
+            store,
+            rows: Arc::clone(&share.rows),
+            processes: processes.collect(),
+            programs: share.programs.clone(),
+            gate: Arc::new(gate),
+            journals: Arc::clone(&share.journals),
+            sessions: SessionCopies::new(self.config.server.data.join("sessions")),
+            going: Arc::clone(&share.going),
+            places: Arc::new(Semaphore::new(places)),
+            publish: self.config.github.publish,
+            clock: Arc::clone(self.clock),
+        }
+    }
+}
