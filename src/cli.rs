@@ -50,6 +50,7 @@ mod retry;
 mod rm;
 mod serve;
 mod sse;
+mod stand_in;
 mod start;
 mod stop;
 mod table;
@@ -207,6 +208,9 @@ enum CliVerb {
     /// Write the manual pages to standard output
     #[command(hide = true)]
     Man(completions::ManArgs),
+    /// Stand in for a coding agent, in tests and the demo
+    #[command(hide = true)]
+    StandInAgent(stand_in::StandInArgs),
     /// Show the version
     Version(version::VersionArgs),
 }
@@ -230,7 +234,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
     let mut command = help::command();
-    let matches = command.try_get_matches_from_mut(args)?;
+    let matches = command.try_get_matches_from_mut(stand_in::by_name(args))?;
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
@@ -245,6 +249,7 @@ fn dispatch(cli: Cli, env: &EnvVars) -> anyhow::Result<ExitCode> {
         CliVerb::Config(verb) => config::run(&server_args, verb, env),
         CliVerb::Completions(args) => completions::completions(args),
         CliVerb::Man(args) => completions::man(args),
+        CliVerb::StandInAgent(args) => stand_in::run(&args, env),
         CliVerb::Version(args) => version::run(args, env),
         CliVerb::Ensure(args) => remote(&server_args, env, async |s| ensure::run(s, args).await),
         CliVerb::Get(args) => remote(&server_args, env, async |s| get::run(s, args).await),

@@ -20,6 +20,7 @@ mod process;
 #[path = "../common/pty.rs"]
 mod pty;
 mod serve;
+mod stand_in;
 #[path = "../common/stub.rs"]
 mod stub;
 mod terminal;
