@@ -23,6 +23,8 @@ pub mod agents;
 pub mod git;
 pub mod github;
 pub mod logs;
+// The gateway to the models: keys, budgets, prices, and what was used.
+pub mod models;
 pub mod sandbox;
 pub mod store;
 // The proxy through which sandboxes reach the network; it checks every address.

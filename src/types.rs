@@ -10,6 +10,7 @@ mod git;
 mod header;
 mod hold;
 mod ids;
+mod model;
 mod network;
 mod permission;
 mod reserve;
@@ -34,6 +35,7 @@ pub use ids::{
     InstanceId, InvalidId, IssueId, IssueNumber, ObjectName, ProviderName, Repository, SandboxId,
     SecretName, TemplateName,
 };
+pub use model::{ModelBudgets, ModelPattern, TokenPrice};
 pub use network::{AllowedHost, HostName, Network, NetworkKind, WEB_PORTS, split_port};
 pub use permission::PermissionLevel;
 pub use reserve::Reserve;

@@ -194,6 +194,11 @@ impl Money {
         self.nano_dollars as f64 / 1e9
     }
 
+    /// This for each of `count` things.
+    pub const fn times(self, count: u64) -> Self {
+        Self { nano_dollars: self.nano_dollars.saturating_mul(count) }
+    }
+
     /// What is left of this after `spent`; nothing if more was spent.
     pub const fn minus(self, spent: Self) -> Self {
         Self { nano_dollars: self.nano_dollars.saturating_sub(spent.nano_dollars) }

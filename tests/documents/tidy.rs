@@ -23,7 +23,7 @@ const ADAPTERS: u8 = 3;
 const ASSEMBLY: u8 = 6;
 /// The layers, from the bottom up. A module imports from its own layer and those below it. Only the
 /// assembly and the layers above it import an adapter. [`providers`] finds the providers' layers.
-const LAYERS: [(&str, u8); 27] = [
+const LAYERS: [(&str, u8); 28] = [
     ("types", 0),
     ("clock", 0),
     ("telemetry", 0),
@@ -38,6 +38,7 @@ const LAYERS: [(&str, u8); 27] = [
     ("git", 2),
     ("github", 2),
     ("logs", 2),
+    ("models", 2),
     ("egress", 2),
     ("store::sqlite", ADAPTERS),
     ("github::client", ADAPTERS),
