@@ -28,6 +28,7 @@ pub mod report;
 mod rows;
 pub mod session;
 pub mod sqlite;
+pub mod usage;
 pub mod waiting;
 
 use std::collections::HashSet;

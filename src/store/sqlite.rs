@@ -40,6 +40,7 @@ mod schema;
 mod sessions;
 mod sweeps;
 mod trouble;
+mod usage;
 mod waiting;
 mod writer;
 

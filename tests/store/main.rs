@@ -20,3 +20,4 @@ mod store_outbox_suite;
 mod store_scope_suite;
 #[path = "../common/store_suite.rs"]
 mod store_suite;
+mod usage;

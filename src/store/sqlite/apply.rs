@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 use uuid::Uuid;
 
 use super::trouble::write_error;
-use super::{conversations, github, instructions, outbox};
+use super::{conversations, github, instructions, outbox, usage};
 use crate::issue::{Effect, Issue};
 use crate::store::rows::{self, IssueRow, ScopeColumns};
 use crate::store::{CommitError, DeliveryRow, DeliveryState, Write};
@@ -157,6 +157,7 @@ pub(super) fn apply(
                 hand_names_over(conn, account, issue.home, *other)?;
                 instructions::hand_over(conn, issue.home, *other)?;
                 conversations::hand_over(conn, issue.home, *other)?;
+                usage::hand_over(conn, issue.home, *other)?;
             }
             match (instruction, delivery) {
                 (Some(instruction), Some(delivery)) => {

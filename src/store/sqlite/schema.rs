@@ -28,6 +28,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/sqlite/0010_recovered.sql"),
     include_str!("../../../migrations/sqlite/0011_waiting.sql"),
     include_str!("../../../migrations/sqlite/0012_publish.sql"),
+    include_str!("../../../migrations/sqlite/0013_models.sql"),
     include_str!("../../../migrations/sqlite/0014_conversations.sql"),
 ];
 
