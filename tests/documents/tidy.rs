@@ -23,7 +23,7 @@ const ADAPTERS: u8 = 3;
 const ASSEMBLY: u8 = 6;
 /// The layers, from the bottom up. A module imports from its own layer and those below it. Only the
 /// assembly and the layers above it import an adapter. [`providers`] finds the providers' layers.
-const LAYERS: [(&str, u8); 28] = [
+const LAYERS: [(&str, u8); 29] = [
     ("types", 0),
     ("clock", 0),
     ("telemetry", 0),
@@ -42,6 +42,7 @@ const LAYERS: [(&str, u8); 28] = [
     ("egress", 2),
     ("store::sqlite", ADAPTERS),
     ("github::client", ADAPTERS),
+    ("models::gateway", ADAPTERS),
     ("engine", 4),
     ("verification", 4),
     ("checkout", 4),
