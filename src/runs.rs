@@ -40,7 +40,8 @@ use crate::engine::Engine;
 use crate::sandbox::Processes;
 use crate::store::Store;
 use crate::store::conversation::ConversationStore;
-use crate::types::{HomeId, ProviderName};
+use crate::store::usage::UsageStore;
+use crate::types::{HomeId, ModelBudgets, ProviderName, PublishMode};
 
 pub use going::{GoingRun, GoingRuns};
 use journal::Journals;
@@ -79,6 +80,8 @@ pub struct AgentWorkplace {
 pub struct RunShare {
     /// The messages and runs.
     pub rows: Arc<dyn ConversationStore>,
+    /// What models cost.
+    pub usage: Arc<dyn UsageStore>,
     /// What was said and printed.
     pub journals: Arc<Journals>,
     /// The runs that go on.
@@ -93,10 +96,12 @@ impl RunShare {
         data: &Path,
         programs: AgentPrograms,
         rows: Arc<dyn ConversationStore>,
+        usage: Arc<dyn UsageStore>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let journals = Journals::new(data.join("conversations"), Arc::clone(&rows), clock);
-        Self { rows, journals: Arc::new(journals), going: Arc::default(), programs }
+        let dir = data.join("conversations");
+        let journals = Arc::new(Journals::new(dir, Arc::clone(&rows), Arc::clone(&clock)));
+        Self { rows, usage, journals, going: Arc::new(GoingRuns::new(clock)), programs }
     }
 }
 
@@ -122,8 +127,10 @@ pub struct RunParts {
     pub going: Arc<GoingRuns>,
     /// The places for runs that go on at the same time.
     pub places: Arc<Semaphore>,
+    /// How much may be spent on models.
+    pub budgets: ModelBudgets,
     /// What becomes of pushes, for the agent to know.
-    pub publish: crate::types::PublishMode,
+    pub publish: PublishMode,
     /// The time.
     pub clock: Arc<dyn Clock>,
 }

@@ -46,8 +46,9 @@ impl WorkParts<'_> {
             Verifications::new(self.verifier.clone(), (*logs).clone(), Arc::clone(clock));
         let path = std::env::var("PATH").unwrap_or_default();
         let programs = AgentPrograms::find(&config.agents, &path);
-        let rows = Arc::clone(sqlite) as _;
-        let share = RunShare::new(&config.server.data, programs, rows, Arc::clone(clock));
+        let (rows, usage) = (Arc::clone(sqlite) as _, Arc::clone(sqlite) as _);
+        let data = &config.server.data;
+        let share = RunShare::new(data, programs, rows, usage, Arc::clone(clock));
         let entries = EntryParts {
             checkouts: self.checkouts.clone(),
             verifications: verifications.clone(),
@@ -85,6 +86,7 @@ impl WorkParts<'_> {
             sessions: SessionCopies::new(self.config.server.data.join("sessions")),
             going: Arc::clone(&share.going),
             places: Arc::new(Semaphore::new(places)),
+            budgets: crate::types::ModelBudgets::default(),
             publish: self.config.github.publish,
             clock: Arc::clone(self.clock),
         }

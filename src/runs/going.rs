@@ -3,22 +3,18 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use async_trait::async_trait;
 use dashmap::DashMap;
 
 use crate::clock::Clock;
-use crate::types::{AccountName, HomeId, Repository, RunId, SandboxId, Timestamp};
+use crate::models::{ModelActivity, RunOf, RunningRun};
+use crate::types::{RunId, SandboxId, Timestamp};
 
 /// A run that goes on.
 #[derive(Debug)]
 pub struct GoingRun {
-    /// Which.
-    pub run: RunId,
-    /// The home of its issue.
-    pub home: HomeId,
-    /// The issue's account.
-    pub account: AccountName,
-    /// The issue's repository, if it is known.
-    pub repository: Option<Repository>,
+    /// What the gateway for models must know of it.
+    pub running: RunningRun,
     /// When it last printed something or asked a model, in milliseconds since 1970.
     active_at: AtomicI64,
 }
@@ -36,15 +32,15 @@ impl GoingRun {
 }
 
 /// The runs that go on now. A sandbox has at most one.
-#[derive(Default)]
 pub struct GoingRuns {
     runs: DashMap<SandboxId, Arc<GoingRun>>,
+    clock: Arc<dyn Clock>,
 }
 
 impl GoingRuns {
-    /// The run that goes on in a sandbox.
-    pub fn of(&self, sandbox: &SandboxId) -> Option<Arc<GoingRun>> {
-        self.runs.get(sandbox).map(|run| Arc::clone(&run))
+    /// None go on.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { runs: DashMap::new(), clock }
     }
 
     /// How many go on.
@@ -53,17 +49,30 @@ impl GoingRuns {
     }
 
     /// A run begins in a sandbox. It is over when what this returns is dropped.
-    pub(super) fn begin(
-        self: &Arc<Self>,
-        sandbox: SandboxId,
-        (run, home): (RunId, HomeId),
-        (account, repository): (AccountName, Option<Repository>),
-        clock: &dyn Clock,
-    ) -> Going {
-        let active_at = AtomicI64::new(clock.now().unix_ms());
-        let run = Arc::new(GoingRun { run, home, account, repository, active_at });
+    pub(super) fn begin(self: &Arc<Self>, sandbox: SandboxId, running: RunningRun) -> Going {
+        let active_at = AtomicI64::new(self.clock.now().unix_ms());
+        let run = Arc::new(GoingRun { running, active_at });
         self.runs.insert(sandbox.clone(), Arc::clone(&run));
         Going { all: Arc::clone(self), sandbox, run }
+    }
+
+    fn of_run(&self, run: RunId) -> Option<Arc<GoingRun>> {
+        // There are few: as many as places for runs.
+        let found = self.runs.iter().find(|going| going.running.run == run);
+        found.map(|going| Arc::clone(&going))
+    }
+}
+
+#[async_trait]
+impl RunOf for GoingRuns {
+    async fn run_of(&self, sandbox: &SandboxId) -> Option<RunningRun> {
+        self.runs.get(sandbox).map(|going| going.running.clone())
+    }
+
+    fn activity(&self, run: &RunningRun, _: ModelActivity) {
+        if let Some(going) = self.of_run(run.run) {
+            going.touch(self.clock.now());
+        }
     }
 }
 

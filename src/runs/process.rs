@@ -20,12 +20,14 @@ use crate::agents::{
 use crate::conversation::{RunEnd, RunEvent, RunOrder, RunOrderKind};
 use crate::engine::{SandboxRef, Work};
 use crate::issue::Issue;
+use crate::models::RunningRun;
 use crate::sandbox::{
     OUTPUT_KEPT_MAX, Offset, OutputStream, Overflow, ProcessEvent, ProcessExit, ProcessId,
     ProcessSpec, Signal, StdinMode, WorkError,
 };
 use crate::types::{
-    AccountName, AgentWorkload, Cause, HomeId, RunId, SessionId, Timestamp, WhileRunning,
+    AccountName, AgentWorkload, Cause, HomeId, NetworkKind, RunId, SessionId, Timestamp,
+    WhileRunning,
 };
 
 /// How long output is still read after the process has ended: a child of it may hold it open.
@@ -71,7 +73,8 @@ impl RunWorker {
         account: &AccountName,
         begun: &BegunRun,
     ) -> Result<Bench, RunEnd> {
-        let RunParts { engine, store, processes, programs, going, clock, .. } = self.parts.as_ref();
+        let RunParts { engine, store, processes, programs, going, budgets, .. } =
+            self.parts.as_ref();
         let sandbox = begun.run.sandbox.clone().ok_or(RunEnd::Lost)?;
         let agent = programs.get(&begun.run.agent);
         let agent = agent.map_err(|error| RunEnd::Failed(error.to_string()))?;
@@ -89,12 +92,17 @@ impl RunWorker {
             RunEnd::Failed(format!("the provider {} runs no agents", work.sandbox.provider))
         })?;
         let inside = Inside { processes, target: work.target.clone() };
-        let repository = issue.facts.repository.clone();
+        let network = issue.state.record().map(|record| record.template.network.kind());
         let going = going.begin(
             sandbox,
-            (begun.run.id, home),
-            (account.clone(), repository),
-            clock.as_ref(),
+            RunningRun {
+                run: begun.run.id,
+                home,
+                account: account.clone(),
+                repository: issue.facts.repository.clone(),
+                budgets: *budgets,
+                may_fetch: matches!(network, Some(NetworkKind::Full | NetworkKind::Host)),
+            },
         );
         let (run, attempt) = (begun.run.id, begun.run.attempt);
         Ok(Bench { home, run, attempt, _work: work, inside, agent, workload, issue, going })

@@ -23,7 +23,6 @@ use issuebox::issue::{Rules, StepRules};
 use issuebox::logs::{LogBounds, Logs};
 use issuebox::runs::{AgentPrograms, RunShare};
 use issuebox::sandbox::{Lifecycle, Provider};
-use issuebox::store::conversation::ConversationStore;
 use issuebox::store::sqlite::{OpenError, SqliteStore};
 use issuebox::store::waiting::WaitingDeliveries;
 use issuebox::types::*;
@@ -290,10 +289,11 @@ pub fn opened(id: u64, title: &str) -> String {
 }
 
 /// Conversations with one agent, `cat`. No worker carries out its runs.
-fn runs(data: &Path, rows: Arc<dyn ConversationStore>) -> RunShare {
+fn runs(data: &Path, store: &Arc<SqliteStore>) -> RunShare {
     let agent = AgentProgram { kind: "command".into(), path: Some("/bin/cat".into()) };
     let agents = BTreeMap::from([(AgentName::trusted("cat"), agent)]);
-    RunShare::new(data, AgentPrograms::find(&agents, ""), rows, Arc::new(SystemClock))
+    let (rows, usage) = (Arc::clone(store) as _, Arc::clone(store) as _);
+    RunShare::new(data, AgentPrograms::find(&agents, ""), rows, usage, Arc::new(SystemClock))
 }
 
 /// Has the edge ask its GitHub what people may do, and how issues are.
@@ -315,7 +315,7 @@ fn connect(edge: &mut Edge, api: Arc<dyn GitHubApi>, waiting: Arc<dyn WaitingDel
 async fn serve(mut parts: Parts, io: tokio::runtime::Handle, started: Sender<Started>) {
     let store = Arc::new(open_store(parts.data.path()));
     let (sessions, reports) = (Arc::clone(&store) as _, Arc::clone(&store) as _);
-    let (waiting, conversations) = (Arc::clone(&store), Arc::clone(&store) as _);
+    let (waiting, runs) = (Arc::clone(&store), runs(parts.data.path(), &store));
     let store = Arc::new(MoodyStore::new(store));
     let feed = Arc::new(Feed::new("testrun"));
     let arbiter = actix::Arbiter::new();
@@ -347,7 +347,7 @@ async fn serve(mut parts: Parts, io: tokio::runtime::Handle, started: Sender<Sta
         login_links: Arc::default(),
         feed: Arc::clone(&feed),
         logs: open_logs(parts.data.path()),
-        runs: runs(parts.data.path(), conversations),
+        runs,
         clock: Arc::new(SystemClock),
         ids: Arc::new(SystemIds),
         webhook_secrets: LiveSecrets::new(vec![Secret::new(SECRET)]),

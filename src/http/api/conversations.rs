@@ -1,6 +1,7 @@
 //! Conversations: what was said to the agent of an issue, its runs, and their events as they come.
 
 mod follow;
+mod usage;
 mod wire;
 
 use actix_web::{HttpRequest, HttpResponse, get, post, put, web};
@@ -21,8 +22,9 @@ use crate::http::sse;
 use crate::http::wire::Success;
 use crate::types::{AgentName, Alias, HomeId, MessageId};
 
+pub use usage::of_run;
 pub use wire::{
-    ConversationBody, MessageBody, MessageRef, RunBody, SaidBody, SayRequest, run_body,
+    ConversationBody, MessageBody, MessageRef, RunBody, SaidBody, SayRequest, UsageBody, run_body,
 };
 
 /// Longest text of one message, in bytes.
@@ -175,7 +177,8 @@ async fn answer(shared: &Shared, home: HomeId) -> Result<HttpResponse, ApiError>
     let rows = &shared.edge.runs.rows;
     let messages = rows.newest_messages(home, NEWEST).await?;
     let runs = rows.runs_of(home, NEWEST).await?;
-    let body = ConversationBody::of(&messages, &runs);
+    let usage = usage::RunUsage::of_home(shared, home).await?;
+    let body = ConversationBody::of(&messages, &runs, &usage);
     Ok(HttpResponse::Ok().json(Success::of(body)))
 }
 
@@ -255,6 +258,7 @@ async fn home_of_issue(
 impl SaidBody {
     fn of(message: MessageId, run: &Run) -> Self {
         let message = MessageRef { id: message.to_string(), run: run.id.to_string() };
-        Self { message, run: run_body(run) }
+        // Nothing was used yet, or it is asked for when the run has ended.
+        Self { message, run: run_body(run, UsageBody::default()) }
     }
 }

@@ -2,7 +2,7 @@
 
 use actix_web::{HttpRequest, HttpResponse, get, post, web};
 
-use super::conversations::{RunBody, run_body};
+use super::conversations::{RunBody, of_run, run_body};
 use crate::conversation::{RunEvent, RunReply};
 use crate::http::Shared;
 use crate::http::answers;
@@ -45,9 +45,13 @@ pub async fn list(
     let states = states.as_deref().map(|words| words.split(',').map(state).collect());
     let states: Vec<RunState> = states.transpose()?.unwrap_or_default();
     let found = shared.edge.runs.rows.runs(&caller.account, &states, &page).await?;
+    let mut runs = Vec::with_capacity(found.items.len());
+    for row in &found.items {
+        runs.push(run_body(&row.run, of_run(&shared, row.run.id).await?));
+    }
     Ok(HttpResponse::Ok().json(ListAnswer {
         success: true,
-        data: found.items.iter().map(|row| run_body(&row.run)).collect(),
+        data: runs,
         next_cursor: found.next,
         total: found.total,
         event_cursor: None,
@@ -105,7 +109,10 @@ async fn find(shared: &Shared, caller: &Caller, id: &str) -> Result<RunRow, ApiE
 
 async fn ask(shared: &Shared, row: &RunRow, event: RunEvent) -> Result<HttpResponse, ApiError> {
     match shared.edge.engine.run_event(row.home, event).await? {
-        RunReply::Is(run) => Ok(HttpResponse::Accepted().json(Success::of(run_body(&run)))),
+        RunReply::Is(run) => {
+            let usage = of_run(shared, run.id).await?;
+            Ok(HttpResponse::Accepted().json(Success::of(run_body(&run, usage))))
+        }
         reply => {
             tracing::error!(?reply, "the answer to what was asked of a run does not fit");
             Err(ApiError::new(Code::StoreFailed, "the run's answer does not fit"))

@@ -7,6 +7,9 @@ use crate::conversation::{MessageText, Run};
 use crate::http::doc::words::{RunStateWord, RunWaitWord};
 use crate::runs::journal::from;
 use crate::store::conversation::{MessageRow, RunRow};
+use crate::store::usage::UsageSum;
+
+use super::usage::RunUsage;
 
 /// Something to say.
 #[derive(Debug, ToSchema)]
@@ -47,6 +50,34 @@ pub struct ConversationBody {
     pub messages: Vec<MessageBody>,
     /// The runs, oldest first.
     pub runs: Vec<RunBody>,
+    /// What all of its runs used of models.
+    pub usage: UsageBody,
+}
+
+/// What was used of models, as the gateway counts it.
+#[derive(Clone, Copy, Debug, Default, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Usage)]
+pub struct UsageBody {
+    /// How many requests.
+    pub requests: u64,
+    /// Tokens that models read, from a cache or not.
+    pub input_tokens: u64,
+    /// Tokens that models wrote.
+    pub output_tokens: u64,
+    /// What that cost, in US dollars.
+    pub cost_usd: f64,
+}
+
+impl From<&UsageSum> for UsageBody {
+    fn from(sum: &UsageSum) -> Self {
+        Self {
+            requests: sum.requests,
+            input_tokens: sum.tokens.all_input(),
+            output_tokens: sum.tokens.output,
+            cost_usd: sum.cost.dollars(),
+        }
+    }
 }
 
 /// Something that was said.
@@ -105,10 +136,12 @@ pub struct RunBody {
     /// When it is tried again by itself.
     #[schema(format = DateTime)]
     pub retry_at: Option<String>,
+    /// What it used of models.
+    pub usage: UsageBody,
 }
 
-/// A run as the API shows it.
-pub fn run_body(run: &Run) -> RunBody {
+/// A run as the API shows it, with what it used of models.
+pub fn run_body(run: &Run, usage: UsageBody) -> RunBody {
     RunBody {
         id: run.id.to_string(),
         agent: run.agent.to_string(),
@@ -122,6 +155,7 @@ pub fn run_body(run: &Run) -> RunBody {
         started_at: run.started_at.map(|at| at.to_string()),
         since: run.since.to_string(),
         retry_at: run.retry_at.map(|at| at.to_string()),
+        usage,
     }
 }
 
@@ -147,11 +181,12 @@ impl From<&MessageRow> for MessageBody {
 }
 
 impl ConversationBody {
-    /// Of these messages and runs.
-    pub fn of(messages: &[MessageRow], runs: &[RunRow]) -> Self {
+    /// Of these messages and runs, with what those used.
+    pub fn of(messages: &[MessageRow], runs: &[RunRow], usage: &RunUsage) -> Self {
         Self {
             messages: messages.iter().map(Into::into).collect(),
-            runs: runs.iter().map(|row| run_body(&row.run)).collect(),
+            runs: runs.iter().map(|row| run_body(&row.run, usage.of(row.run.id))).collect(),
+            usage: usage.all(),
         }
     }
 }
