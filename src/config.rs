@@ -20,6 +20,7 @@ mod agents;
 mod error;
 mod git;
 mod github;
+mod models;
 mod network;
 mod pattern;
 mod provider;
@@ -33,6 +34,7 @@ mod workload;
 pub use address::{Announced, ServerAddress};
 pub use error::{ConfigError, Problem};
 pub use github::{GitHubLogin, IntakeMode};
+pub use models::{EndpointConfig, ModelsConfig};
 pub use pattern::RepositoryPattern;
 pub use provider::{ProviderSchema, ProviderSection, ProviderSettings};
 pub use secrets::{Made, Secrets, SecretsError};
@@ -79,6 +81,8 @@ pub struct Config {
     pub secrets: BTreeMap<SecretName, Secret>,
     /// The files that secrets were read from.
     pub secret_files: Vec<PathBuf>,
+    /// What agents may ask models, and what that may cost.
+    pub models: ModelsConfig,
     /// Templates of sandboxes; `default` always exists.
     pub templates: BTreeMap<TemplateName, Template>,
     /// What each provider read of its section.

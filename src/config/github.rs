@@ -153,7 +153,7 @@ fn key_of(text: &str) -> Result<Secret, String> {
 }
 
 /// Credentials go there: unencrypted to this machine alone.
-fn encrypted(address: String) -> Result<String, String> {
+pub(super) fn encrypted(address: String) -> Result<String, String> {
     let Some(rest) = address.strip_prefix("http://") else { return Ok(address) };
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);

@@ -37,7 +37,10 @@ impl ConfigReader {
     pub fn names_below(&self, section: &str) -> BTreeSet<String> {
         let below = self.entries.keys().filter_map(|key| {
             let rest = key.strip_prefix(section)?.strip_prefix('.')?;
-            Some(rest.split('.').next().unwrap_or(rest).to_owned())
+            // A name with a dot is in quotes.
+            let quoted = rest.strip_prefix('"').and_then(|rest| Some(rest.find('"')? + 2));
+            let len = quoted.or_else(|| rest.find('.')).unwrap_or(rest.len());
+            Some(rest[..len].to_owned())
         });
         below.collect()
     }

@@ -11,6 +11,7 @@ use crate::types::{
 };
 
 use super::error::ConfigError;
+use super::models::models;
 use super::network::network;
 use super::provider::{ProviderSchema, ProviderSection, ProviderSettings};
 use super::reader::{ConfigReader, list_of, text_of};
@@ -52,6 +53,7 @@ pub(super) fn read(
         quota: quota(r),
         retention: retention(r),
         logs: logs(r),
+        models: models(r),
         templates: templates(r, &context),
         providers: providers(r, schemas),
         secrets: context.secrets,

@@ -2,6 +2,7 @@
 
 mod github;
 mod intake;
+mod models;
 mod stored_app;
 mod workload;
 
