@@ -10,6 +10,7 @@ use super::Provider;
 use crate::clock::{Clock, IdSource};
 use crate::config::{ProviderSchema, ProviderSettings};
 use crate::git::LateGateway;
+use crate::models::LateModelGateway;
 use crate::types::{Check, NamedSecrets, Template};
 
 /// One kind of provider, before any is open.
@@ -61,6 +62,8 @@ pub struct OpenContext<'a> {
     pub secrets: &'a NamedSecrets,
     /// Answers git's requests; `None` without credentials for GitHub.
     pub gateway: Option<LateGateway>,
+    /// Answers what agents ask models.
+    pub models: &'a LateModelGateway,
     /// The server's data directory.
     pub data: &'a Path,
     /// Where the server listens.

@@ -51,8 +51,8 @@ mod objects;
 mod options;
 mod own_uids;
 mod packet;
+mod passed_socket;
 mod processes;
-mod proxy_socket;
 mod read_only;
 mod settings;
 mod spawner;
@@ -78,6 +78,7 @@ use super::{
 use crate::clock::{Clock, IdSource};
 use crate::egress::{Resolve, SystemResolver};
 use crate::git::LateGateway;
+use crate::models::LateModelGateway;
 use crate::types::{InstanceId, NamedSecrets, NetworkKind, Reserve, Template};
 use link::Link;
 use objects::{LocalObjects, Make};
@@ -128,6 +129,8 @@ pub struct LocalConfig {
     pub secrets: NamedSecrets,
     /// Answers git's requests; `None` without credentials for GitHub.
     pub gateway: Option<LateGateway>,
+    /// Answers what agents ask models.
+    pub models: LateModelGateway,
 }
 
 impl LocalConfig {
@@ -147,6 +150,7 @@ impl LocalConfig {
             server: None,
             secrets: NamedSecrets::default(),
             gateway: None,
+            models: LateModelGateway::default(),
         }
     }
 

@@ -16,6 +16,7 @@ mod git;
 mod isolation;
 mod life;
 mod limits;
+mod models;
 mod network;
 mod own_uids;
 mod ports;

@@ -61,6 +61,7 @@ impl ProviderKind for LocalKind {
             server: Some(context.server),
             secrets: context.secrets.clone(),
             gateway: context.gateway.clone(),
+            models: context.models.clone(),
             ..LocalConfig::with(dir, settings)
         };
         let provider =

@@ -18,9 +18,9 @@ use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 
 use super::cgroup::Group;
-use super::frame::{Answer, PACKET_LEN_MAX, Reach, Request, Setup};
+use super::frame::{Answer, MODELS_PORT, PACKET_LEN_MAX, PROXY_PORT, Reach, Request, Setup};
 use super::packet;
-use super::proxy_socket;
+use super::passed_socket;
 use super::spawner::LauncherSpawner;
 use super::watched::watched;
 
@@ -37,8 +37,17 @@ pub struct Arrived {
     pub pidfd: OwnedFd,
     /// The device of its workspace.
     pub device: u64,
-    /// The listening socket inside for its proxy, if it has one.
-    pub listener: Option<TcpListener>,
+    /// The listening sockets inside.
+    pub listeners: Listeners,
+}
+
+/// The listening sockets inside of a sandbox, whose connections the server accepts.
+#[derive(Debug, Default)]
+pub struct Listeners {
+    /// For the gateway to the models; `None` with the host's network.
+    pub models: Option<TcpListener>,
+    /// For its proxy, if it has one.
+    pub proxy: Option<TcpListener>,
 }
 
 /// Why a sandbox did not become ready. None of its processes runs any more.
@@ -132,8 +141,8 @@ pub async fn launch(
     let beside: Vec<_> =
         [object, &lock].into_iter().chain(work).chain(&doors.all).map(AsFd::as_fd).collect();
     match shake_hands(&socket, setup, &beside).await {
-        Ok((Forked { pidfd, device }, listener)) => {
-            Ok(Arrived { socket, launcher, pidfd, device, listener })
+        Ok((Forked { pidfd, device }, listeners)) => {
+            Ok(Arrived { socket, launcher, pidfd, device, listeners })
         }
         Err(error) => {
             drop(socket);
@@ -154,7 +163,7 @@ async fn shake_hands(
     socket: &AsyncFd<OwnedFd>,
     setup: &Setup,
     order_beside: &[BorrowedFd<'_>],
-) -> Result<(Forked, Option<TcpListener>), LaunchError> {
+) -> Result<(Forked, Listeners), LaunchError> {
     let order = Request::Setup(setup.clone()).encode();
     // The socket is new and empty, so this does not block.
     packet::send(socket.get_ref(), &order, order_beside)
@@ -179,7 +188,7 @@ async fn shake_hands(
             Some(Answer::Forked { device }) => {
                 forked = beside.pop().map(|pidfd| Forked { pidfd, device });
             }
-            Some(Answer::Ready) => ready = Some(listener(setup.reach, &mut beside)?),
+            Some(Answer::Ready) => ready = Some(listeners(setup.reach, &mut beside)?),
             Some(Answer::SetupFailed { step, errno }) => return Err(LaunchError { step, errno }),
             // It can come before *ready*, and is sent again later when the disk is still full.
             Some(Answer::DiskFull) => {}
@@ -195,23 +204,32 @@ async fn shake_hands(
             }
         }
         match (forked.take(), ready.take()) {
-            (Some(forked), Some(listener)) => return Ok((forked, listener)),
+            (Some(forked), Some(listeners)) => return Ok((forked, listeners)),
             waited_for => (forked, ready) = waited_for,
         }
     }
 }
 
-/// The proxy's socket, which must come with *ready* if and only if there is a proxy.
-fn listener(reach: Reach, beside: &mut Vec<OwnedFd>) -> Result<Option<TcpListener>, LaunchError> {
-    let step = "take the proxy's socket";
-    match (reach, beside.pop()) {
-        _ if !beside.is_empty() => Err(LaunchError { step: step.into(), errno: 0 }),
-        (Reach::Loopback | Reach::Host, None) => Ok(None),
-        (Reach::Git | Reach::Proxy, Some(socket)) => {
-            proxy_socket::take(socket).map(Some).map_err(|error| LaunchError::new(step, &error))
+/// The listening sockets: those that come with *ready* must be those that this sandbox has.
+fn listeners(reach: Reach, beside: &mut Vec<OwnedFd>) -> Result<Listeners, LaunchError> {
+    let (has_models, has_proxy) = match reach {
+        Reach::Host => (false, false),
+        Reach::Loopback => (true, false),
+        Reach::Git | Reach::Proxy => (true, true),
+    };
+    let mut sockets = beside.drain(..);
+    let mut take = |is_there: bool, port, step| match is_there.then(|| sockets.next()) {
+        Some(Some(socket)) => {
+            let taken = passed_socket::take(socket, port);
+            taken.map(Some).map_err(|error| LaunchError::new(step, &error))
         }
-        (Reach::Loopback | Reach::Host, Some(_)) | (Reach::Git | Reach::Proxy, None) => {
-            Err(LaunchError { step: step.into(), errno: 0 })
-        }
+        Some(None) => Err(LaunchError { step: step.into(), errno: 0 }),
+        None => Ok(None),
+    };
+    let models = take(has_models, MODELS_PORT, "take the socket of the gateway to the models")?;
+    let proxy = take(has_proxy, PROXY_PORT, "take the proxy's socket")?;
+    match sockets.next() {
+        Some(_) => Err(LaunchError { step: "take the listening sockets".into(), errno: 0 }),
+        None => Ok(Listeners { models, proxy }),
     }
 }

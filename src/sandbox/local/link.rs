@@ -81,7 +81,7 @@ impl Link {
         defaults: CommandDefaults,
         on_gone: impl FnOnce(&Arc<Self>) + Send + 'static,
     ) -> Arc<Self> {
-        let Arrived { socket, launcher, pidfd, device, listener: _ } = arrived;
+        let Arrived { socket, launcher, pidfd, device, listeners: _ } = arrived;
         let (tell, gone) = watch::channel(false);
         let link = Arc::new(Self {
             target,

@@ -32,12 +32,14 @@ use super::cgroup::Cgroups;
 use super::defaults::{CommandDefaults, missing};
 use super::disk::{Disk, Lock, Naming, Stored, StoredIn};
 use super::host_disk::HostDisk;
+use super::launching::Listeners;
 use super::limit_events;
 use super::link::Link;
 use super::spawner::LauncherSpawner;
 use super::{LocalConfig, LocalOpenError, files};
 use crate::clock::{Clock, IdSource};
 use crate::egress::Proxies;
+use crate::models::serve::ModelServer;
 use crate::sandbox::{
     CreateSpec, EventSender, Object, ProviderError, Target, WorkError, WorkspacePath,
 };
@@ -397,8 +399,11 @@ impl LocalObjects {
         let (itself, name) = (Weak::clone(&self.itself), stored.name.clone());
         let (network, sandbox) = (&owned.network, &owned.labels.sandbox);
         let gateway = self.config.gateway.clone().filter(|_| owned.workload.git.is_some());
-        let proxy = self.proxies.start(arrived.listener.take(), network, sandbox, gateway);
-        let kept = (Arc::clone(&group), proxy);
+        let Listeners { models, proxy } = std::mem::take(&mut arrived.listeners);
+        let proxy = self.proxies.start(proxy, network, sandbox, gateway);
+        let gateway = self.config.models.clone();
+        let models = models.map(|socket| ModelServer::start(socket, sandbox.clone(), gateway));
+        let kept = (Arc::clone(&group), proxy, models);
         let defaults =
             CommandDefaults::new(Arc::clone(&owned.workload), self.config.secrets.clone());
         let link = Link::new(arrived, target, owned.resources.disk_mb, defaults, move |link| {

@@ -12,8 +12,9 @@ pub enum Answer {
         /// The device that the workspace is on.
         device: u64,
     },
-    /// The sandbox is set up and has been checked from inside. Beside it, if it has a proxy: the socket
-    /// that listens for the proxy.
+    /// The sandbox is set up and has been checked from inside. Beside it, but with the host's network: the
+    /// socket that listens for the gateway to the models, and behind it, if it has a proxy, the one that
+    /// listens for the proxy.
     Ready,
     /// The sandbox could not be set up; nothing is left of it.
     SetupFailed {

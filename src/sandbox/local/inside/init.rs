@@ -96,19 +96,19 @@ pub fn run(
 ) -> ! {
     let prepared = || prepare(socket, &lock, setup, workspace, work, filters, beside);
     let code = catch_unwind(AssertUnwindSafe(|| match prepared() {
-        Ok((mut init, listener)) => {
-            let beside: Vec<_> = listener.iter().map(AsFd::as_fd).collect();
+        Ok((mut init, listeners)) => {
+            let beside: Vec<_> = listeners.iter().map(AsFd::as_fd).collect();
             if let Err(errno) = packet::send(socket, &Answer::Ready.encode(), &beside) {
                 let failed = Answer::SetupFailed {
-                    step: "send the proxy's socket".into(),
+                    step: "send the listening sockets".into(),
                     errno: errno.raw_os_error(),
                 };
                 // The server may have ended.
                 let _ = packet::send(socket, &failed.encode(), &[]);
                 return 1;
             }
-            // From here on only the server can accept the proxy's connections.
-            drop(listener);
+            // From here on only the server can accept their connections.
+            drop(listeners);
             init.serve();
             0
         }
@@ -129,7 +129,7 @@ fn prepare<'a>(
     work: Option<WorkGroup>,
     filters: &Filters,
     OfLauncher { launcher, netlink, host_network }: OfLauncher,
-) -> Result<(Init<'a>, Option<OwnedFd>), SetupError> {
+) -> Result<(Init<'a>, Vec<OwnedFd>), SetupError> {
     for (space, step) in [
         (UnshareFlags::NEWNS, "make a mount namespace"),
         (UnshareFlags::NEWIPC, "make an ipc namespace"),
@@ -166,15 +166,15 @@ fn prepare<'a>(
     } else {
         drop(launcher);
     }
-    let listener = network::listen_for_proxy(setup.reach)?;
+    let listeners = network::listen_for_server(setup.reach)?;
     let own = [socket, lock, &signals].map(AsRawFd::as_raw_fd).into_iter();
     let open =
-        own.chain([files.root().as_raw_fd()]).chain(listener.as_ref().map(|l| l.as_raw_fd()));
+        own.chain([files.root().as_raw_fd()]).chain(listeners.iter().map(AsRawFd::as_raw_fd));
     let door = work.as_ref().map(Door::descriptor);
     check::check(&open.collect::<Vec<_>>(), door, setup, &host_network)?;
     let (commands, workers) = (Vec::new(), Vec::new());
     let reach = setup.reach;
-    Ok((Init { socket, reach, signals, files, commands, workers, stop_at: None, work }, listener))
+    Ok((Init { socket, reach, signals, files, commands, workers, stop_at: None, work }, listeners))
 }
 
 fn is_ready(descriptor: &OwnedFd, flags: PollFlags) -> bool {

@@ -1,4 +1,4 @@
-//! A sandbox's network from inside: resolver settings, the proxy's socket, and the environment
+//! A sandbox's network from inside: resolver settings, the sockets of server and proxy, and the environment
 //! variables that name the proxy.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -9,11 +9,11 @@ use bytes::Bytes;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, ipproto, listen, socket_with};
 use rustix::thread::UnshareFlags;
 
-use super::super::frame::{PROXY_PORT, Reach};
+use super::super::frame::{MODELS_PORT, PROXY_PORT, Reach};
 use super::{NameStep, SetupError, sys};
 use crate::sabotage::{Bug, on};
 
-/// Connections that wait for the proxy to accept them.
+/// Connections that wait for the server to accept them.
 const WAITING_MAX: i32 = 128;
 
 /// Names the proxy for programs. Upper and lower case, since programs differ (curl reads only the
@@ -35,20 +35,24 @@ const GIT_SETTINGS: &str = "GIT_CONFIG_SYSTEM=/etc/gitconfig";
 /// Longest `/etc/resolv.conf` of the host that is copied, in bytes.
 const RESOLVER_LEN_MAX: u64 = 64 * 1024;
 
-/// Listens for the proxy in the sandbox's own network namespace; `None` if it has no proxy.
-pub fn listen_for_proxy(reach: Reach) -> Result<Option<OwnedFd>, SetupError> {
+/// Listens for the server in the sandbox's own network namespace: for the gateway to the models, and
+/// for the proxy, if it has one.
+pub fn listen_for_server(reach: Reach) -> Result<Vec<OwnedFd>, SetupError> {
+    let models = || listen_at(MODELS_PORT).step("listen for the gateway to the models");
+    let proxy = || listen_at(PROXY_PORT).step("listen for the proxy");
     match reach {
-        Reach::Loopback | Reach::Host => return Ok(None),
-        Reach::Git | Reach::Proxy => {}
+        Reach::Host => Ok(Vec::new()),
+        Reach::Loopback => Ok(vec![models()?]),
+        Reach::Git | Reach::Proxy => Ok(vec![models()?, proxy()?]),
     }
-    let open = || {
-        let (kind, flags) = (SocketType::STREAM, SocketFlags::CLOEXEC);
-        let socket = socket_with(AddressFamily::INET, kind, flags, Some(ipproto::TCP))?;
-        bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, PROXY_PORT))?;
-        listen(&socket, WAITING_MAX)?;
-        Ok(socket)
-    };
-    Result::<_, rustix::io::Errno>::map(open(), Some).step("listen for the proxy")
+}
+
+fn listen_at(port: u16) -> Result<OwnedFd, rustix::io::Errno> {
+    let (kind, flags) = (SocketType::STREAM, SocketFlags::CLOEXEC);
+    let socket = socket_with(AddressFamily::INET, kind, flags, Some(ipproto::TCP))?;
+    bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, port))?;
+    listen(&socket, WAITING_MAX)?;
+    Ok(socket)
 }
 
 /// Enters the network namespace of a sandbox; returns the host's.

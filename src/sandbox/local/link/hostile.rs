@@ -11,7 +11,7 @@ use rustix::net::{
 };
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::super::launching::Launcher;
+use super::super::launching::{Launcher, Listeners};
 use super::super::{exec, files};
 use super::*;
 use crate::sandbox::confined::listing::WireEntry;
@@ -34,7 +34,7 @@ fn taken_over() -> (Arc<Link>, OwnedFd) {
         pidfd: pidfd_open(pid, PidfdFlags::empty()).expect("a pidfd"),
         launcher: Launcher::of(child),
         device: 0,
-        listener: None,
+        listeners: Listeners::default(),
     };
     let target = Target {
         external_id: ExternalId::trusted("taken-over@1"),

@@ -1,4 +1,4 @@
-//! Checks the listening socket that a sandbox hands out, which could be anything.
+//! Checks the listening sockets that a sandbox hands out, which could be anything.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -8,14 +8,12 @@ use rustix::net::sockopt::{socket_acceptconn, socket_domain, socket_protocol, so
 use rustix::net::{AddressFamily, SocketType, ipproto};
 use tokio::net::TcpListener;
 
-use crate::sandbox::local::frame::PROXY_PORT;
-
-/// Accepts a TCP socket that listens on the address of a sandbox's proxy, and nothing else. Call
-/// it within a tokio runtime.
+/// Accepts a TCP socket that listens at this port of the loopback, and nothing else. Call it within a
+/// tokio runtime.
 ///
 /// # Errors
 /// `InvalidInput` for anything else; the system's error.
-pub fn take(socket: OwnedFd) -> io::Result<TcpListener> {
+pub fn take(socket: OwnedFd, port: u16) -> io::Result<TcpListener> {
     let is_listener = socket_type(&socket)? == SocketType::STREAM
         && socket_domain(&socket)? == AddressFamily::INET
         && socket_protocol(&socket)? == Some(ipproto::TCP)
@@ -24,7 +22,7 @@ pub fn take(socket: OwnedFd) -> io::Result<TcpListener> {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     let listener = std::net::TcpListener::from(socket);
-    if listener.local_addr()? != SocketAddr::from((Ipv4Addr::LOCALHOST, PROXY_PORT)) {
+    if listener.local_addr()? != SocketAddr::from((Ipv4Addr::LOCALHOST, port)) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     listener.set_nonblocking(true)?;
@@ -36,9 +34,10 @@ mod tests {
     use std::os::unix::net::{UnixListener, UnixStream};
 
     use super::*;
+    use crate::sandbox::local::frame::PROXY_PORT;
 
     #[tokio::test]
-    async fn only_a_socket_listening_on_the_address_of_the_proxy_is_taken() {
+    async fn only_a_socket_listening_at_the_port_is_taken() {
         let dir = tempfile::tempdir().expect("a directory");
         let tcp = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
         let connected = std::net::TcpStream::connect(tcp.local_addr().expect("bound"));
@@ -56,7 +55,7 @@ mod tests {
             ("a datagram socket", udp.into()),
             ("a file", file.into()),
         ] {
-            assert!(take(socket).is_err(), "{what} must not be taken");
+            assert!(take(socket, PROXY_PORT).is_err(), "{what} must not be taken");
         }
     }
 }
