@@ -17,6 +17,7 @@ mod exposure;
 mod gate;
 mod github;
 mod life_log;
+mod models;
 mod notices;
 pub mod open_files;
 pub mod providers;

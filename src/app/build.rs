@@ -3,7 +3,7 @@
 mod credentials;
 
 use std::net::TcpListener;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Weak, mpsc};
 
 use actix::Arbiter;
 use anyhow::Context;
@@ -23,9 +23,12 @@ use crate::issue::event::ProviderRules;
 use crate::issue::{Rules, StepRules};
 use crate::logs::{LogBounds, Logs};
 use crate::runs::{RunPublisher, RunShare};
+use crate::models::LateModelGateway;
+use crate::models::gateway::HttpModelGateway;
 use crate::sandbox::{Provider, Uniqueness};
 use crate::store::Store;
 use crate::store::sqlite::SqliteStore;
+use crate::store::usage::UsageStore;
 use crate::types::{LiveSecrets, NamedSecrets, TemplateName};
 use crate::verification::IssueVerifier;
 
@@ -33,6 +36,7 @@ use self::credentials::{app_setup, checkouts, github_rules, said_by, take_in, ve
 use super::entry::EntryPublisher;
 use super::github::{self, ReloadGitHub};
 use super::life_log::{self, LifeLog};
+use super::models::{self, NoRuns};
 use super::notices;
 use super::providers::{self, ProviderMap, Reloads};
 use super::reload::Reload;
@@ -73,6 +77,7 @@ pub(super) async fn serve(
         login_links: Arc::clone(&login_links),
         named_secrets: adapters.named_secrets.clone(),
         github: ReloadGitHub::of(adapters.github.as_ref(), &io),
+        models: adapters.model_gateway.clone(),
         providers: provider_reloads,
     };
     let live = reload_on_request(reload, reloads);
@@ -81,6 +86,7 @@ pub(super) async fn serve(
     let (logged, run_changes) = RunPublisher::new(logged);
     let (publisher, entries) = EntryPublisher::new(Arc::new(logged), adapters.github.is_some());
     io.spawn(life_log::sum_up_deliveries(Arc::clone(&feed), ended.clone()));
+    tidy_requests(&config, &adapters, &io, &ended);
     let arbiter = Arbiter::new();
     let threads = Threads { arbiter: arbiter.handle(), io: io.clone(), calls };
     let engine = start_engine(&config, &adapters, publisher, threads).await?;
@@ -104,8 +110,9 @@ pub(super) async fn serve(
     };
     let runs = work.start();
     notices::record(adapters.providers.values(), &logs, &io);
-    let (engine_now, gateway) = (engine.clone(), adapters.gateway.clone());
-    let ending = EndingParts { engine: engine_now, logs: logs.clone(), gateway, arbiter, store };
+    let (gateway, models) = (adapters.gateway.clone(), adapters.models.clone());
+    let ending =
+        EndingParts { engine: engine.clone(), logs: logs.clone(), gateway, models, arbiter, store };
     let address = listener.local_addr()?;
     let app_setup = app_setup(&config, &adapters, &io, restart)?;
     let (closing, work) = (ended.clone(), (checkouts, verifier, runs));
@@ -135,6 +142,9 @@ struct Adapters {
     providers: ProviderMap,
     github: Option<Arc<GitHubClient>>,
     gateway: Option<LateGateway>,
+    models: LateModelGateway,
+    /// Does not keep it, since it keeps the store.
+    model_gateway: Weak<HttpModelGateway>,
     /// What GitHub says of people; `None` without credentials.
     permissions: Option<Arc<RepositoryPermissions>>,
     publisher: LatePublisher,
@@ -157,9 +167,14 @@ impl Adapters {
         let gateway = github.as_ref().map(|_| LateGateway::new(&config.github.web_url));
         let gateway = gateway.transpose().map_err(anyhow::Error::msg).context("github.web_url")?;
         let server = listener.local_addr()?;
-        let opened =
-            providers::open(config, server, &named_secrets, gateway.as_ref(), &clock, &ids)?;
+        let models = LateModelGateway::default();
+        let gateways = (gateway.as_ref(), &models);
+        let opened = providers::open(config, server, &named_secrets, gateways, &clock, &ids)?;
         let (providers, provider_reloads) = opened;
+        let (store, runs) = (Arc::clone(&sqlite) as _, Arc::new(NoRuns));
+        let to_models = models::open(&config.models, store, runs, Arc::clone(&clock))?;
+        let model_gateway = Arc::downgrade(&to_models);
+        models.set(Some(to_models));
         let permissions = github.as_ref().map(|client| {
             let api = Arc::clone(client) as _;
             Arc::new(RepositoryPermissions::new(api, Arc::clone(&clock)))
@@ -172,6 +187,8 @@ impl Adapters {
             providers,
             github,
             gateway,
+            models,
+            model_gateway,
             permissions,
             publisher: LatePublisher::default(),
         };
@@ -196,6 +213,18 @@ fn reload_on_request(mut reload: Reload, reloads: mpsc::Receiver<Config>) -> Liv
         }
     });
     LiveEdgeSecrets { webhook, admin_token }
+}
+
+/// Tidies up the records of requests to models, in the background.
+fn tidy_requests(
+    config: &Config,
+    adapters: &Adapters,
+    io: &tokio::runtime::Handle,
+    ended: &watch::Receiver<bool>,
+) {
+    let store: Arc<dyn UsageStore> = Arc::clone(&adapters.sqlite) as _;
+    let (clock, keep) = (Arc::clone(&adapters.clock), config.retention.timeline);
+    io.spawn(models::tidy(Arc::downgrade(&store), clock, keep, ended.clone()));
 }
 
 async fn start_engine(
@@ -261,6 +290,8 @@ impl EdgeParts {
         let Self { engine, logs, feed, login_links, live, intake, work, closing } = self;
         let (checkouts, verifier, runs) = work;
         let Adapters { clock, ids, sqlite, providers, github, publisher, .. } = adapters;
+        let models = adapters.model_gateway.upgrade();
+        let models = models.map(|gateway| gateway.figures()).unwrap_or_default();
         Edge {
             engine,
             providers,
@@ -281,6 +312,7 @@ impl EdgeParts {
             verifier,
             app_setup,
             publisher,
+            models,
             admin_token: live.admin_token,
             public_url: config.server.public_url.clone(),
             trusted_proxies: config.server.trusted_proxies.clone(),
@@ -295,17 +327,19 @@ struct EndingParts {
     engine: Engine,
     logs: Logs,
     gateway: Option<LateGateway>,
+    models: LateModelGateway,
     arbiter: Arbiter,
     store: Arc<SqliteStore>,
 }
 
 impl EndingParts {
     async fn end(self) {
-        let Self { engine, logs, gateway, arbiter, store } = self;
+        let Self { engine, logs, gateway, models, arbiter, store } = self;
         let left = engine.stop(CALLS_TIME_MAX).await;
         if let Some(gateway) = gateway {
             gateway.set(None);
         }
+        models.set(None);
         if left > 0 {
             tracing::warn!(
                 left,

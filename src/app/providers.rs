@@ -14,6 +14,7 @@ use anyhow::Context;
 use crate::clock::{Clock, IdSource};
 use crate::config::{Config, ConfigError, Loaded, Overrides, ProviderSchema};
 use crate::git::LateGateway;
+use crate::models::LateModelGateway;
 use crate::sandbox::local::LocalKind;
 use crate::sandbox::simulated::SimulatedKind;
 use crate::sandbox::{
@@ -54,7 +55,7 @@ pub(super) fn open(
     config: &Config,
     server: SocketAddr,
     secrets: &NamedSecrets,
-    gateway: Option<&LateGateway>,
+    (gateway, models): (Option<&LateGateway>, &LateModelGateway),
     clock: &Arc<dyn Clock>,
     ids: &Arc<dyn IdSource>,
 ) -> anyhow::Result<(ProviderMap, Reloads)> {
@@ -72,6 +73,7 @@ pub(super) fn open(
             server,
             secrets,
             gateway: gateway.cloned(),
+            models,
             clock: Arc::clone(clock),
             ids: Arc::clone(ids),
         };

@@ -1,16 +1,18 @@
 //! SIGHUP: which settings take effect while the server runs, and which at its next start.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use anyhow::Context;
 
 use crate::config::{Config, Secrets};
 use crate::http::{LiveToken, LoginLinks, TokenHash};
+use crate::models::gateway::HttpModelGateway;
 use crate::sandbox::ReloadedSettings;
 use crate::types::{LiveSecrets, NamedSecrets};
 
 use super::exposure;
 use super::github::ReloadGitHub;
+use super::models;
 use super::providers::Reloads;
 
 /// The parts that can change while the server runs.
@@ -29,6 +31,8 @@ pub(super) struct Reload {
     pub github: ReloadGitHub,
     /// The secrets that templates name.
     pub named_secrets: NamedSecrets,
+    /// The gateway to the models.
+    pub models: Weak<HttpModelGateway>,
     /// The providers that take settings over while they are open.
     pub providers: Reloads,
 }
@@ -102,6 +106,13 @@ impl Reload {
             self.config.secrets.clone_from(&given.secrets);
             taken_over.now.push("[secrets]");
         }
+        if given.models != self.config.models
+            && let Some(gateway) = self.models.upgrade()
+        {
+            models::replace(&gateway, &given.models);
+            self.config.models.clone_from(&given.models);
+            taken_over.now.push("[models], [budgets], [prices]");
+        }
         for (name, reload) in &self.providers {
             if let Some(settings) = given.providers.get(name) {
                 let ReloadedSettings { in_force, changed } = reload(settings);
@@ -118,7 +129,7 @@ impl Reload {
 fn differing(one: &Config, other: &Config) -> Vec<&'static str> {
     // [auth] always takes effect at once.
     let Config { server, auth: _, github, triggers, lifecycle, quota, .. } = one;
-    let Config { retention, logs, templates, providers, .. } = one;
+    let Config { retention, logs, models, templates, providers, .. } = one;
     [
         ("listen, data, public_url, trusted_proxies", *server == other.server),
         ("[github]", *github == other.github),
@@ -127,6 +138,7 @@ fn differing(one: &Config, other: &Config) -> Vec<&'static str> {
         ("[quota]", *quota == other.quota),
         ("[retention]", *retention == other.retention),
         ("[logs]", *logs == other.logs),
+        ("[models], [budgets], [prices]", *models == other.models),
         ("[templates]", *templates == other.templates),
         ("[providers]", *providers == other.providers),
     ]
@@ -161,6 +173,7 @@ mod tests {
             login_links: Arc::default(),
             github: ReloadGitHub::default(),
             named_secrets: NamedSecrets::default(),
+            models: Weak::new(),
             providers: Reloads::new(),
             secrets,
         }
