@@ -68,6 +68,7 @@ use crate::github::api::GitHubApi;
 use crate::intake::Intake;
 use crate::logs::Logs;
 use crate::runs::RunShare;
+use crate::models::figures::ModelFigures;
 use crate::sandbox::Provider;
 use crate::store::Store;
 use crate::store::report::Reports;
@@ -124,6 +125,8 @@ pub struct Edge {
     pub app_setup: Option<AppSetup>,
     /// Publishes the work of sandboxes.
     pub publisher: LatePublisher,
+    /// Counts what is asked of models.
+    pub models: Arc<ModelFigures>,
     /// The admin token, as its hash.
     pub admin_token: LiveToken,
     /// The public address of the server, if it differs from the requested one.

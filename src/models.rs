@@ -8,6 +8,7 @@
 
 pub mod budget;
 pub mod double;
+pub mod figures;
 pub mod gateway;
 pub mod prices;
 pub mod refusal;

@@ -100,6 +100,7 @@ pub async fn metrics(
     if let Some(github) = &shared.edge.github {
         feed.metrics.set_github(&github.figures());
     }
+    feed.metrics.set_models(shared.edge.models.counts());
     feed.metrics.set_intake(&shared.edge.intake.figures());
     Ok(HttpResponse::Ok()
         .insert_header((

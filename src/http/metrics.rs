@@ -7,6 +7,7 @@ mod cut_offs;
 mod deliveries;
 mod effects;
 mod github;
+mod models;
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -23,6 +24,7 @@ use prometheus_client::registry::{Metric, Registry};
 use crate::engine::{BreakerState, DriftKind, Figures, ProviderSweeps};
 use crate::github::api::GitHubFigures;
 use crate::intake::IntakeFigures;
+use crate::models::figures::ModelCounts;
 use crate::sandbox::{Egress, EgressResult};
 use crate::types::{Mode, ProviderName};
 
@@ -33,6 +35,7 @@ use cut_offs::CutOffMetrics;
 use deliveries::DeliveryCounters;
 use effects::EffectMetrics;
 use github::GitHubMetrics;
+use models::ModelMetrics;
 
 use super::live::LiveMap;
 
@@ -55,6 +58,7 @@ pub struct Metrics {
     cleanups: Family<CleanupLabels, Counter>,
     effects: EffectMetrics,
     github: GitHubMetrics,
+    models: ModelMetrics,
     providers: ProviderMetrics,
     egress: EgressMetrics,
 }
@@ -179,7 +183,7 @@ impl Metrics {
             Family::default(),
         );
         let effects = EffectMetrics::new(to);
-        let github = GitHubMetrics::new(to);
+        let (github, models) = (GitHubMetrics::new(to), ModelMetrics::new(to));
         let (providers, egress) = (ProviderMetrics::new(to), EgressMetrics::new(to));
         Self {
             registry,
@@ -195,6 +199,7 @@ impl Metrics {
             cleanups,
             effects,
             github,
+            models,
             providers,
             egress,
         }
@@ -208,6 +213,11 @@ impl Metrics {
     /// Takes over what was recovered of deliveries.
     pub fn set_intake(&self, figures: &IntakeFigures) {
         self.github.set_intake(figures);
+    }
+
+    /// Takes over what was counted of requests to models.
+    pub fn set_models(&self, counts: ModelCounts) {
+        self.models.set(counts);
     }
 
     /// Counts a create that ended.

@@ -12,7 +12,6 @@
 //! A body is read whole before it is judged, at most 32 MiB of it; each sandbox has so much room.
 //! After a crash a request that was in flight counts at its worst case for an hour.
 
-mod figures;
 mod open;
 mod passing;
 mod places;
@@ -31,9 +30,9 @@ use hyper::{Method, Request, Response};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::{sleep, timeout};
 
-pub use figures::{ModelCounts, ModelFigures};
 pub use upstream::{GatewayTimes, ModelEndpoint};
 
+use super::figures::ModelFigures;
 use super::prices::PriceTable;
 use super::refusal::{BODY_LEN_MAX, ModelRefusal};
 use super::request::{self, ModelRequest};

@@ -357,6 +357,7 @@ async fn serve(mut parts: Parts, io: tokio::runtime::Handle, started: Sender<Sta
         verifier: None,
         app_setup: None,
         publisher: publisher(None),
+        models: Arc::default(),
         admin_token: LiveToken::new(TokenHash::of(&Secret::new(TOKEN))),
         public_url: None,
         trusted_proxies: Vec::new(),

@@ -171,7 +171,7 @@ fn words(path: &str, begin: &str) -> String {
 
 fn metrics() -> String {
     let mut text = "| metric | labels | what |\n|---|---|---|\n".to_owned();
-    for name in ["metrics", "metrics/effects", "metrics/github"] {
+    for name in ["metrics", "metrics/effects", "metrics/github", "metrics/models"] {
         metrics_of(&read(&format!("src/http/{name}.rs")), &mut text);
     }
     text

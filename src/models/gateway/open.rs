@@ -8,10 +8,10 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use super::super::budget::BudgetUsedUp;
+use super::super::figures::ModelFigures;
 use super::super::refusal::ModelRefusal;
 use super::super::usage::{UsageReader, UsageSource};
 use super::super::{ModelActivity, RunOf, RunningRun};
-use super::figures::ModelFigures;
 use crate::store::usage::{ModelRequestId, NewModelRequest, Reserved, SettledRequest, UsageStore};
 use crate::types::{Money, TokenPrice, Tokens};
 

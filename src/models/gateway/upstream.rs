@@ -75,7 +75,10 @@ pub struct NoModelAnswer {
 /// Sends requests to the makers of the models.
 #[derive(Clone, Debug)]
 pub struct ModelUpstream {
-    http: reqwest::Client,
+    /// For `https://`. A proxy that the environment names carries what only TLS reads.
+    encrypted: reqwest::Client,
+    /// For `http://` on the loopback, with no proxy, which would read the key.
+    plain: reqwest::Client,
 }
 
 impl ModelUpstream {
@@ -84,12 +87,13 @@ impl ModelUpstream {
     /// # Errors
     /// If the system's certificates cannot be used.
     pub fn new() -> reqwest::Result<Self> {
-        let http = reqwest::Client::builder()
-            .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(CONNECT_WAIT)
-            .tcp_nodelay(true)
-            .build()?;
-        Ok(Self { http })
+        let client = || {
+            reqwest::Client::builder()
+                .redirect(reqwest::redirect::Policy::none())
+                .connect_timeout(CONNECT_WAIT)
+                .tcp_nodelay(true)
+        };
+        Ok(Self { encrypted: client().build()?, plain: client().no_proxy().build()? })
     }
 
     /// Sends a request; returns its answer once the head is here.
@@ -111,7 +115,8 @@ impl ModelUpstream {
         let beta = if is_beta { "?beta=true" } else { "" };
         let base = endpoint.base_url.trim_end_matches('/');
         let url = format!("{base}{}{beta}", route.upstream_path());
-        let sending = self.http.post(url).headers(headers).body(body).send();
+        let http = if url.starts_with("https://") { &self.encrypted } else { &self.plain };
+        let sending = http.post(url).headers(headers).body(body).send();
         let answer = match timeout(wait, sending).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => return Err(not_answered(endpoint, &error)),

@@ -1,4 +1,4 @@
-//! What the gateway counts for operators.
+//! What a model gateway counts for operators.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
