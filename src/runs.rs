@@ -95,13 +95,13 @@ impl RunShare {
     pub fn new(
         data: &Path,
         programs: AgentPrograms,
-        rows: Arc<dyn ConversationStore>,
-        usage: Arc<dyn UsageStore>,
+        store: Arc<impl ConversationStore + UsageStore>,
+        going: Arc<GoingRuns>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let dir = data.join("conversations");
-        let journals = Arc::new(Journals::new(dir, Arc::clone(&rows), Arc::clone(&clock)));
-        Self { rows, usage, journals, going: Arc::new(GoingRuns::new(clock)), programs }
+        let rows = Arc::clone(&store) as Arc<dyn ConversationStore>;
+        let journals = Journals::new(data.join("conversations"), Arc::clone(&rows), clock);
+        Self { rows, usage: store, journals: Arc::new(journals), going, programs }
     }
 }
 

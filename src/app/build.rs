@@ -22,9 +22,9 @@ use crate::intake::Intake;
 use crate::issue::event::ProviderRules;
 use crate::issue::{Rules, StepRules};
 use crate::logs::{LogBounds, Logs};
-use crate::runs::{RunPublisher, RunShare};
 use crate::models::LateModelGateway;
 use crate::models::gateway::HttpModelGateway;
+use crate::runs::{GoingRuns, RunPublisher, RunShare};
 use crate::sandbox::{Provider, Uniqueness};
 use crate::store::Store;
 use crate::store::sqlite::SqliteStore;
@@ -36,7 +36,7 @@ use self::credentials::{app_setup, checkouts, github_rules, said_by, take_in, ve
 use super::entry::EntryPublisher;
 use super::github::{self, ReloadGitHub};
 use super::life_log::{self, LifeLog};
-use super::models::{self, NoRuns};
+use super::models;
 use super::notices;
 use super::providers::{self, ProviderMap, Reloads};
 use super::reload::Reload;
@@ -98,6 +98,7 @@ pub(super) async fn serve(
         config: &config,
         engine: &engine,
         sqlite: &adapters.sqlite,
+        going: &adapters.going,
         providers: &adapters.providers,
         logs: &logs,
         clock: &adapters.clock,
@@ -145,6 +146,8 @@ struct Adapters {
     models: LateModelGateway,
     /// Does not keep it, since it keeps the store.
     model_gateway: Weak<HttpModelGateway>,
+    /// The runs that go on: those for which it asks models.
+    going: Arc<GoingRuns>,
     /// What GitHub says of people; `None` without credentials.
     permissions: Option<Arc<RepositoryPermissions>>,
     publisher: LatePublisher,
@@ -171,7 +174,8 @@ impl Adapters {
         let gateways = (gateway.as_ref(), &models);
         let opened = providers::open(config, server, &named_secrets, gateways, &clock, &ids)?;
         let (providers, provider_reloads) = opened;
-        let (store, runs) = (Arc::clone(&sqlite) as _, Arc::new(NoRuns));
+        let going = Arc::new(GoingRuns::new(Arc::clone(&clock)));
+        let (store, runs) = (Arc::clone(&sqlite) as _, Arc::clone(&going) as _);
         let to_models = models::open(&config.models, store, runs, Arc::clone(&clock))?;
         let model_gateway = Arc::downgrade(&to_models);
         models.set(Some(to_models));
@@ -189,6 +193,7 @@ impl Adapters {
             gateway,
             models,
             model_gateway,
+            going,
             permissions,
             publisher: LatePublisher::default(),
         };

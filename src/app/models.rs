@@ -4,15 +4,13 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use tokio::sync::watch;
 
 use crate::clock::Clock;
 use crate::config::ModelsConfig;
+use crate::models::RunOf;
 use crate::models::gateway::{GatewaySettings, GatewayTimes, HttpModelGateway, ModelEndpoint};
-use crate::models::{ModelActivity, RunOf, RunningRun};
 use crate::store::usage::UsageStore;
-use crate::types::SandboxId;
 
 /// A gateway with these settings.
 pub(super) fn open(
@@ -77,16 +75,4 @@ pub(super) async fn tidy(
             () = tokio::time::sleep(TIDY_PAUSE) => {}
         }
     }
-}
-
-/// No sandbox has a run in progress: nothing starts agents yet, so no model is asked.
-pub(super) struct NoRuns;
-
-#[async_trait]
-impl RunOf for NoRuns {
-    async fn run_of(&self, _sandbox: &SandboxId) -> Option<RunningRun> {
-        None
-    }
-
-    fn activity(&self, _run: &RunningRun, _activity: ModelActivity) {}
 }

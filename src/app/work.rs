@@ -14,7 +14,9 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::logs::Logs;
-use crate::runs::{AgentPrograms, RunChange, RunParts, RunShare, RunWorker, SessionCopies};
+use crate::runs::{
+    AgentPrograms, GoingRuns, RunChange, RunParts, RunShare, RunWorker, SessionCopies,
+};
 use crate::sandbox::Capability;
 use crate::store::Store;
 use crate::store::sqlite::SqliteStore;
@@ -25,6 +27,7 @@ pub(super) struct WorkParts<'a> {
     pub config: &'a Config,
     pub engine: &'a Engine,
     pub sqlite: &'a Arc<SqliteStore>,
+    pub going: &'a Arc<GoingRuns>,
     pub providers: &'a ProviderMap,
     pub logs: &'a Logs,
     pub clock: &'a Arc<dyn Clock>,
@@ -46,9 +49,9 @@ impl WorkParts<'_> {
             Verifications::new(self.verifier.clone(), (*logs).clone(), Arc::clone(clock));
         let path = std::env::var("PATH").unwrap_or_default();
         let programs = AgentPrograms::find(&config.agents, &path);
-        let (rows, usage) = (Arc::clone(sqlite) as _, Arc::clone(sqlite) as _);
         let data = &config.server.data;
-        let share = RunShare::new(data, programs, rows, usage, Arc::clone(clock));
+        let going = Arc::clone(self.going);
+        let share = RunShare::new(data, programs, (*sqlite).clone(), going, Arc::clone(clock));
         let entries = EntryParts {
             checkouts: self.checkouts.clone(),
             verifications: verifications.clone(),
@@ -86,7 +89,7 @@ impl WorkParts<'_> {
             sessions: SessionCopies::new(self.config.server.data.join("sessions")),
             going: Arc::clone(&share.going),
             places: Arc::new(Semaphore::new(places)),
-            budgets: crate::types::ModelBudgets::default(),
+            budgets: self.config.models.budgets,
             publish: self.config.github.publish,
             clock: Arc::clone(self.clock),
         }

@@ -21,7 +21,7 @@ use issuebox::intake::{Intake, PermissionParts};
 use issuebox::issue::event::ProviderRules;
 use issuebox::issue::{Rules, StepRules};
 use issuebox::logs::{LogBounds, Logs};
-use issuebox::runs::{AgentPrograms, RunShare};
+use issuebox::runs::{AgentPrograms, GoingRuns, RunShare};
 use issuebox::sandbox::{Lifecycle, Provider};
 use issuebox::store::sqlite::{OpenError, SqliteStore};
 use issuebox::store::waiting::WaitingDeliveries;
@@ -292,8 +292,9 @@ pub fn opened(id: u64, title: &str) -> String {
 fn runs(data: &Path, store: &Arc<SqliteStore>) -> RunShare {
     let agent = AgentProgram { kind: "command".into(), path: Some("/bin/cat".into()) };
     let agents = BTreeMap::from([(AgentName::trusted("cat"), agent)]);
-    let (rows, usage) = (Arc::clone(store) as _, Arc::clone(store) as _);
-    RunShare::new(data, AgentPrograms::find(&agents, ""), rows, usage, Arc::new(SystemClock))
+    let going = Arc::new(GoingRuns::new(Arc::new(SystemClock)));
+    let programs = AgentPrograms::find(&agents, "");
+    RunShare::new(data, programs, Arc::clone(store), going, Arc::new(SystemClock))
 }
 
 /// Has the edge ask its GitHub what people may do, and how issues are.
