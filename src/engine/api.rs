@@ -175,6 +175,10 @@ pub enum EngineError {
     /// second.
     #[error("a call to the provider {0} is under way for this issue; retry in a second")]
     ProviderBusy(ProviderName),
+    /// The record of a create in fast mode was refused, and its object is not destroyed yet. The issue
+    /// is one with another by this delivery, which was not stored. Come back in a second.
+    #[error("a create of this issue is being undone; retry in a second")]
+    CreateBeingUndone,
     /// A queue is full; nothing was stored. Come back in a second.
     #[error("the server is overloaded; retry in a second")]
     Overloaded,

@@ -93,7 +93,8 @@ impl Directory {
 
     /// Looks up the names of an issue and, in the same read, whether a delivery was processed
     /// before. A name that is not durable yet is found here, and the store is not asked
-    /// for it.
+    /// for it, unless a create in fast mode holds it: while that is undone, another commit may have
+    /// made the name durable, and a merge may have given it to another home. The store is right then.
     pub async fn look(
         &self,
         account: &AccountName,
@@ -103,17 +104,15 @@ impl Directory {
         let seen = self.certainty.names_left();
         let numbered =
             key.numbered.as_ref().map(|(repository, number)| numbered(repository, *number));
-        let by_id = key.id.as_ref().map(|id| self.fresh(account, Alias::Issue(id.clone())));
-        let fresh = numbered.as_ref().map(|alias| self.fresh_entry(account, alias.clone()));
-        let by_number =
-            fresh.map(|fresh| fresh.map_or(AliasState::No, |it| AliasState::Fresh(it.home)));
+        let by_id = key.id.as_ref().and_then(|id| self.fresh(account, Alias::Issue(id.clone())));
+        let by_number = numbered.as_ref().and_then(|alias| self.fresh(account, alias.clone()));
         // Here before there: what is durable meanwhile is found there.
-        let unknown = |fresh: Option<AliasState>| fresh == Some(AliasState::No);
+        let may_be_durable = |fresh: Option<FreshAlias>| fresh.is_none_or(|fresh| fresh.held);
         let ask = LookAsk {
             delivery,
-            issue: key.id.as_ref().filter(|_| unknown(by_id)),
+            issue: key.id.as_ref().filter(|_| may_be_durable(by_id)),
             numbered: (key.numbered.as_ref())
-                .filter(|_| unknown(by_number))
+                .filter(|_| may_be_durable(by_number))
                 .map(|(repository, number)| (repository, *number)),
         };
         let found = if ask == LookAsk::default() {
@@ -121,16 +120,16 @@ impl Directory {
         } else {
             self.env.store.look(account, ask).await?
         };
-        let known = |fresh: Option<AliasState>, durable: Option<HomeId>| match durable {
+        let known = |fresh: Option<FreshAlias>, durable: Option<HomeId>| match durable {
             Some(home) => AliasState::Durable(home),
-            None => fresh.unwrap_or(AliasState::No),
+            None => fresh.map_or(AliasState::No, |fresh| AliasState::Fresh(fresh.home)),
         };
         let names = Names {
             by_id: known(by_id, found.by_issue),
             by_number: known(by_number, found.by_number.map(|found| found.home)),
             repository_id: match found.by_number {
                 Some(durable) => durable.repository_id,
-                None => fresh.flatten().and_then(|fresh| fresh.repository_id),
+                None => by_number.and_then(|fresh| fresh.repository_id),
             },
             numbered,
             seen,
@@ -138,16 +137,19 @@ impl Directory {
         Ok((names, found.delivery))
     }
 
-    /// The home of an alias, durable or not; `None` if it has none.
+    /// The home of an alias, durable or not; `None` if it has none. Of an alias that a create in fast
+    /// mode holds, the durable one if there is one.
     pub async fn find(
         &self,
         account: &AccountName,
         alias: &Alias,
     ) -> Result<Option<HomeId>, EngineError> {
-        if let Some(home) = self.fresh(account, as_kept(alias)).home() {
-            return Ok(Some(home));
+        let fresh = self.fresh(account, as_kept(alias));
+        if let Some(fresh) = fresh.filter(|fresh| !fresh.held) {
+            return Ok(Some(fresh.home));
         }
-        Ok(self.env.store.resolve(account, alias).await?)
+        let durable = self.env.store.resolve(account, alias).await?;
+        Ok(durable.or(fresh.map(|fresh| fresh.home)))
     }
 
     /// A create in fast mode is about to be asked for under these names: until
@@ -176,7 +178,7 @@ impl Directory {
         aliases: &[Alias],
     ) -> bool {
         aliases.iter().any(|alias| {
-            let claimed = self.fresh_entry(account, as_kept(alias));
+            let claimed = self.fresh(account, as_kept(alias));
             claimed.is_some_and(|claimed| claimed.held && claimed.home != home)
         })
     }
@@ -190,6 +192,27 @@ impl Directory {
                 claimed.held = false;
             }
         }
+    }
+
+    /// Whether a create in fast mode of this home holds one of these names.
+    pub fn is_held(&self, account: &AccountName, home: HomeId, aliases: &[Alias]) -> bool {
+        aliases.iter().any(|alias| {
+            let claimed = self.fresh(account, as_kept(alias));
+            claimed.is_some_and(|claimed| claimed.held && claimed.home == home)
+        })
+    }
+
+    /// A home gave way to another one durably: it has no names any more, not even those of a create that
+    /// is being undone. It asks for no other create.
+    pub fn gave_way(&self, now: Timestamp, account: &AccountName, home: HomeId) {
+        self.certainty.claim_abandoned(now);
+        self.fresh.retain(|(of, _), claimed| {
+            let stays = claimed.home != home || of != account;
+            if !stays {
+                self.certainty.name_leaves();
+            }
+            stays
+        });
     }
 
     /// The claims of these aliases for this home are abandoned. Those that are held for it stay.
@@ -220,12 +243,7 @@ impl Directory {
         }
     }
 
-    fn fresh(&self, account: &AccountName, alias: Alias) -> AliasState {
-        let fresh = self.fresh_entry(account, alias);
-        fresh.map_or(AliasState::No, |fresh| AliasState::Fresh(fresh.home))
-    }
-
-    fn fresh_entry(&self, account: &AccountName, alias: Alias) -> Option<FreshAlias> {
+    fn fresh(&self, account: &AccountName, alias: Alias) -> Option<FreshAlias> {
         self.fresh.get(&(account.clone(), alias)).map(|fresh| *fresh)
     }
 }

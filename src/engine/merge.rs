@@ -14,6 +14,8 @@
 //!   one name may be newer than the news under the other. The same holds for a requested sandbox.
 //! - A caller that found a home which then gave way gets the answer to look again, once the names are
 //!   durably the other home's. So nothing is created in a home that gave way.
+//! - A home that was never stored cannot give way. While its fast create is being undone, the delivery
+//!   is refused: it can be sent again as soon as the object is destroyed.
 //!
 //! # Races that are accepted
 //! - The names move before the delivery itself is applied. After a crash in between, its redelivery
@@ -109,10 +111,13 @@ impl Merger {
         for home in homes {
             match self.durable(account, issue_delivery, home).await? {
                 Some(issue) if issue.merged_into.is_none() => known.push(issue),
-                // It gave way before, or was never stored: callers that still find it look again.
-                Some(_) | None => {
-                    directory.abandon(self.env.now(), account, home, &aliases);
+                // Callers that still find it look again.
+                Some(_) => directory.gave_way(self.env.now(), account, home),
+                // It was never stored. Its object may be there until its create is undone.
+                None if directory.is_held(account, home, &aliases) => {
+                    return Err(EngineError::CreateBeingUndone);
                 }
+                None => directory.abandon(self.env.now(), account, home, &aliases),
             }
         }
         known.sort_by_cached_key(|issue| rank(issue, by_id));
@@ -129,7 +134,7 @@ impl Merger {
                 Ok(answered) => {
                     let (into, home) = (stays.home.0, other.home.0);
                     tracing::info!(home, into, "merged two homes of one issue");
-                    directory.abandon(self.env.now(), account, other.home, &aliases);
+                    directory.gave_way(self.env.now(), account, other.home);
                     // As it was when it gave way, not when it was read: a sandbox may have been
                     // requested in between.
                     let wanted = matches!(answered.reply, Reply::Merged { wanted: true });

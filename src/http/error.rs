@@ -353,7 +353,9 @@ impl From<EngineError> for ApiError {
                 Self::new(Code::ProviderFailed, format!("cannot reach the provider {name}"))
                     .hint("GET /v1/system shows the provider's health")
             }
-            EngineError::ProviderBusy(_) => Self::new(Code::Overloaded, message).retry_after(1),
+            EngineError::ProviderBusy(_) | EngineError::CreateBeingUndone => {
+                Self::new(Code::Overloaded, message).retry_after(1)
+            }
             EngineError::Overloaded => {
                 Self::new(Code::Overloaded, "the server is overloaded; nothing was stored").retry_after(1)
             }

@@ -170,7 +170,8 @@ impl Directory {
             Some(other) if foreign => Number::Foreign(other),
             Some(_) | None => Number::Own,
         };
-        let adds_repository_id = names.repository_id.is_none();
+        let adds_repository_id = names.repository_id.is_none()
+            && names.numbered.as_ref().is_some_and(|it| self.is_free_for(account, home, it));
         let of_id = place.key.id.clone().map(|id| (Alias::Issue(id), names.by_id, false));
         let of_number = names.numbered.filter(|_| !foreign);
         let of_number = of_number.map(|alias| (alias, names.by_number, adds_repository_id));
@@ -188,6 +189,12 @@ impl Directory {
             }
         }
         Some((claims, number))
+    }
+
+    /// Whether a home may claim a durable name of its own again. A create of another home that is being
+    /// undone may hold it still: the home's commit would be refused for as long.
+    fn is_free_for(&self, account: &AccountName, home: HomeId, alias: &Alias) -> bool {
+        !self.is_held_elsewhere(account, home, std::slice::from_ref(alias))
     }
 
     /// The entry of a name that led nowhere: this home's, unless another was faster.
@@ -331,7 +338,9 @@ impl<'a> Search<'a> {
         let claims_all = !on(Bug::NamesClaimedByFirst);
         let is_durable = matches!(by_number, AliasState::Durable(_));
         // A durable name is claimed again when the event is the first to say its repository's id.
-        let adds_repository_id = names.repository_id.is_none() && self.repository_id.is_some();
+        let adds_repository_id = names.repository_id.is_none()
+            && self.repository_id.is_some()
+            && self.directory.is_free_for(self.account, home, alias);
         if (claims_all || by_number == AliasState::No) && (adds_repository_id || !is_durable) {
             claims.push(alias.clone());
         }

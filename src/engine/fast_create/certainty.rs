@@ -13,9 +13,10 @@
 //! - When a claim was abandoned, because its commit was refused or its step stored nothing, a caller
 //!   that learned the name's home before may still make it durable. So for a while no new home is
 //!   certain.
-//! - The names of a fast create stay in the directory until its object is recorded or destroyed.
-//!   From then on every caller finds this home for the name, so only its actor asks, and the
-//!   executor's slot makes it one call at a time.
+//! - The names of a fast create stay in the directory until its object is recorded or destroyed, or its
+//!   home gave way to another one. From then on every caller finds this home for the name, so only its
+//!   actor asks, and the executor's slot makes it one call at a time. A name that is another home's
+//!   in the store leads there: then this create's record is refused, or its home gave way.
 //!
 //! What is not certain is created in strong mode.
 

@@ -9,12 +9,13 @@ use futures_util::FutureExt;
 use tokio::sync::Notify;
 
 use super::executor::call;
+use super::transfers::{delivery, labelled, name};
 use super::{BenchSetup, EngineBench, SetForward, account, ensure, eventually};
 use crate::engine::fast_create::call::fast_create;
 use crate::engine::fast_create::record::{PendingRecord, RECORD_TIME_MAX};
-use crate::engine::{EngineError, EnsureIssue, IssueKey};
-use crate::issue::event::CallError;
-use crate::issue::{ProviderCall, Verb};
+use crate::engine::{DeliveredStatus, EngineError, EnsureIssue, IssueKey};
+use crate::issue::event::{CallError, DeliveryEffect};
+use crate::issue::{IssueDelivery, ProviderCall, Verb};
 use crate::store::CommitError;
 use crate::types::{
     Alias, HoldScope, HomeId, IssueId, IssueNumber, Mode, Outcome, Phase, Repository,
@@ -29,9 +30,10 @@ impl EngineBench {
     async fn refuse_late(&self, ask: EnsureIssue, error: CommitError) -> EngineError {
         self.store.fail_next(error);
         self.store.hold();
+        let creates = self.provider.count("create");
         let engine = self.engine.clone();
         let refused = tokio::spawn(async move { engine.ensure(&account(), ask).await });
-        eventually("it is asked for", async || self.provider.count("create") == 1).await;
+        eventually("it is asked for", async || self.provider.count("create") > creates).await;
         self.store.release();
         refused.await.expect("no panic").expect_err("the record is refused")
     }
@@ -270,6 +272,61 @@ async fn the_names_of_a_create_stay_although_a_caller_is_denied_meanwhile() {
         bench.provider.objects() == 0 && find().await.is_none()
     })
     .await;
+}
+
+#[actix::test]
+async fn a_name_that_is_stored_leads_to_its_home_although_a_create_of_another_holds_it() {
+    let bench = EngineBench::new().await;
+    let place = (Repository::trusted("garden/orchard"), IssueNumber(6));
+    let by_number = Alias::Numbered(place.0.clone(), place.1);
+    let ask = ensure("16");
+    let issue = IssueKey { numbered: Some(place), ..ask.issue };
+    let ask = EnsureIssue { issue, ..ask };
+    let first = bench.engine.ensure(&account(), ask.clone()).await.expect("it is answered");
+    let directory = &bench.engine.parts.directory;
+    let names = [Alias::Issue(IssueId::parse("16").expect("valid")), by_number];
+    assert!(directory.hold(&account(), HomeId(first.sandbox.home.0 + 100), &names));
+    for name in &names {
+        assert_eq!(directory.find(&account(), name).await, Ok(Some(first.sandbox.home)));
+    }
+    let again = bench.engine.ensure(&account(), ask).await.expect("it is answered");
+    assert_eq!(again.sandbox.id, first.sandbox.id);
+    // It is the first to say the repository's id, which the name is not stored with.
+    let issue = (16, "garden/orchard", 1, 6);
+    let delivered = bench.deliver(labelled("guid", issue, 1)).await;
+    assert_eq!(delivered.status, DeliveredStatus::Accepted, "{}", delivered.reason);
+}
+
+#[actix::test]
+async fn a_home_that_gives_way_keeps_no_name_of_a_create_that_is_being_undone() {
+    let (here, there) = ((16, "garden/orchard", 1, 6), (108, "garden/press", 2, 8));
+    let bench = EngineBench::new().await;
+    bench.deliver(labelled("first", here, 1)).await;
+    let stays = bench.settled(here).await;
+    let place = (Repository::trusted("garden/press"), IssueNumber(8));
+    let ask = fast("108");
+    let issue = IssueKey { numbered: Some(place.clone()), ..ask.issue };
+    bench.provider.hold();
+    let full = CommitError::Failed("the disk is full".into());
+    bench.refuse_late(EnsureIssue { issue, ..ask }, full).await;
+    let moved = |guid| IssueDelivery {
+        formerly: Some(name(here)),
+        ..delivery(guid, there, 10, DeliveryEffect::Update)
+    };
+    // Its home was never stored.
+    let refused = bench.engine.deliver(&account(), moved("early")).await;
+    assert_eq!(refused, Err(EngineError::CreateBeingUndone));
+    let second = bench.engine.ensure(&account(), ensure("108")).await.expect("it is answered");
+    assert_ne!(second.sandbox.home, stays.home);
+    // Its home gives way while its first create is still being undone.
+    let delivered = bench.deliver(moved("late")).await;
+    assert_eq!(delivered.status, DeliveredStatus::Accepted, "{}", delivered.reason);
+    let issue = IssueKey { id: None, numbered: Some(place) };
+    let ask = EnsureIssue { issue, ..ensure("108") };
+    let ensured = bench.engine.ensure(&account(), ask).await.expect("it is answered");
+    assert_eq!(ensured.sandbox.id, stays.id);
+    bench.provider.release();
+    eventually("one object is left", async || bench.provider.objects() == 1).await;
 }
 
 #[actix::test]

@@ -21,7 +21,7 @@ pub(super) type Called = (u64, &'static str, u64, u64);
 const HERE: Called = (16, "garden/orchard", 1, 6);
 const THERE: Called = (108, "garden/press", 2, 8);
 
-fn name((issue, repository, repository_id, number): Called) -> IssueName {
+pub(super) fn name((issue, repository, repository_id, number): Called) -> IssueName {
     IssueName {
         issue_id: IssueId::from_github(issue),
         repository: Repository::trusted(repository),
