@@ -247,8 +247,8 @@ impl StandIn {
             self.log.add("assistant", &json!(content))?;
             let calls: Vec<&Value> = content.iter().filter(|it| it["type"] == "tool_use").collect();
             if stop != "tool_use" || calls.is_empty() {
-                let texts = content.iter().filter_map(|block| block["text"].as_str());
-                let words = texts.last().unwrap_or_default();
+                let mut texts = content.iter().filter_map(|block| block["text"].as_str());
+                let words = texts.next_back().unwrap_or_default();
                 let (turns, usage) = (self.turns, &self.model.usage);
                 let result = lines::result("completed", words, turns, None, usage);
                 return Ok(FinishedRun { code: 0, result });

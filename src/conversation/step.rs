@@ -412,8 +412,8 @@ impl ConversationStep {
 
     /// How a run is after the event.
     fn is(&self, id: RunId) -> RunReply {
-        let all = self.conversation.run.iter().chain(&self.former);
-        let run = all.filter(|run| run.id == id).next_back();
+        let mut all = self.conversation.run.iter().chain(&self.former);
+        let run = all.rfind(|run| run.id == id);
         run.map_or_else(not_in_progress, |run| RunReply::Is(Box::new(run.clone())))
     }
 }

@@ -41,7 +41,7 @@ use super::{ModelApi, ModelBody, ModelGateway, RunOf, RunningRun, refused};
 use crate::clock::Clock;
 use crate::store::usage::{NewModelRequest, UsageStore};
 use crate::types::{ModelPattern, SandboxId, TokenPrice, Tokens};
-use open::{Ledger, OpenRequest, SeenAnswer};
+use open::{OpenRequest, RequestLedger, SeenAnswer};
 use passing::{AnswerTimes, PassingAnswer};
 use places::{GatewayPlaces, SandboxPlaces};
 use route::{ModelRoute, ModelService};
@@ -94,7 +94,7 @@ impl GatewayRules {
 pub struct HttpModelGateway {
     rules: RwLock<Arc<GatewayRules>>,
     upstream: ModelUpstream,
-    ledger: Ledger,
+    ledger: RequestLedger,
     places: GatewayPlaces,
     clock: Arc<dyn Clock>,
 }
@@ -125,7 +125,7 @@ impl HttpModelGateway {
         Ok(Self {
             rules: RwLock::new(GatewayRules::of(settings)),
             upstream: ModelUpstream::new()?,
-            ledger: Ledger { store, runs, figures, settled },
+            ledger: RequestLedger { store, runs, figures, settled },
             places: GatewayPlaces::default(),
             clock,
         })

@@ -26,7 +26,7 @@ pub struct ScannedValue<'a> {
     pub value: &'a str,
     /// Whether it is a text.
     pub is_text: bool,
-    /// Where it is, with its quotes: bytes from the beginning.
+    /// Its place, with its quotes: bytes from the beginning.
     pub place: Range<u64>,
 }
 

@@ -3,7 +3,7 @@
 //! # Guarantees
 //! - Chunks may be cut anywhere, and memory does not grow with the answer.
 //! - Unknown events, fields and broken lines are passed over.
-//! - Counts only grow within an answer: the last report of a stream is the sum of it.
+//! - UsageCounts only grow within an answer: the last report of a stream is the sum of it.
 //!
 //! An answer that ends before its usage is known is estimated by the length of what came.
 
@@ -51,7 +51,7 @@ pub enum UsageSource {
 pub struct UsageReader {
     lines: Option<SseLines>,
     scan: JsonScan,
-    counts: Counts,
+    counts: UsageCounts,
 }
 
 /// Where the reader of a stream of events is.
@@ -64,7 +64,7 @@ struct SseLines {
 
 /// What was seen so far.
 #[derive(Debug)]
-struct Counts {
+struct UsageCounts {
     api: ModelApi,
     seen_bytes: bool,
     input: Option<u64>,
@@ -82,7 +82,7 @@ struct Counts {
 impl UsageReader {
     /// A reader for an answer; `is_stream` is whether it comes as server-sent events.
     pub fn new(api: ModelApi, is_stream: bool) -> Self {
-        let counts = Counts {
+        let counts = UsageCounts {
             api,
             seen_bytes: false,
             input: None,
@@ -172,7 +172,7 @@ impl UsageReader {
     }
 }
 
-impl Counts {
+impl UsageCounts {
     fn see(&mut self, value: &ScannedValue<'_>) {
         match self.api {
             ModelApi::Messages => self.see_messages(value),

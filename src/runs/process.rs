@@ -60,7 +60,7 @@ impl RunWorker {
     ) {
         let (run, attempt) = (begun.run.id, begun.run.attempt);
         let end = match self.bench(home, account, &begun).await {
-            Ok(bench) => self.to_end(&bench, &begun, orders).await,
+            Ok(bench) => self.run_agent(&bench, &begun, orders).await,
             Err(end) => end,
         };
         self.report(home, RunEvent::Ended(run, attempt, end)).await;
@@ -109,7 +109,7 @@ impl RunWorker {
     }
 
     /// Runs the agent, a second time if it has not the session that was expected.
-    async fn to_end(
+    async fn run_agent(
         &self,
         bench: &Bench,
         begun: &BegunRun,
@@ -245,7 +245,7 @@ impl RunWorker {
             error => RunEnd::Failed(error.to_string()),
         })?;
         let mut reading = Reading::new(self, bench, adapter.reader());
-        let exit = reading.to_end(&id, orders).await;
+        let exit = reading.read_all(&id, orders).await;
         let Reading { report, ending, .. } = reading;
         let exit = match exit {
             Some(exit) => AgentExit::Code(exit.code),
@@ -308,7 +308,7 @@ impl<'a> Reading<'a> {
 
     /// Reads the process to its end, and ends it where the conversation or a bound wants that. `None` if
     /// the sandbox went down under it.
-    async fn to_end(
+    async fn read_all(
         &mut self,
         id: &ProcessId,
         orders: &mut watch::Receiver<Option<RunOrder>>,

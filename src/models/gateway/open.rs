@@ -24,7 +24,7 @@ const FIT_PAUSE: Duration = Duration::from_secs(5);
 
 /// Where requests are reserved and settled.
 #[derive(Clone)]
-pub struct Ledger {
+pub struct RequestLedger {
     /// What is durable of them.
     pub store: Arc<dyn UsageStore>,
     /// Hears of them.
@@ -35,7 +35,7 @@ pub struct Ledger {
     pub settled: Arc<Notify>,
 }
 
-impl Ledger {
+impl RequestLedger {
     /// Reserves a request's worst case; waits while others may leave enough.
     ///
     /// # Errors
@@ -103,7 +103,7 @@ pub enum SeenAnswer {
 
 /// A request that is reserved. Dropping it settles it with what was seen.
 pub struct OpenRequest {
-    ledger: Ledger,
+    ledger: RequestLedger,
     runtime: Handle,
     id: ModelRequestId,
     run: RunningRun,
@@ -155,7 +155,7 @@ impl OpenRequest {
 impl Drop for OpenRequest {
     fn drop(&mut self) {
         let settled = self.end();
-        let Ledger { store, runs, figures, settled: wakes } = self.ledger.clone();
+        let RequestLedger { store, runs, figures, settled: wakes } = self.ledger.clone();
         figures.count(&self.model, &settled);
         let SettledRequest { tokens, cost, .. } = settled;
         let run = self.run.clone();

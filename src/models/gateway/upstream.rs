@@ -20,7 +20,7 @@ const SITS_MAX: Duration = Duration::from_secs(60);
 pub struct ModelEndpoint {
     /// The name of its section.
     pub name: String,
-    /// Where it is, without `/v1`.
+    /// Its address, without `/v1`.
     pub base_url: String,
     /// Our key.
     pub key: Secret,
