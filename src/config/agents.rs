@@ -25,7 +25,7 @@ const INSTRUCTIONS_LEN_MAX: usize = 16 * 1024;
 /// `[agents.NAME]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentProgram {
-    /// `kind`: how it is started and read, one of [`KINDS`].
+    /// `kind`: how it is started and read, one of `claude-code`, `codex` and `command`.
     pub kind: String,
     /// `path`: where its program is on the server; `None` looks for it on the server's `PATH`.
     pub path: Option<PathBuf>,

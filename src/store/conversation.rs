@@ -28,7 +28,7 @@ pub struct RunRow {
 }
 
 /// Messages and runs. They are written with the steps of their issues
-/// ([`Write::conversation`](super::Write::conversation)); those of an issue that is deleted on GitHub are
+/// ([`Write::said`](super::Write::said)); those of an issue that is deleted on GitHub are
 /// removed with it.
 #[async_trait]
 pub trait ConversationStore: Send + Sync + 'static {
