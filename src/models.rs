@@ -41,15 +41,18 @@ pub enum ModelApi {
 }
 
 /// The body of a request to a model, or of its answer.
-pub type ModelBody = UnsyncBoxBody<Bytes, std::io::Error>;
+pub type ModelHttpBody = UnsyncBoxBody<Bytes, std::io::Error>;
 
 /// Answers requests to models.
 #[async_trait]
 pub trait ModelGateway: Send + Sync + 'static {
     /// Answers a request that came through the socket of this sandbox. What is refused is refused in
     /// the form in which agents end and show why.
-    async fn answer(&self, sandbox: &SandboxId, request: Request<ModelBody>)
-    -> Response<ModelBody>;
+    async fn answer(
+        &self,
+        sandbox: &SandboxId,
+        request: Request<ModelHttpBody>,
+    ) -> Response<ModelHttpBody>;
 }
 
 /// A gateway that is set while everything that it needs is there: providers are opened before. Clones
@@ -75,8 +78,8 @@ impl ModelGateway for LateModelGateway {
     async fn answer(
         &self,
         sandbox: &SandboxId,
-        request: Request<ModelBody>,
-    ) -> Response<ModelBody> {
+        request: Request<ModelHttpBody>,
+    ) -> Response<ModelHttpBody> {
         let gateway = self.0.read().unwrap_or_else(PoisonError::into_inner).clone();
         match gateway {
             Some(gateway) => gateway.answer(sandbox, request).await,
@@ -87,7 +90,7 @@ impl ModelGateway for LateModelGateway {
 }
 
 /// A refusal as an answer.
-fn refused(api: ModelApi, refusal: &ModelRefusal) -> Response<ModelBody> {
+fn refused(api: ModelApi, refusal: &ModelRefusal) -> Response<ModelHttpBody> {
     let answer = refusal.answer(api);
     let body = Full::from(answer.body).map_err(|never| match never {}).boxed_unsync();
     let mut response = Response::new(body);

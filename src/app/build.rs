@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak, mpsc};
 
 use actix::Arbiter;
 use anyhow::Context;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, mpsc as mpsc_async, watch};
 
 use crate::checkout::CheckoutWorker;
 use crate::clock::{Clock, IdSource, SystemClock, SystemIds};
@@ -24,7 +24,7 @@ use crate::issue::{Rules, StepRules};
 use crate::logs::{LogBounds, Logs};
 use crate::models::LateModelGateway;
 use crate::models::gateway::HttpModelGateway;
-use crate::runs::{GoingRuns, RunPublisher, RunShare};
+use crate::runs::{GoingRuns, RunChange, RunPublisher, RunShare};
 use crate::sandbox::{Provider, Uniqueness};
 use crate::store::Store;
 use crate::store::sqlite::SqliteStore;
@@ -33,7 +33,7 @@ use crate::types::{LiveSecrets, NamedSecrets, TemplateName};
 use crate::verification::IssueVerifier;
 
 use self::credentials::{app_setup, checkouts, github_rules, said_by, take_in, verifier};
-use super::entry::EntryPublisher;
+use super::entry::{EntryEvent, EntryPublisher};
 use super::github::{self, ReloadGitHub};
 use super::life_log::{self, LifeLog};
 use super::models;
@@ -82,11 +82,8 @@ pub(super) async fn serve(
     };
     let live = reload_on_request(reload, reloads);
     let feed = Arc::new(Feed::new(&format!("{}-{}", store.instance(), store.epoch())));
-    let logged = Arc::new(LifeLog::new(Arc::clone(&feed) as _));
-    let (logged, run_changes) = RunPublisher::new(logged);
-    let (publisher, entries) = EntryPublisher::new(Arc::new(logged), adapters.github.is_some());
-    io.spawn(life_log::sum_up_deliveries(Arc::clone(&feed), ended.clone()));
-    tidy_requests(&config, &adapters, &io, &ended);
+    let (publisher, entries, run_changes) = publishers(&feed, adapters.github.is_some());
+    keep_books(&config, &adapters, &feed, &io, &ended);
     let arbiter = Arbiter::new();
     let threads = Threads { arbiter: arbiter.handle(), io: io.clone(), calls };
     let engine = start_engine(&config, &adapters, publisher, threads).await?;
@@ -123,13 +120,12 @@ pub(super) async fn serve(
     // An error means that the owner is gone, so the server stops too.
     let stop = async move { drop(stopped.wait_for(|ended| *ended).await) };
     let serving = actix::spawn(server.run(stop));
-    let announced =
-        config.server.announce(address).context("cannot write to the data directory")?;
+    let file = config.server.announce(address).context("cannot write to the data directory")?;
     ready.send(()).context("the server was given up while it started")?;
     if !serving.await.context("the HTTP server panicked")?? {
         tracing::warn!("the time to shut down is over: requests still in flight were aborted");
     }
-    drop(announced);
+    drop(file);
     ending.end().await;
     Ok(closed)
 }
@@ -220,13 +216,30 @@ fn reload_on_request(mut reload: Reload, reloads: mpsc::Receiver<Config>) -> Liv
     LiveEdgeSecrets { webhook, admin_token }
 }
 
-/// Tidies up the records of requests to models, in the background.
-fn tidy_requests(
+/// What takes the engine's changes, and what of them entry commands and runs of agents are given.
+fn publishers(
+    feed: &Arc<Feed>,
+    verifies: bool,
+) -> (
+    EntryPublisher,
+    mpsc_async::UnboundedReceiver<EntryEvent>,
+    mpsc_async::UnboundedReceiver<RunChange>,
+) {
+    let logged = Arc::new(LifeLog::new(Arc::clone(feed) as _));
+    let (logged, run_changes) = RunPublisher::new(logged);
+    let (publisher, entries) = EntryPublisher::new(Arc::new(logged), verifies);
+    (publisher, entries, run_changes)
+}
+
+/// Sums up deliveries in the log, and tidies up the records of requests to models, in the background.
+fn keep_books(
     config: &Config,
     adapters: &Adapters,
+    feed: &Arc<Feed>,
     io: &tokio::runtime::Handle,
     ended: &watch::Receiver<bool>,
 ) {
+    io.spawn(life_log::sum_up_deliveries(Arc::clone(feed), ended.clone()));
     let store: Arc<dyn UsageStore> = Arc::clone(&adapters.sqlite) as _;
     let (clock, keep) = (Arc::clone(&adapters.clock), config.retention.timeline);
     io.spawn(models::tidy(Arc::downgrade(&store), clock, keep, ended.clone()));

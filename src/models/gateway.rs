@@ -37,11 +37,11 @@ use super::prices::PriceTable;
 use super::refusal::{BODY_LEN_MAX, ModelRefusal};
 use super::request::{self, ModelRequest};
 use super::usage::UsageReader;
-use super::{ModelApi, ModelBody, ModelGateway, RunOf, RunningRun, refused};
+use super::{ModelApi, ModelGateway, ModelHttpBody, RunOf, RunningRun, refused};
 use crate::clock::Clock;
 use crate::store::usage::{NewModelRequest, UsageStore};
 use crate::types::{ModelPattern, SandboxId, TokenPrice, Tokens};
-use open::{OpenRequest, RequestLedger, SeenAnswer};
+use open::{OpenModelRequest, RequestLedger, SeenAnswer};
 use passing::{AnswerTimes, PassingAnswer};
 use places::{GatewayPlaces, SandboxPlaces};
 use route::{ModelRoute, ModelService};
@@ -145,8 +145,8 @@ impl HttpModelGateway {
     async fn serve(
         &self,
         sandbox: &SandboxId,
-        request: Request<ModelBody>,
-    ) -> Result<Response<ModelBody>, ModelRefusal> {
+        request: Request<ModelHttpBody>,
+    ) -> Result<Response<ModelHttpBody>, ModelRefusal> {
         let (head, body) = request.into_parts();
         let route = ModelRoute::parse(head.uri.path()).ok_or(ModelRefusal::NoRoute)?;
         if head.method != Method::POST {
@@ -198,7 +198,7 @@ impl HttpModelGateway {
         &self,
         asked: &Asked<'_>,
         request: ModelRequest,
-    ) -> Result<(reqwest::Response, Option<OpenRequest>), ModelRefusal> {
+    ) -> Result<(reqwest::Response, Option<OpenModelRequest>), ModelRefusal> {
         let mut open = self.reserve(asked, &request).await?;
         let times = asked.rules.times;
         let wait = if request.is_stream { times.first_byte } else { times.whole_answer };
@@ -229,7 +229,7 @@ impl HttpModelGateway {
         &self,
         asked: &Asked<'_>,
         request: &ModelRequest,
-    ) -> Result<OpenRequest, ModelRefusal> {
+    ) -> Result<OpenModelRequest, ModelRefusal> {
         let run = &asked.run;
         let found = asked.rules.prices.of(&request.model);
         if !found.is_known {
@@ -272,8 +272,8 @@ impl ModelGateway for HttpModelGateway {
     async fn answer(
         &self,
         sandbox: &SandboxId,
-        request: Request<ModelBody>,
-    ) -> Response<ModelBody> {
+        request: Request<ModelHttpBody>,
+    ) -> Response<ModelHttpBody> {
         let api = route::form_of(request.uri().path());
         match self.serve(sandbox, request).await {
             Ok(answer) => answer,
@@ -288,10 +288,10 @@ impl ModelGateway for HttpModelGateway {
 /// The answer of a model, as it passes.
 fn passing(
     answer: reqwest::Response,
-    open: Option<OpenRequest>,
+    open: Option<OpenModelRequest>,
     api: ModelApi,
     (times, place): (GatewayTimes, OwnedSemaphorePermit),
-) -> Response<ModelBody> {
+) -> Response<ModelHttpBody> {
     let (status, headers) = (answer.status(), route::answered(answer.headers()));
     let is_stream = is_event_stream(&headers);
     let times = AnswerTimes { idle: times.idle, whole: times.request };
@@ -308,7 +308,7 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
 }
 
 /// Reads a whole body.
-async fn read_body(mut body: ModelBody) -> Result<Bytes, ModelRefusal> {
+async fn read_body(mut body: ModelHttpBody) -> Result<Bytes, ModelRefusal> {
     let reading = async {
         let (mut read, mut len) = (BytesMut::new(), 0);
         while let Some(frame) = body.frame().await {

@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::{LateModelGateway, ModelBody, ModelGateway};
+use super::{LateModelGateway, ModelGateway, ModelHttpBody};
 use crate::types::SandboxId;
 
 /// Longest head of a request, in bytes: agents send some 3 KB.
@@ -75,7 +75,7 @@ async fn serve(stream: TcpStream, sandbox: SandboxId, gateway: LateModelGateway)
         let (sandbox, gateway) = (sandbox.clone(), gateway.clone());
         async move {
             let request = request.map(|body| body.map_err(io::Error::other).boxed_unsync());
-            Ok::<Response<ModelBody>, Infallible>(gateway.answer(&sandbox, request).await)
+            Ok::<Response<ModelHttpBody>, Infallible>(gateway.answer(&sandbox, request).await)
         }
     });
     let serving = hyper::server::conn::http1::Builder::new()

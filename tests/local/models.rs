@@ -4,7 +4,7 @@
 use async_trait::async_trait;
 use http_body_util::{BodyExt, Full};
 use hyper::{Request, Response};
-use issuebox::models::{LateModelGateway, ModelBody, ModelGateway};
+use issuebox::models::{LateModelGateway, ModelGateway, ModelHttpBody};
 use issuebox::sandbox::Lifecycle;
 use issuebox::types::{Network, SandboxId};
 
@@ -18,8 +18,8 @@ impl ModelGateway for Echo {
     async fn answer(
         &self,
         sandbox: &SandboxId,
-        request: Request<ModelBody>,
-    ) -> Response<ModelBody> {
+        request: Request<ModelHttpBody>,
+    ) -> Response<ModelHttpBody> {
         let text = format!("this is {sandbox} at {}\n", request.uri().path());
         Response::new(Full::from(text).map_err(|never| match never {}).boxed_unsync())
     }

@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::super::ModelBody;
+use super::super::ModelHttpBody;
 use super::{DoubleFault, DoubleRequest, DoubleShared, DoubleTurn, script};
 
 /// Serves connections until it is aborted.
@@ -40,7 +40,7 @@ pub async fn serve(listener: TcpListener, shared: Arc<DoubleShared>) {
     }
 }
 
-async fn answer(shared: &Arc<DoubleShared>, request: Request<Incoming>) -> Response<ModelBody> {
+async fn answer(shared: &Arc<DoubleShared>, request: Request<Incoming>) -> Response<ModelHttpBody> {
     let (head, body) = request.into_parts();
     let Ok(body) = body.collect().await else { return whole(400, &json!({})) };
     let body: Value = serde_json::from_slice(&body.to_bytes()).unwrap_or_default();
@@ -122,7 +122,7 @@ impl Drop for Writing {
     }
 }
 
-fn whole(status: u16, body: &Value) -> Response<ModelBody> {
+fn whole(status: u16, body: &Value) -> Response<ModelHttpBody> {
     let body = Full::from(body.to_string()).map_err(|never| match never {}).boxed_unsync();
     let mut response = Response::new(body);
     *response.status_mut() = StatusCode::from_u16(status).expect("a status");
@@ -130,7 +130,7 @@ fn whole(status: u16, body: &Value) -> Response<ModelBody> {
     response
 }
 
-fn streamed(turn: DoubleTurn, events: Vec<String>, writing: Writing) -> Response<ModelBody> {
+fn streamed(turn: DoubleTurn, events: Vec<String>, writing: Writing) -> Response<ModelHttpBody> {
     let pieces = stream::unfold(
         (turn, events.into_iter().enumerate(), Some(writing)),
         |(turn, mut events, mut writing)| async move {

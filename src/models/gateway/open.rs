@@ -47,7 +47,7 @@ impl RequestLedger {
         price: TokenPrice,
         input_estimate: u64,
         is_stream: bool,
-    ) -> Result<OpenRequest, ModelRefusal> {
+    ) -> Result<OpenModelRequest, ModelRefusal> {
         let give_up_at = Instant::now() + FIT_WAIT;
         let id = loop {
             let settled = self.settled.notified();
@@ -67,7 +67,7 @@ impl RequestLedger {
             }
         };
         self.runs.activity(&run, ModelActivity::Asked);
-        Ok(OpenRequest {
+        Ok(OpenModelRequest {
             ledger: self.clone(),
             runtime: Handle::current(),
             id,
@@ -102,7 +102,7 @@ pub enum SeenAnswer {
 }
 
 /// A request that is reserved. Dropping it settles it with what was seen.
-pub struct OpenRequest {
+pub struct OpenModelRequest {
     ledger: RequestLedger,
     runtime: Handle,
     id: ModelRequestId,
@@ -117,7 +117,7 @@ pub struct OpenRequest {
     pub seen: SeenAnswer,
 }
 
-impl OpenRequest {
+impl OpenModelRequest {
     /// Reads on in its answer.
     pub fn read(&mut self, chunk: &[u8]) {
         if let SeenAnswer::Answered(_, reader) = &mut self.seen {
@@ -152,7 +152,7 @@ impl OpenRequest {
     }
 }
 
-impl Drop for OpenRequest {
+impl Drop for OpenModelRequest {
     fn drop(&mut self) {
         let settled = self.end();
         let RequestLedger { store, runs, figures, settled: wakes } = self.ledger.clone();

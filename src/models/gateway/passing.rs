@@ -13,13 +13,13 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::super::ModelApi;
 use super::super::refusal::ModelRefusal;
-use super::open::OpenRequest;
+use super::open::OpenModelRequest;
 
 /// The body of an answer. Dropping it cancels the request at the model.
 pub struct PassingAnswer {
     inner: Pin<Box<reqwest::Body>>,
     /// `None` for what costs nothing, and once it has ended.
-    open: Option<OpenRequest>,
+    open: Option<OpenModelRequest>,
     api: ModelApi,
     is_stream: bool,
     idle: Duration,
@@ -44,7 +44,7 @@ impl PassingAnswer {
     /// last.
     pub fn new(
         inner: reqwest::Body,
-        open: Option<OpenRequest>,
+        open: Option<OpenModelRequest>,
         api: ModelApi,
         is_stream: bool,
         times: AnswerTimes,
