@@ -28,6 +28,7 @@ pub(super) mod drift;
 mod hinted;
 mod items;
 mod read;
+mod records;
 mod remedy;
 mod second_look;
 pub(super) mod sides;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::compare::{Finding, KnownHome, OrphanKind, Ours, SweepTally, compare};
 use super::items::NotMade;
+use super::records::Records;
 use super::sides::{Home, Sides, SweepParts};
 use crate::sandbox::Lifecycle;
 use crate::store::{Orphan, StoreError};
@@ -54,14 +55,14 @@ pub(super) async fn look(parts: &SweepParts, name: &ProviderName) -> Result<Side
 }
 
 /// The homes with a live sandbox of this provider, in their order, page by page.
-async fn records(parts: &SweepParts, name: &ProviderName) -> Result<Vec<KnownHome>, NotMade> {
-    let mut known = Vec::new();
+async fn records(parts: &SweepParts, name: &ProviderName) -> Result<Records, NotMade> {
+    let mut known = Records::new(name.clone());
     let mut after = None;
     loop {
         let page = parts.env.store.live(after, PAGE_LEN).await.map_err(unread)?;
         let Some(last) = page.last() else { return Ok(known) };
         after = Some(last.home);
-        known.extend(page.iter().map(KnownHome::of).filter(|known| known.at(name).is_some()));
+        page.iter().for_each(|issue| known.add(&KnownHome::of(issue)));
         tokio::task::yield_now().await;
     }
 }
@@ -73,7 +74,7 @@ async fn records(parts: &SweepParts, name: &ProviderName) -> Result<Vec<KnownHom
 async fn disagreeing(
     parts: &SweepParts,
     name: &ProviderName,
-    known: Vec<KnownHome>,
+    known: Records,
     listed: Vec<Ours>,
     deleted: &HashSet<SandboxId>,
 ) -> Result<(BTreeMap<HomeId, Home>, HashSet<ExternalId>), NotMade> {
