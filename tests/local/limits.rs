@@ -53,6 +53,13 @@ async fn memory_of_every_kind_counts_and_its_limit_is_reported() {
     assert_eq!(sandbox.sh("echo still here").await, "still here\n");
     if how != Enforcement::Enforced {
         assert_eq!(how, Enforcement::PerProcess);
+        let data = "for p in self 1; do sed -n 's/^Max data size *//p' /proc/$p/limits; done";
+        let limits = sandbox.sh(data).await;
+        let soft = limits.lines().map(|line| line.split_whitespace().next().expect("a limit"));
+        let of_server = getrlimit(Resource::Data).maximum;
+        let of_server = of_server.map_or("unlimited".to_owned(), |limit| limit.to_string());
+        let command = (96 << 20).to_string();
+        assert_eq!(soft.collect::<Vec<_>>(), [command, of_server], "a command, then PID 1");
         return;
     }
     let event = limit_event(&mut limit_events).await;

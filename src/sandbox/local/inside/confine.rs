@@ -39,8 +39,15 @@ const OF_NETWORK: [(&str, &str); 3] = [
 /// and with other sandboxes: one of so many.
 const SHARE: u64 = 4;
 
-/// Most open files of a command, by the machine; set when PID 1 confines itself.
-static COMMAND_FILES_MAX: OnceLock<u64> = OnceLock::new();
+/// What commands are limited in and PID 1 is not; set when PID 1 confines itself.
+static OF_COMMANDS: OnceLock<CommandLimits> = OnceLock::new();
+
+struct CommandLimits {
+    /// Most open files, by the machine.
+    open_files: u64,
+    /// Most bytes of data of one process, where no control group counts memory.
+    data: Option<u64>,
+}
 
 /// Confines this process and all its future children. The view is already entered. Returns the
 /// listener for [netlink sockets](super::netlink).
@@ -98,12 +105,11 @@ fn limits(setup: &Setup) -> Result<(), SetupError> {
     setrlimit(Resource::Nproc, both(processes)).step("limit processes")?;
     let longest = allowed(Resource::Fsize, bytes(setup.disk_mb_max));
     setrlimit(Resource::Fsize, both(longest)).step("limit the size of files")?;
-    if let Some(data) = setup.data_mb_max {
-        let data = allowed(Resource::Data, bytes(data));
-        setrlimit(Resource::Data, both(data)).step("limit the memory of a process")?;
-    }
     // Nothing else sets it.
-    let _ = COMMAND_FILES_MAX.set(open_files_max(setup.processes_max, file_max()?));
+    let _ = OF_COMMANDS.set(CommandLimits {
+        open_files: open_files_max(setup.processes_max, file_max()?),
+        data: setup.data_mb_max.map(|data| allowed(Resource::Data, bytes(data))),
+    });
     // All that the server may have, too: see `limit_command`.
     let open_files = getrlimit(Resource::Nofile).maximum;
     let open_files = Rlimit { current: open_files, maximum: open_files };
@@ -136,16 +142,28 @@ fn share() -> Result<(), SetupError> {
     Ok(())
 }
 
-/// Limits what only commands are limited in. In a command's fork.
+/// Limits what only commands are limited in. In a command's fork, as its last step before it is
+/// executed: an allocation behind this can fail.
 ///
-/// The kernel refuses to pass descriptors while those of the sender's *user* that are on their way
-/// exceed the sender's limit of open files (`ETOOMANYREFS`, `unix(7)`). The server and every other
-/// sandbox can be the same user. With a part of their limit, no command gets that many on the way.
+/// - *Open files.* The kernel refuses to pass descriptors while those of the sender's *user* that
+///   are on their way exceed the sender's limit (`ETOOMANYREFS`, `unix(7)`). The server and every
+///   other sandbox can be the same user. With a part of their limit, no command gets that many on
+///   the way.
+/// - *Data.* An allocator may ask the kernel for an arena that is larger than the sandbox's memory,
+///   of which it touches little (`RLIMIT_DATA` in `getrlimit(2)` counts what is mapped). PID 1 that
+///   is refused one ends, and the sandbox with it.
 pub fn limit_command() -> Result<(), Errno> {
+    let Some(CommandLimits { open_files: most, data }) = OF_COMMANDS.get() else {
+        // No command is started before PID 1 is confined.
+        return Err(Errno::PERM);
+    };
     let all = getrlimit(Resource::Nofile).maximum;
-    let most = COMMAND_FILES_MAX.get().copied().unwrap_or_default();
-    let open_files = Some(all.map_or(most, |all| (all / SHARE).min(most)));
-    setrlimit(Resource::Nofile, Rlimit { current: open_files, maximum: open_files })
+    let open_files = Some(all.map_or(*most, |all| (all / SHARE).min(*most)));
+    setrlimit(Resource::Nofile, Rlimit { current: open_files, maximum: open_files })?;
+    match *data {
+        Some(_) => setrlimit(Resource::Data, Rlimit { current: *data, maximum: *data }),
+        None => Ok(()),
+    }
 }
 
 /// The open files of the whole machine.

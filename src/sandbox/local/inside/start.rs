@@ -126,7 +126,7 @@ fn become_command(
     argv: &[CString],
     env: &[CString],
 ) -> (u8, Errno) {
-    let prepare = || {
+    let prepare = || -> Result<(), Errno> {
         setsid()?;
         match streams {
             Streams::Pipes(_) => {}
@@ -137,13 +137,16 @@ fn become_command(
         }
         sys::end_at_execution_from(3)?;
         sys::reset_signals();
-        confine::limit_command()
+        Ok(())
     };
     if let Err(errno) = prepare() {
         return (AT_EXECUTION, errno);
     }
     if let Err(errno) = enter(&order.cwd) {
         return (AT_DIRECTORY, errno);
+    }
+    if let Err(errno) = confine::limit_command() {
+        return (AT_EXECUTION, errno);
     }
     let mut found = Errno::NOENT;
     for candidate in candidates {
