@@ -36,6 +36,7 @@ mod errors;
 mod events;
 mod exec;
 mod files;
+mod given;
 mod kind;
 mod lifecycle;
 mod limits;
@@ -62,6 +63,7 @@ pub use files::{
     ChunkReceiver, FileContent, FileEntry, FileKind, FileListing, FilePart, LEFT_OUT_NAME,
     WorkspacePath, Written,
 };
+pub use given::GivenProgram;
 pub use kind::{
     OpenContext, OpenFailure, OpenedProvider, ProviderKind, ReloadSettings, ReloadedSettings,
 };

@@ -24,7 +24,7 @@ use crate::issue::{Rules, StepRules};
 use crate::logs::{LogBounds, Logs};
 use crate::models::LateModelGateway;
 use crate::models::gateway::HttpModelGateway;
-use crate::runs::{GoingRuns, RunChange, RunPublisher, RunShare};
+use crate::runs::{AgentPrograms, GoingRuns, RunChange, RunPublisher, RunShare};
 use crate::sandbox::{Provider, Uniqueness};
 use crate::store::Store;
 use crate::store::sqlite::SqliteStore;
@@ -96,6 +96,7 @@ pub(super) async fn serve(
         engine: &engine,
         sqlite: &adapters.sqlite,
         going: &adapters.going,
+        programs: adapters.programs.clone(),
         providers: &adapters.providers,
         logs: &logs,
         clock: &adapters.clock,
@@ -137,6 +138,8 @@ struct Adapters {
     sqlite: Arc<SqliteStore>,
     named_secrets: NamedSecrets,
     providers: ProviderMap,
+    /// The agents' programs on this machine.
+    programs: AgentPrograms,
     github: Option<Arc<GitHubClient>>,
     gateway: Option<LateGateway>,
     models: LateModelGateway,
@@ -168,7 +171,10 @@ impl Adapters {
         let server = listener.local_addr()?;
         let models = LateModelGateway::default();
         let gateways = (gateway.as_ref(), &models);
-        let opened = providers::open(config, server, &named_secrets, gateways, &clock, &ids)?;
+        let programs = AgentPrograms::of_machine(&config.agents);
+        let given = programs.given();
+        let opened =
+            providers::open(config, server, &named_secrets, gateways, &given, &clock, &ids)?;
         let (providers, provider_reloads) = opened;
         let going = Arc::new(GoingRuns::new(Arc::clone(&clock)));
         let (store, runs) = (Arc::clone(&sqlite) as _, Arc::clone(&going) as _);
@@ -185,6 +191,7 @@ impl Adapters {
             sqlite,
             named_secrets,
             providers,
+            programs,
             github,
             gateway,
             models,

@@ -18,7 +18,8 @@ use crate::models::LateModelGateway;
 use crate::sandbox::local::LocalKind;
 use crate::sandbox::simulated::SimulatedKind;
 use crate::sandbox::{
-    Capability, Descriptor, OpenContext, OpenedProvider, Provider, ProviderKind, ReloadSettings,
+    Capability, Descriptor, GivenProgram, OpenContext, OpenedProvider, Provider, ProviderKind,
+    ReloadSettings,
 };
 use crate::types::{Check, NamedSecrets, ProviderName, Template, TemplateName};
 
@@ -56,6 +57,7 @@ pub(super) fn open(
     server: SocketAddr,
     secrets: &NamedSecrets,
     (gateway, models): (Option<&LateGateway>, &LateModelGateway),
+    programs: &Arc<[GivenProgram]>,
     clock: &Arc<dyn Clock>,
     ids: &Arc<dyn IdSource>,
 ) -> anyhow::Result<(ProviderMap, Reloads)> {
@@ -74,6 +76,7 @@ pub(super) fn open(
             secrets,
             gateway: gateway.cloned(),
             models,
+            programs,
             clock: Arc::clone(clock),
             ids: Arc::clone(ids),
         };

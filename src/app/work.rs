@@ -28,6 +28,7 @@ pub(super) struct WorkParts<'a> {
     pub engine: &'a Engine,
     pub sqlite: &'a Arc<SqliteStore>,
     pub going: &'a Arc<GoingRuns>,
+    pub programs: AgentPrograms,
     pub providers: &'a ProviderMap,
     pub logs: &'a Logs,
     pub clock: &'a Arc<dyn Clock>,
@@ -47,8 +48,7 @@ impl WorkParts<'_> {
         let Self { config, sqlite, clock, logs, .. } = &self;
         let verifications =
             Verifications::new(self.verifier.clone(), (*logs).clone(), Arc::clone(clock));
-        let path = std::env::var("PATH").unwrap_or_default();
-        let programs = AgentPrograms::find(&config.agents, &path);
+        let programs = self.programs.clone();
         let data = &config.server.data;
         let going = Arc::clone(self.going);
         let share = RunShare::new(data, programs, (*sqlite).clone(), going, Arc::clone(clock));

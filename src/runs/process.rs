@@ -211,7 +211,7 @@ impl RunWorker {
             model: workload.model.clone(),
             limits: TurnLimits { max_turns: workload.turns_max, ..TurnLimits::default() },
             gateway: GATEWAY_URL.to_owned(),
-            program: bench.agent.program.clone(),
+            program: bench.agent.program.inside(),
             agent_dir: AGENT_DIR.to_owned(),
             workspace: WORKSPACE.to_owned(),
             append_system_prompt: Some(prompt::briefing(

@@ -1,10 +1,12 @@
 //! The agents' programs: where each is on this machine, and where a sandbox sees it.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
 use crate::agents::{Agent, built_in};
 use crate::config::AgentProgram;
+use crate::sandbox::GivenProgram;
 use crate::types::AgentName;
 
 /// Why an agent cannot be started.
@@ -28,8 +30,8 @@ pub enum ProgramError {
 pub struct KnownAgent {
     /// How it is started and read.
     pub adapter: &'static dyn Agent,
-    /// Its program in sandboxes.
-    pub program: String,
+    /// Its program, which every sandbox is given.
+    pub program: GivenProgram,
 }
 
 /// The agents of the configuration.
@@ -39,6 +41,12 @@ pub struct AgentPrograms {
 }
 
 impl AgentPrograms {
+    /// Looks for the programs: where the configuration says, or else in the directories of this
+    /// process's `PATH`.
+    pub fn of_machine(configured: &BTreeMap<AgentName, AgentProgram>) -> Self {
+        Self::find(configured, &std::env::var("PATH").unwrap_or_default())
+    }
+
     /// Looks for the programs: where the configuration says, or else in the directories of `path`.
     pub fn find(configured: &BTreeMap<AgentName, AgentProgram>, path: &str) -> Self {
         let agents = configured.iter().map(|(name, agent)| {
@@ -69,6 +77,12 @@ impl AgentPrograms {
         names
     }
 
+    /// The programs that sandboxes are given.
+    pub fn given(&self) -> Arc<[GivenProgram]> {
+        let found = self.agents.values().filter_map(|agent| agent.as_ref().ok());
+        found.map(|agent| agent.program.clone()).collect()
+    }
+
     /// Every agent, with its program or why there is none.
     pub fn all(&self) -> impl Iterator<Item = (&AgentName, &Result<KnownAgent, ProgramError>)> {
         self.agents.iter()
@@ -84,14 +98,14 @@ fn find(name: &AgentName, agent: &AgentProgram, path: &str) -> Result<KnownAgent
         path.split(':').map(|dir| Path::new(dir).join(program)).find(|file| file.is_file())
     };
     let given = agent.path.clone().or_else(on_path).ok_or_else(missing)?;
-    // A link is followed here, since a sandbox may not see where it leads.
-    let found: PathBuf = std::fs::canonicalize(given).map_err(|_| missing())?;
-    let program = found.to_str().ok_or_else(missing)?.to_owned();
+    let program = GivenProgram::new(name.clone(), &given).map_err(|_| missing())?;
     Ok(KnownAgent { adapter, program })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     fn agent(kind: &str, path: Option<PathBuf>) -> AgentProgram {
@@ -112,10 +126,14 @@ mod tests {
         ]);
         let path = format!("/nowhere:{}", dir.path().display());
         let found = AgentPrograms::find(&agents, &path);
-        let program = |one: &str| found.get(&name(one)).map(|agent| agent.program);
-        let real = std::fs::canonicalize(real).expect("there").display().to_string();
+        let program =
+            |one: &str| found.get(&name(one)).map(|agent| agent.program.file().to_owned());
+        let real = std::fs::canonicalize(real).expect("there");
         assert_eq!(program("claude-code"), Ok(real.clone()));
         assert_eq!(program("mine"), Ok(real));
+        let inside = found.get(&name("mine")).expect("found").program.inside();
+        assert_eq!(inside, "/opt/issuebox/mine/real");
+        assert_eq!(found.given().len(), 2, "of those that there are");
         assert!(matches!(program("codex"), Err(ProgramError::Missing { .. })));
         assert!(matches!(program("other"), Err(ProgramError::Unknown(_))));
     }

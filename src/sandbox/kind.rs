@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use super::Provider;
+use super::{GivenProgram, Provider};
 use crate::clock::{Clock, IdSource};
 use crate::config::{ProviderSchema, ProviderSettings};
 use crate::git::LateGateway;
@@ -64,6 +64,8 @@ pub struct OpenContext<'a> {
     pub gateway: Option<LateGateway>,
     /// Answers what agents ask models.
     pub models: &'a LateModelGateway,
+    /// The programs that every sandbox gets.
+    pub programs: &'a Arc<[GivenProgram]>,
     /// The server's data directory.
     pub data: &'a Path,
     /// Where the server listens.

@@ -70,10 +70,11 @@ use bytes::Bytes;
 
 use super::{
     Capability, Capacity, ChunkReceiver, CreateSpec, Descriptor, Egress, Enforcement, Enforcements,
-    ExecRequest, Execution, FileContent, FileListing, FilePart, Health, Isolation, Lifecycle,
-    LimitsInForce, Object, ObjectKey, Offset, PortAccess, ProcessExit, ProcessId, ProcessOutput,
-    ProcessSpec, Processes, ProviderError, ProviderEvents, Signal, Target, TargetCall, Terminal,
-    TerminalRequest, Uniqueness, WorkError, Workspace, WorkspacePath, Written,
+    ExecRequest, Execution, FileContent, FileListing, FilePart, GivenProgram, Health, Isolation,
+    Lifecycle, LimitsInForce, Object, ObjectKey, Offset, PortAccess, ProcessExit, ProcessId,
+    ProcessOutput, ProcessSpec, Processes, ProviderError, ProviderEvents, Signal, Target,
+    TargetCall, Terminal, TerminalRequest, Uniqueness, WorkError, Workspace, WorkspacePath,
+    Written,
 };
 use crate::clock::{Clock, IdSource};
 use crate::egress::{Resolve, SystemResolver};
@@ -131,6 +132,8 @@ pub struct LocalConfig {
     pub gateway: Option<LateGateway>,
     /// Answers what agents ask models.
     pub models: LateModelGateway,
+    /// The programs that every sandbox sees beside the host's own.
+    pub programs: Arc<[GivenProgram]>,
 }
 
 impl LocalConfig {
@@ -151,6 +154,7 @@ impl LocalConfig {
             secrets: NamedSecrets::default(),
             gateway: None,
             models: LateModelGateway::default(),
+            programs: Arc::new([]),
         }
     }
 

@@ -13,6 +13,7 @@ mod detection;
 mod disk;
 mod files;
 mod git;
+mod given;
 mod isolation;
 mod life;
 mod limits;

@@ -23,7 +23,7 @@ fn inode(path: impl AsRef<Path>) -> u64 {
 }
 
 /// Waits until the pool holds one sandbox, and returns the inode of its directory.
-async fn waits(local: &Local) -> u64 {
+pub async fn waits(local: &Local) -> u64 {
     let is_alone = || local.provider.waiting() == 1 && unnamed(local.dir.path()).len() == 1;
     until("a warm sandbox", is_alone).await;
     match &*unnamed(local.dir.path()) {

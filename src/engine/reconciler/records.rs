@@ -47,11 +47,12 @@ impl Records {
         let last = self.rows.last().map(|row| &row.account);
         let account = last.filter(|last| **last == known.account).unwrap_or(&known.account).clone();
         let mut texts = String::new();
-        let ends = [known.issue.as_str(), recorded.id.as_str(), recorded.name.as_str()].map(|text| {
-            texts.push_str(text);
-            // An id or name of 4 GiB is not taken in anywhere.
-            u32::try_from(texts.len()).unwrap_or(u32::MAX)
-        });
+        let ends =
+            [known.issue.as_str(), recorded.id.as_str(), recorded.name.as_str()].map(|text| {
+                texts.push_str(text);
+                // An id or name of 4 GiB is not taken in anywhere.
+                u32::try_from(texts.len()).unwrap_or(u32::MAX)
+            });
         texts.push_str(recorded.external_id.as_ref().map_or("", ExternalId::as_str));
         self.rows.push(Row {
             home: known.home,
@@ -124,7 +125,7 @@ mod tests {
             sandbox: Some(Recorded {
                 id: SandboxId::trusted(format!("sandbox-{n}")),
                 provider: ProviderName::trusted(provider),
-                name: ObjectName::trusted("ein-Näme"),
+                name: ObjectName::trusted("a-Näme"),
                 external_id: external_id.map(ExternalId::trusted),
                 phase: Phase::Stopped,
                 attempt: Attempt(2),

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 pub use answer::Answer;
 pub use file_work::FileWork;
 pub use reach::{MODELS_PORT, PROXY_PORT, Reach};
-pub use request::{Request, Setup, WorkingDirectory};
+pub use request::{GivenFile, Request, Setup, WorkingDirectory};
 
 /// Longest packet, in bytes. Well below the smallest default socket buffer (208 KiB), so that a
 /// packet never has to wait for one that is larger than the buffer.

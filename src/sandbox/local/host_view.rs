@@ -1,9 +1,11 @@
 //! The host's files that sandboxes see, and whether those changed.
 
 use std::ffi::OsString;
-use std::fs::{Metadata, read_dir, symlink_metadata};
+use std::fs::{read_dir, symlink_metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+
+use crate::sandbox::GivenProgram;
 
 /// The host's program directories. Links among them (`/bin` → `usr/bin`) are recreated as links.
 pub const PROGRAMS: [&str; 7] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"];
@@ -51,23 +53,29 @@ pub struct HostView {
     versions: Vec<Option<FileVersion>>,
     runtimes: Vec<OsString>,
     mounts: Vec<String>,
+    /// The programs that sandboxes are given.
+    given: Vec<Option<FileVersion>>,
 }
 
 /// Device, inode and last change of a file; a directory's last change is left out.
 type FileVersion = (u64, u64, Option<(i64, i64)>);
 
+fn version_of(path: &Path) -> Option<FileVersion> {
+    let at = symlink_metadata(path).ok()?;
+    let change = (!at.is_dir()).then(|| (at.ctime(), at.ctime_nsec()));
+    Some((at.dev(), at.ino(), change))
+}
+
 impl HostView {
-    /// Reads the current view: some thirty cached `stat` calls, and two lists.
-    pub fn now() -> Self {
-        Self { mounts: mounts_below_programs(), ..Self::below(Path::new("/")) }
+    /// Reads the current view, with these programs that sandboxes are given: some thirty cached `stat`
+    /// calls, and two lists.
+    pub fn now(given: &[GivenProgram]) -> Self {
+        let given = given.iter().map(|program| version_of(program.file())).collect();
+        Self { mounts: mounts_below_programs(), given, ..Self::below(Path::new("/")) }
     }
 
     fn below(root: &Path) -> Self {
-        let version = |at: Metadata| {
-            let change = (!at.is_dir()).then(|| (at.ctime(), at.ctime_nsec()));
-            (at.dev(), at.ino(), change)
-        };
-        let look = |path: &Path| symlink_metadata(root.join(path)).ok().map(version);
+        let look = |path: &Path| version_of(&root.join(path));
         let programs = PROGRAMS.iter().map(|path| look(Path::new(path)));
         let settings = SETTINGS.iter().map(|name| look(&Path::new("etc").join(name)));
         let is_runtime = |name: &OsString| {
@@ -78,7 +86,8 @@ impl HostView {
         let etc = read_dir(root.join("etc")).into_iter().flatten().flatten();
         let mut runtimes: Vec<_> = etc.map(|entry| entry.file_name()).filter(is_runtime).collect();
         runtimes.sort_unstable();
-        Self { versions: programs.chain(settings).collect(), runtimes, mounts: Vec::new() }
+        let versions = programs.chain(settings).collect();
+        Self { versions, runtimes, mounts: Vec::new(), given: Vec::new() }
     }
 }
 

@@ -20,6 +20,7 @@ mod check;
 mod confine;
 mod connect;
 mod copies;
+mod given;
 mod held;
 mod init;
 mod launch;

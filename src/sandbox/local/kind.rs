@@ -62,6 +62,7 @@ impl ProviderKind for LocalKind {
             secrets: context.secrets.clone(),
             gateway: context.gateway.clone(),
             models: context.models.clone(),
+            programs: Arc::clone(context.programs),
             ..LocalConfig::with(dir, settings)
         };
         let provider =

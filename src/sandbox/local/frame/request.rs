@@ -29,6 +29,17 @@ pub struct Setup {
     pub reach: Reach,
     /// The content of `/etc/gitconfig`; empty for no such file.
     pub git_config: Bytes,
+    /// The programs that it is given beside the host's own.
+    pub programs: Vec<GivenFile>,
+}
+
+/// A program of the host that a sandbox is given.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GivenFile {
+    /// The file on the host, without links.
+    pub file: String,
+    /// The path inside.
+    pub inside: String,
 }
 
 /// Where a command starts.

@@ -30,6 +30,7 @@ fn requests() -> Vec<Request> {
         has_work_group: true,
         reach: Reach::Proxy,
         git_config: b"[http]".as_slice().into(),
+        programs: vec![GivenFile { file: "/a".into(), inside: "/b".into() }],
     };
     vec![
         Request::Setup(setup.clone()),

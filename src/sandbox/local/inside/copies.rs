@@ -8,13 +8,11 @@
 
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
 
-use rustix::fs::{CWD, fstat, stat};
+use rustix::fs::{fstat, stat};
 use rustix::io::Errno;
-use rustix::mount::MountAttrFlags;
 use rustix::thread::UnshareFlags;
 
 use super::super::frame::Answer;
@@ -39,7 +37,7 @@ pub(super) fn run(dir: &Path) -> ExitCode {
 
 fn copies(dir: &Path) -> Result<[OwnedFd; 2], SetupError> {
     let step = "copy the program's mount";
-    let program = match copy(Path::new(PROGRAM), false) {
+    let program = match view::read_only(PROGRAM, false) {
         Err(Errno::PERM) => {
             sys::unshare(UnshareFlags::NEWUSER).step("make a user namespace")?;
             sys::unshare(UnshareFlags::NEWNS).step("make a mount namespace")?;
@@ -51,7 +49,7 @@ fn copies(dir: &Path) -> Result<[OwnedFd; 2], SetupError> {
                      restart the server",
                 )
             };
-            let program = match copy(&path, false) {
+            let program = match view::read_only(&*path, false) {
                 Err(Errno::NOENT) => return Err(replaced()),
                 copied => copied.step(step)?,
             };
@@ -63,17 +61,6 @@ fn copies(dir: &Path) -> Result<[OwnedFd; 2], SetupError> {
         }
         copied => copied.step(step)?,
     };
-    let data = copy(dir, true).step("copy the data directory's mount")?;
+    let data = view::read_only(dir, true).step("copy the data directory's mount")?;
     Ok([program, data])
-}
-
-/// A read-only copy of the mount at a path, with the mounts below it if `recursive`.
-fn copy(path: &Path, recursive: bool) -> Result<OwnedFd, Errno> {
-    let path = std::ffi::CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::INVAL)?;
-    let mount = view::copy(CWD, path.as_c_str(), recursive)?;
-    let harmless = MountAttrFlags::MOUNT_ATTR_RDONLY
-        | MountAttrFlags::MOUNT_ATTR_NOSUID
-        | MountAttrFlags::MOUNT_ATTR_NODEV;
-    sys::set_mount(&mount, u64::from(harmless.bits()), recursive)?;
-    Ok(mount)
 }

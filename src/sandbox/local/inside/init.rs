@@ -25,6 +25,7 @@ use super::super::frame::{
     Answer, FileWork, PACKET_LEN_MAX, Reach, Request, Setup, WorkingDirectory,
 };
 use super::super::packet;
+use super::given::GivenPrograms;
 use super::netlink::ListenerSender;
 use super::seccomp::Filters;
 use super::start::{self, Order, Starting, Streams};
@@ -89,12 +90,12 @@ pub fn run(
     socket: &OwnedFd,
     lock: OwnedFd,
     setup: &Setup,
-    workspace: TakenWorkspace,
+    shown: (TakenWorkspace, GivenPrograms),
     work: Option<WorkGroup>,
     filters: &Filters,
     beside: OfLauncher,
 ) -> ! {
-    let prepared = || prepare(socket, &lock, setup, workspace, work, filters, beside);
+    let prepared = || prepare(socket, &lock, setup, shown, work, filters, beside);
     let code = catch_unwind(AssertUnwindSafe(|| match prepared() {
         Ok((mut init, listeners)) => {
             let beside: Vec<_> = listeners.iter().map(AsFd::as_fd).collect();
@@ -125,7 +126,7 @@ fn prepare<'a>(
     socket: &'a OwnedFd,
     lock: &OwnedFd,
     setup: &Setup,
-    workspace: TakenWorkspace,
+    (workspace, given): (TakenWorkspace, GivenPrograms),
     work: Option<WorkGroup>,
     filters: &Filters,
     OfLauncher { launcher, netlink, host_network }: OfLauncher,
@@ -145,7 +146,7 @@ fn prepare<'a>(
         }
     };
     rustix::process::setsid().step("start PID 1's session")?;
-    view::enter(setup, workspace)?;
+    view::enter(setup, workspace, given)?;
     let null = openat(CWD, "/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
         .step("open /dev/null")?;
     for standard in 0..=2 {

@@ -29,6 +29,7 @@ use rustix::thread::{
 
 use super::super::frame::{Answer, PACKET_LEN_MAX, Request, Setup};
 use super::super::packet;
+use super::given::GivenPrograms;
 use super::init::OfLauncher;
 use super::netlink::NetlinkMaker;
 use super::seccomp::Filters;
@@ -119,7 +120,7 @@ fn receive_setup(socket: &OwnedFd) -> Result<Option<LaunchOrder>, SetupError> {
 }
 
 fn run(socket: &OwnedFd, order: LaunchOrder, filters: &Filters) -> Result<(), SetupError> {
-    let LaunchOrder { setup, object, lock, work, doors } = order;
+    let LaunchOrder { mut setup, object, lock, work, doors } = order;
     // A session of its own: Ctrl-C at a terminal must reach only the server, which stops its sandboxes.
     setsid().step("start a session")?;
     umask(Mode::from_raw_mode(0o022));
@@ -135,6 +136,7 @@ fn run(socket: &OwnedFd, order: LaunchOrder, filters: &Filters) -> Result<(), Se
         return Ok(());
     }
     let workspace = TakenWorkspace::take(&object, setup.host_id)?;
+    let given = GivenPrograms::new(std::mem::take(&mut setup.programs))?;
     set_parent_process_death_signal(None).step(tie)?;
     let device = workspace.device()?;
     drop(object);
@@ -158,11 +160,12 @@ fn run(socket: &OwnedFd, order: LaunchOrder, filters: &Filters) -> Result<(), Se
         Fork::Child => {
             drop(netlink);
             let beside = OfLauncher { launcher: itself, netlink: sender, host_network };
-            init::run(socket, lock, &setup, workspace, work, filters, beside)
+            init::run(socket, lock, &setup, (workspace, given), work, filters, beside)
         }
         Fork::Parent(child) => child,
     };
     drop(sender);
+    drop(given);
     drop(work);
     let pidfd = pidfd_open(child, PidfdFlags::empty()).step("open a pidfd of PID 1")?;
     // The server counts the sandbox as up from *forked* and *ready* on.

@@ -159,6 +159,7 @@ fn refusal(
         has_work_group: doors.is_some(),
         reach: Reach::Loopback,
         git_config: Bytes::new(),
+        programs: Vec::new(),
     };
     let order = Request::Setup(setup).encode();
     let doors = doors.iter().flat_map(|(enter, leave)| [enter, leave]);

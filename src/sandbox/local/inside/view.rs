@@ -28,6 +28,7 @@ use rustix::process::{fchdir, pivot_root};
 
 use super::super::frame::Setup;
 use super::super::host_view::{PROGRAMS, RUNTIME_SETTINGS, SETTINGS};
+use super::given::GivenPrograms;
 use super::workspace::TakenWorkspace;
 use super::{HOME, NameStep, SetupError, WORKSPACE, network, sys};
 use crate::sabotage::{Bug, on};
@@ -82,10 +83,15 @@ const NO_DEV: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NODEV;
 const NO_EXEC: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOEXEC;
 
 /// Builds the view and enters it.
-pub fn enter(setup: &Setup, workspace: TakenWorkspace) -> Result<(), SetupError> {
+pub fn enter(
+    setup: &Setup,
+    workspace: TakenWorkspace,
+    given: GivenPrograms,
+) -> Result<(), SetupError> {
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change("/", private).step("make mounts private")?;
     let workspace = workspace.mount()?;
+    let given = given.taken()?;
 
     // The root needs a few names and bytes itself; the rest is for later writes.
     let size = format!("{}m", setup.scratch_mb.saturating_add(ROOT_MB));
@@ -96,6 +102,7 @@ pub fn enter(setup: &Setup, workspace: TakenWorkspace) -> Result<(), SetupError>
         .step("attach the root file system")?;
     let root = root.as_fd();
     programs(root)?;
+    given.attach(root)?;
     settings(root, setup)?;
     devices(root)?;
     for (path, mode) in [("tmp", 0o1777), ("home", 0o755), ("dev/shm", 0o1777)] {
@@ -131,6 +138,14 @@ pub(super) fn copy(at: BorrowedFd<'_>, path: impl Arg, recursive: bool) -> Resul
     open_tree(at, path, flags)
 }
 
+/// A detached copy of the mount at a path that nothing can be changed by, with the mounts below it
+/// if `recursive`.
+pub(super) fn read_only(path: impl Arg, recursive: bool) -> Result<OwnedFd, Errno> {
+    let mount = copy(CWD, path, recursive)?;
+    sys::set_mount(&mount, bits(READ_ONLY | NO_SUID | NO_DEV), recursive)?;
+    Ok(mount)
+}
+
 /// A detached tmpfs.
 fn tmpfs(options: &[(&str, &str)]) -> Result<OwnedFd, Errno> {
     let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
@@ -144,7 +159,7 @@ fn tmpfs(options: &[(&str, &str)]) -> Result<OwnedFd, Errno> {
 }
 
 /// Makes the directories above `path`.
-fn parents(root: BorrowedFd<'_>, path: &str) -> Result<(), Errno> {
+pub(super) fn parents(root: BorrowedFd<'_>, path: &str) -> Result<(), Errno> {
     for (at, _) in path.match_indices('/') {
         match mkdirat(root, &path[..at], Mode::from_raw_mode(0o755)) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -155,7 +170,12 @@ fn parents(root: BorrowedFd<'_>, path: &str) -> Result<(), Errno> {
 }
 
 /// Makes a mount point at `path` and attaches a detached mount there.
-fn attach(mount: &OwnedFd, root: BorrowedFd<'_>, path: &str, directory: bool) -> Result<(), Errno> {
+pub(super) fn attach(
+    mount: &OwnedFd,
+    root: BorrowedFd<'_>,
+    path: &str,
+    directory: bool,
+) -> Result<(), Errno> {
     parents(root, path)?;
     if directory {
         mkdirat(root, path, Mode::from_raw_mode(0o755))?;

@@ -9,15 +9,16 @@ use bytes::Bytes;
 use rustix::io::Errno;
 
 use crate::clock::IdSource;
-use crate::sandbox::ProviderError;
 use crate::sandbox::local::cgroup::{Cgroups, Group};
-use crate::sandbox::local::frame::{Reach, Setup};
+use crate::sandbox::local::frame::{GivenFile, Reach, Setup};
 use crate::sandbox::local::health;
+use crate::sandbox::local::host_view::HostView;
 use crate::sandbox::local::image;
 use crate::sandbox::local::launching::{Arrived, LaunchError, launch};
 use crate::sandbox::local::limits;
 use crate::sandbox::local::spawner::LauncherSpawner;
 use crate::sandbox::local::{LocalConfig, LocalOptions};
+use crate::sandbox::{GivenProgram, ProviderError};
 use crate::types::{Network, Resources, Template, Workload};
 
 /// The parameters of a sandbox, without its owner.
@@ -89,6 +90,11 @@ impl Starter {
         Self { config, cgroups, spawner, ids }
     }
 
+    /// The host's files that a sandbox would see.
+    pub fn host_view(&self) -> HostView {
+        HostView::now(&self.config.programs)
+    }
+
     /// Starts a sandbox in a directory, as this host uid and gid. `label` is the prefix of its
     /// control group's name.
     ///
@@ -125,6 +131,7 @@ impl Starter {
             scratch_mb,
             has_work_group,
             reach: make.reach,
+            programs: self.config.programs.iter().filter_map(given_file).collect(),
             git_config: match &self.config.gateway {
                 Some(gateway) if make.has_git => gateway.git_config(make.reach == Reach::Host),
                 Some(_) | None => Bytes::new(),
@@ -132,6 +139,11 @@ impl Starter {
         };
         limits::apply(&self.cgroups, &make.resources, setup)
     }
+}
+
+/// The program as the launcher gets it; `None` for a path that is no text.
+fn given_file(program: &GivenProgram) -> Option<GivenFile> {
+    Some(GivenFile { file: program.file().to_str()?.to_owned(), inside: program.inside() })
 }
 
 /// Whether a launch that failed in this object's directory may succeed when it is tried again, and the

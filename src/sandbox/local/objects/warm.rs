@@ -40,11 +40,11 @@ pub struct Ready {
 impl Ready {
     /// Whether it equals what a create would start now, with the same limits, and still runs.
     /// Blocks.
-    fn is_as_new(&self) -> bool {
+    fn is_as_new(&self, starter: &Starter) -> bool {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let mut polled = [PollFd::new(self.up.arrived.socket.get_ref(), PollFlags::empty())];
         matches!(poll(&mut polled, Some(&now)), Ok(0))
-            && self.seen == HostView::now()
+            && self.seen == starter.host_view()
             && self.directory.is_as_new()
             && self.up.group.lost().is_none()
     }
@@ -135,7 +135,7 @@ impl Warm {
                 let waiting = &mut self.pool().ready;
                 waiting.iter().position(|ready| ready.make == *make).map(|at| waiting.remove(at))?
             };
-            if ready.is_as_new() {
+            if ready.is_as_new(&self.starter) {
                 return Some(ready);
             }
             self.runtime.spawn(ready.end());
@@ -146,7 +146,7 @@ impl Warm {
     pub fn refresh(self: &Arc<Self>) {
         let waiting = std::mem::take(&mut self.pool().ready);
         for ready in waiting {
-            if ready.is_as_new() {
+            if ready.is_as_new(&self.starter) {
                 self.put(ready);
             } else {
                 self.want(ready.make.clone());
@@ -245,7 +245,7 @@ impl Warm {
     }
 
     async fn start(&self, make: Make) -> Result<Ready, ProviderError> {
-        let seen = HostView::now();
+        let seen = self.starter.host_view();
         let (disk, id) = (Arc::clone(&self.disk), self.ids.request_id());
         let disk_mb = make.resources.disk_mb;
         let laid_out = self.runtime.spawn_blocking(move || {
