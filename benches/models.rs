@@ -33,23 +33,17 @@ fn main() {
     runtime.expect("a runtime").block_on(measure());
 }
 
-/// Every sandbox has this run, with the budgets of the defaults.
+/// Every sandbox has this run.
 struct OneRun;
 
 #[async_trait]
 impl RunOf for OneRun {
     async fn run_of(&self, _sandbox: &SandboxId) -> Option<RunningRun> {
-        let dollars = |amount| Money::from_dollars(amount).expect("an amount");
         Some(RunningRun {
             run: RunId::parse("019392f0-5b7e-7a3c-8c55-3c1a0b6a1f2e")?,
             home: HomeId(1),
             account: AccountName::default_account(),
             repository: None,
-            budgets: ModelBudgets {
-                run: dollars(1e6),
-                issue: dollars(1e6),
-                account_per_day: dollars(1e6),
-            },
             may_fetch: false,
         })
     }
@@ -72,7 +66,9 @@ async fn measure() {
             output_max: 32_000,
         };
         let (endpoints, times) = (vec![endpoint], GatewayTimes::default());
-        let settings = GatewaySettings { endpoints, prices: Vec::new(), times };
+        let much = Money::from_dollars(1e6).expect("an amount");
+        let budgets = ModelBudgets { run: much, issue: much, account_per_day: much };
+        let settings = GatewaySettings { endpoints, prices: Vec::new(), budgets, times };
         let gateway =
             HttpModelGateway::new(settings, store, Arc::new(OneRun), Arc::new(SystemClock));
         let late = LateModelGateway::default();

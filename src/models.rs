@@ -26,9 +26,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::{Request, Response, StatusCode};
 
-use crate::types::{
-    AccountName, HomeId, ModelBudgets, Money, Repository, RunId, SandboxId, Tokens,
-};
+use crate::types::{AccountName, HomeId, Money, Repository, RunId, SandboxId, Tokens};
 use refusal::ModelRefusal;
 
 /// The form of a model's API.
@@ -113,8 +111,6 @@ pub struct RunningRun {
     pub account: AccountName,
     /// The repository, if known.
     pub repository: Option<Repository>,
-    /// What may be spent.
-    pub budgets: ModelBudgets,
     /// Whether the maker of the model may fetch what a request names: the sandbox's network allows it.
     pub may_fetch: bool,
 }

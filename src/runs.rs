@@ -41,7 +41,7 @@ use crate::sandbox::Processes;
 use crate::store::Store;
 use crate::store::conversation::ConversationStore;
 use crate::store::usage::UsageStore;
-use crate::types::{HomeId, ModelBudgets, ProviderName, PublishMode};
+use crate::types::{HomeId, ProviderName, PublishMode};
 
 pub use going::{GoingRun, GoingRuns};
 use journal::Journals;
@@ -127,8 +127,6 @@ pub struct RunParts {
     pub going: Arc<GoingRuns>,
     /// The places for runs that go on at the same time.
     pub places: Arc<Semaphore>,
-    /// How much may be spent on models.
-    pub budgets: ModelBudgets,
     /// What becomes of pushes, for the agent to know.
     pub publish: PublishMode,
     /// The time.

@@ -38,6 +38,7 @@ fn settings(config: &ModelsConfig) -> GatewaySettings {
     GatewaySettings {
         endpoints: endpoints.collect(),
         prices: config.prices.clone(),
+        budgets: config.budgets,
         times: GatewayTimes::default(),
     }
 }

@@ -89,7 +89,6 @@ impl WorkParts<'_> {
             sessions: SessionCopies::new(self.config.server.data.join("sessions")),
             going: Arc::clone(&share.going),
             places: Arc::new(Semaphore::new(places)),
-            budgets: self.config.models.budgets,
             publish: self.config.github.publish,
             clock: Arc::clone(self.clock),
         }

@@ -40,7 +40,7 @@ use super::usage::UsageReader;
 use super::{ModelApi, ModelGateway, ModelHttpBody, RunOf, RunningRun, refused};
 use crate::clock::Clock;
 use crate::store::usage::{NewModelRequest, UsageStore};
-use crate::types::{ModelPattern, SandboxId, TokenPrice, Tokens};
+use crate::types::{ModelBudgets, ModelPattern, SandboxId, TokenPrice, Tokens};
 use open::{OpenModelRequest, RequestLedger, SeenAnswer};
 use passing::{AnswerTimes, PassingAnswer};
 use places::{GatewayPlaces, SandboxPlaces};
@@ -62,6 +62,8 @@ pub struct GatewaySettings {
     pub endpoints: Vec<ModelEndpoint>,
     /// The operator's prices, by pattern.
     pub prices: Vec<(ModelPattern, TokenPrice)>,
+    /// What may be spent.
+    pub budgets: ModelBudgets,
     /// Time limits.
     pub times: GatewayTimes,
 }
@@ -70,13 +72,14 @@ pub struct GatewaySettings {
 struct GatewayRules {
     endpoints: Vec<ModelEndpoint>,
     prices: PriceTable,
+    budgets: ModelBudgets,
     times: GatewayTimes,
 }
 
 impl GatewayRules {
     fn of(settings: GatewaySettings) -> Arc<Self> {
-        let GatewaySettings { endpoints, prices, times } = settings;
-        Arc::new(Self { endpoints, prices: PriceTable::new(prices), times })
+        let GatewaySettings { endpoints, prices, budgets, times } = settings;
+        Arc::new(Self { endpoints, prices: PriceTable::new(prices), budgets, times })
     }
 
     fn endpoint(&self, name: &str) -> Result<&ModelEndpoint, ModelRefusal> {
@@ -252,7 +255,8 @@ impl HttpModelGateway {
             input_cost: price.cost(&Tokens { input: request.input_estimate, ..Tokens::default() }),
         };
         let (estimate, is_stream) = (request.input_estimate, request.is_stream);
-        self.ledger.open(run.clone(), new, price, estimate, is_stream).await
+        let budgets = asked.rules.budgets;
+        self.ledger.open(run.clone(), new, budgets, price, estimate, is_stream).await
     }
 
     async fn send(

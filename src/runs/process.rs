@@ -73,8 +73,7 @@ impl RunWorker {
         account: &AccountName,
         begun: &BegunRun,
     ) -> Result<Bench, RunEnd> {
-        let RunParts { engine, store, processes, programs, going, budgets, .. } =
-            self.parts.as_ref();
+        let RunParts { engine, store, processes, programs, going, .. } = self.parts.as_ref();
         let sandbox = begun.run.sandbox.clone().ok_or(RunEnd::Lost)?;
         let agent = programs.get(&begun.run.agent);
         let agent = agent.map_err(|error| RunEnd::Failed(error.to_string()))?;
@@ -100,7 +99,6 @@ impl RunWorker {
                 home,
                 account: account.clone(),
                 repository: issue.facts.repository.clone(),
-                budgets: *budgets,
                 may_fetch: matches!(network, Some(NetworkKind::Full | NetworkKind::Host)),
             },
         );

@@ -5,9 +5,10 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use issuebox::models::ModelActivity;
 use issuebox::models::double::DoubleTurn;
-use issuebox::types::{Money, Tokens};
+use issuebox::models::gateway::GatewaySettings;
+use issuebox::types::{ModelBudgets, Money, Tokens};
 
-use crate::world::{World, dollars, error, price};
+use crate::world::{World, dollars, error, price, settings};
 
 fn turn(output: u64) -> DoubleTurn {
     let usage = Tokens { input: 1_000, output, cache_read: 500, cache_write: 100 };
@@ -50,7 +51,8 @@ async fn a_spent_budget_is_402_in_words_until_it_is_raised() {
     assert_eq!(world.double.counts().requests, 3);
     let refused = |it: &ModelActivity| matches!(it, ModelActivity::Refused(_));
     assert!(world.runs.heard().iter().any(refused));
-    world.runs.change(|run| run.as_mut().expect("one").budgets.run = dollars(1.0));
+    let budgets = ModelBudgets { run: dollars(1.0), ..ModelBudgets::default() };
+    world.gateway.replace(GatewaySettings { budgets, ..settings(&world.double.base_url()) });
     assert_eq!(world.ask(true).await.status(), 200);
 }
 

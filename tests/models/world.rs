@@ -88,28 +88,29 @@ pub fn settings(base_url: &str) -> GatewaySettings {
     GatewaySettings {
         endpoints: vec![endpoint("anthropic", "claude-*"), endpoint("openai", "gpt-*")],
         prices: vec![(any, price())],
+        budgets: ModelBudgets::default(),
         times: GatewayTimes::default(),
     }
 }
 
 impl World {
-    /// A world whose double plays these turns, and whose run has these budgets for itself and its issue.
+    /// A world whose double plays these turns, and which has these budgets for its run and its issue.
     pub async fn new(turns: Vec<DoubleTurn>, run: Money, issue: Money) -> Self {
         let double = ModelDouble::start(DoubleScript { turns, side: None }).await;
         let double = double.expect("a free port");
         let dir = tempfile::tempdir().expect("a directory");
         let store = Arc::new(SqliteStore::open(dir.path()).expect("opens"));
+        let budgets = ModelBudgets { run, issue, account_per_day: Money::ZERO };
         let run = RunningRun {
             run: RunId::parse("019392f0-5b7e-7a3c-8c55-3c1a0b6a1f2e").expect("an id"),
             home: HomeId(1),
             account: AccountName::default_account(),
             repository: Some(Repository::trusted("octo/hello")),
-            budgets: ModelBudgets { run, issue, account_per_day: Money::ZERO },
             may_fetch: false,
         };
         let (run, heard) = (Mutex::new(Some(run)), watch::Sender::default());
         let runs = Arc::new(OneRun { run, heard });
-        let settings = settings(&double.base_url());
+        let settings = GatewaySettings { budgets, ..settings(&double.base_url()) };
         let gateway =
             HttpModelGateway::new(settings, store.clone(), runs.clone(), Arc::new(SystemClock));
         let gateway = Arc::new(gateway.expect("a client"));

@@ -13,7 +13,7 @@ use super::super::refusal::ModelRefusal;
 use super::super::usage::{UsageReader, UsageSource};
 use super::super::{ModelActivity, RunOf, RunningRun};
 use crate::store::usage::{ModelRequestId, NewModelRequest, Reserved, SettledRequest, UsageStore};
-use crate::types::{Money, TokenPrice, Tokens};
+use crate::types::{ModelBudgets, Money, TokenPrice, Tokens};
 
 /// How long a request waits for those in flight, which may leave enough of the budget. Agents give up
 /// after some minutes.
@@ -44,6 +44,7 @@ impl RequestLedger {
         &self,
         run: RunningRun,
         request: NewModelRequest,
+        budgets: ModelBudgets,
         price: TokenPrice,
         input_estimate: u64,
         is_stream: bool,
@@ -51,7 +52,7 @@ impl RequestLedger {
         let give_up_at = Instant::now() + FIT_WAIT;
         let id = loop {
             let settled = self.settled.notified();
-            let reserved = self.store.reserve_request(request.clone(), run.budgets).await;
+            let reserved = self.store.reserve_request(request.clone(), budgets).await;
             match reserved {
                 Ok(Reserved::Granted(id)) => break id,
                 Ok(Reserved::UsedUp(used_up)) => return Err(self.over_budget(&run, used_up)),
