@@ -36,6 +36,12 @@ pub enum ModelRefusal {
         "The model's maker refuses the key of `models.{0}.key_file`; an operator must replace it"
     )]
     Key(String),
+    /// The account of our key cannot pay. The name is that of the key's section.
+    #[error(
+        "The model's maker asks for payment: the account of the key of `models.{0}.key_file` has no \
+         credit; an operator must add some"
+    )]
+    NoCredit(String),
     /// The model asks to wait longer than a process should.
     #[error("The model asks to wait until {}", hour(*.0))]
     Wait(Timestamp),
@@ -106,7 +112,8 @@ impl ModelRefusal {
             | Self::Model(..)
             | Self::Fetch(_)
             | Self::NotConfigured(_)
-            | Self::Key(_) => (403, "permission_error", ENDS),
+            | Self::Key(_)
+            | Self::NoCredit(_) => (403, "permission_error", ENDS),
             Self::Wait(_) => (429, "rate_limit_error", ENDS),
             Self::Away(_) => (529, "overloaded_error", ENDS),
             Self::NotRecorded | Self::Busy | Self::TooMany => (529, "overloaded_error", REPEATS),
@@ -131,6 +138,7 @@ impl ModelRefusal {
             | Self::Fetch(_)
             | Self::NotConfigured(_)
             | Self::Key(_)
+            | Self::NoCredit(_)
             | Self::Wait(_)
             | Self::Away(_)
             | Self::Malformed(_) => 400,
@@ -196,6 +204,7 @@ mod tests {
             ModelRefusal::NoRun,
             ModelRefusal::Model("gpt-1".into(), "openai".into()),
             ModelRefusal::Key("openai".into()),
+            ModelRefusal::NoCredit("openai".into()),
             ModelRefusal::Wait(at),
             ModelRefusal::Away("no answer within 120 s".into()),
         ] {

@@ -102,17 +102,18 @@ async fn a_network_that_allows_it_lets_the_maker_fetch() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_refused_is_named_by_its_setting_and_can_be_replaced() {
+async fn a_key_that_is_refused_or_cannot_pay_is_named_by_its_setting_and_can_be_replaced() {
     let refuses = |status| DoubleTurn {
         fault: Some(DoubleFault::Status(status, Vec::new())),
         ..DoubleTurn::default()
     };
-    for status in [401, 403] {
+    let (key, credit) = (ModelRefusal::Key, ModelRefusal::NoCredit);
+    for (status, refusal) in [(401, key as fn(String) -> _), (403, key), (402, credit)] {
         let world = World::free(vec![refuses(status)]).await;
         let (found, kind, text) = error(world.ask(true).await).await;
         assert_eq!((found, kind.as_str()), (403, "permission_error"));
         assert!(text.contains("models.anthropic.key_file") && !text.contains(KEY), "{text}");
-        let refused = ModelActivity::Refused(ModelRefusal::Key("anthropic".into()));
+        let refused = ModelActivity::Refused(refusal("anthropic".into()));
         assert!(world.runs.heard().contains(&refused));
         assert_eq!(world.spent().await.cost.nano_dollars(), 0);
 

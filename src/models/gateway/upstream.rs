@@ -168,6 +168,7 @@ fn trouble(
     let (status, headers) = (answer.status().as_u16(), answer.headers());
     let refusal = match status {
         401 | 403 => ModelRefusal::Key(endpoint.name.clone()),
+        402 => ModelRefusal::NoCredit(endpoint.name.clone()),
         300..400 => ModelRefusal::Away("it answers with a redirect".into()),
         _ if status < 400 && headers.get(CONTENT_ENCODING).is_some_and(|it| it != "identity") => {
             ModelRefusal::Away("its answer is compressed".into())
