@@ -196,6 +196,24 @@ pub enum TurnEnd {
 }
 
 impl AgentEvent {
+    /// Whether the model has answered something whole: a run that fails after it did not fail at once.
+    pub fn is_progress(&self) -> bool {
+        match self {
+            Self::Text { part, .. } | Self::Thinking { part, .. } => {
+                matches!(part, TextPart::End | TextPart::Whole)
+            }
+            Self::ToolCall { .. } | Self::ToolResult { .. } => true,
+            Self::Started { .. }
+            | Self::Denied { .. }
+            | Self::Retrying { .. }
+            | Self::SubAgent { .. }
+            | Self::Usage { .. }
+            | Self::TurnEnded { .. }
+            | Self::Note { .. }
+            | Self::Unknown { .. } => false,
+        }
+    }
+
     /// A remark.
     pub fn note(text: &str) -> Self {
         Self::Note { text: cut(text, TEXT_MAX) }

@@ -436,11 +436,7 @@ impl<'a> Reading<'a> {
         let Bench { home, run, attempt, .. } = self.bench;
         for event in &events {
             self.report.read(event);
-            let is_progress = !matches!(
-                event,
-                AgentEvent::Started { .. } | AgentEvent::Retrying { .. } | AgentEvent::Note { .. }
-            );
-            if is_progress && !self.has_progressed {
+            if event.is_progress() && !self.has_progressed {
                 self.has_progressed = true;
                 self.worker.report(*home, RunEvent::Progressed(*run, *attempt)).await;
             }
