@@ -1,11 +1,11 @@
-//! `issuebox demo`: shows the product in a minute. It plays how a label leads to a pull request
-//! ([`story`]). Then it starts a fresh server, sends the deliveries of `fixtures/` over HTTP (in parallel,
+//! `issuebox demo`: shows the product in a minute. It plays how a label makes an agent work, which leads to
+//! a pull request ([`story`]). Then it starts a fresh server, sends the deliveries of `fixtures/` over HTTP (in parallel,
 //! duplicated, out of order), runs a command in each sandbox and prints a report. The dashboard stays up
 //! until Ctrl-C; with `--exit` it does not.
 //!
 //! # Guarantees
 //! The demo has its own data directory, port and secrets, and reads neither the configuration nor the
-//! environment. When it ends it removes its sandboxes and data. If it is killed, the data directory
+//! environment, but for the key of `--model`. When it ends it removes its sandboxes and data. If it is killed, the data directory
 //! stays behind in the system's temporary directory.
 
 mod flood;
@@ -35,12 +35,17 @@ use super::progress::Spinner;
 use super::wire::{self, ApiSandbox};
 
 use report::DemoSandbox;
+use story::RealModel;
 
 #[derive(Debug, Args)]
 pub(super) struct DemoArgs {
     /// Exit after the report instead of leaving the dashboard up
     #[arg(long)]
     exit: bool,
+    /// Let the agent ask this model of Anthropic, with the key in ANTHROPIC_API_KEY, which costs money.
+    /// Without it a double answers on this machine
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
 }
 
 /// The bot's account in the fixtures; assigning it to an issue triggers a sandbox.
@@ -54,7 +59,9 @@ pub(super) fn run(args: DemoArgs, env: &EnvVars) -> anyhow::Result<ExitCode> {
     let name = format!("issuebox-demo-{}", uuid::Uuid::now_v7().simple());
     let data = std::env::temp_dir().join(name);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let demo = Demo { screen: Screen::new(env), data: data.clone(), stays: !args.exit };
+    let real_model = RealModel::chosen(args.model, env)?;
+    let (screen, stays) = (Screen::new(env), !args.exit);
+    let demo = Demo { screen, data: data.clone(), stays, real_model };
     let result = runtime.block_on(demo.play());
     let removed = std::fs::remove_dir_all(&data);
     let code = result?;
@@ -66,13 +73,17 @@ struct Demo {
     screen: Screen,
     data: PathBuf,
     stays: bool,
+    real_model: Option<RealModel>,
 }
 
 impl Demo {
     async fn play(mut self) -> anyhow::Result<ExitCode> {
         let (running, client, kind) = self.start().await?;
         let played = match story::obstacle(kind) {
-            None => story::play(&mut self.screen, &self.data, kind).await,
+            None => {
+                let model = self.real_model.take();
+                story::play(&mut self.screen, &self.data, kind, model).await
+            }
             Some(why) => {
                 let left_out = "The part from a label to a pull request is left out";
                 self.screen.line(&format!("{left_out}: {}.\n", inert(&why)))?;

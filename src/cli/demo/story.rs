@@ -1,12 +1,15 @@
-//! The first half of the demo: a label leads to a pull request. GitHub is the in-memory one that the tests
-//! use, with real git behind it; the sandbox and all that happens in it is real.
+//! The first half of the demo: a label makes an agent work, and what it pushes becomes a pull request.
+//! GitHub is the in-memory one that the tests use, with real git behind it; the sandbox, the agent and the
+//! gateways are real, and the model is a double unless the person chose one.
+
+mod cast;
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow, bail};
-use serde_json::{Value, json};
+use anyhow::{Context, anyhow, bail, ensure};
+use serde_json::Value;
 
 use super::super::client::{ApiClient, ApiRequest};
 use super::super::output::Screen;
@@ -16,18 +19,29 @@ use crate::github::model::{APP_KEY, GithubModel, HookDoor};
 use crate::sandbox::ProviderKind;
 use crate::types::inert;
 
+use cast::AgentCast;
+pub(super) use cast::RealModel;
+
 const REPOSITORY: &str = "octo/hello";
 const MAINTAINER: &str = "mona";
 const TITLE: &str = "Greet by name";
 /// How long each part of the story may take.
-const PART_TIME_MAX: Duration = Duration::from_secs(60);
+const PART_TIME_MAX: Duration = Duration::from_secs(120);
 /// How often it is looked whether a part is over.
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 /// What the status comment says when all is over.
 const LAST_WORDS: &str = "**closed** and its sandbox is deleted";
-/// What the demo does in place of an agent.
-const WORK: &str = "echo 'Hello, mona!' > greeting && git add greeting && git commit -qm 'Greet by name' \
-                    && git push -q origin HEAD && git log --oneline -1";
+/// What the issue asks for.
+const TASK: &str = "The file `greeting` should say hello to people by their name: `Hello, mona!`. Commit that and push it.";
+/// What is said later.
+const FOLLOW_UP: &str = "Please say goodbye, too: append `Goodbye, mona!`, commit and push.";
+/// What the double has the agent do: for the issue, and for what is said later.
+const WORK: [&str; 2] = [
+    "echo 'Hello, mona!' > greeting && git add greeting && git commit -qm 'Greet by name' \
+     && git push -q origin HEAD && git log --oneline -1",
+    "echo 'Goodbye, mona!' >> greeting && git commit -qam 'Say goodbye, too' \
+     && git push -q origin HEAD && git log --oneline -1",
+];
 
 /// Why this machine cannot show the story, if it cannot.
 pub(super) fn obstacle(kind: &dyn ProviderKind) -> Option<String> {
@@ -47,14 +61,16 @@ pub(super) async fn play(
     screen: &mut Screen,
     data: &Path,
     kind: &dyn ProviderKind,
+    model: Option<RealModel>,
 ) -> anyhow::Result<bool> {
+    let agent = AgentCast::choose(data, model, WORK).await?;
     let github = GithubModel::start().context("cannot start the in-memory GitHub")?;
     github.repository(REPOSITORY);
     github.set_private(REPOSITORY, true);
     github.set_role(REPOSITORY, MAINTAINER, "admin");
     github.install("octo");
     let (app, _, secret) = github.app();
-    let settings = [
+    let mut settings = vec![
         ("ISSUEBOX__GITHUB__API_URL", github.api_url()),
         ("ISSUEBOX__GITHUB__WEB_URL", github.web_url()),
         ("ISSUEBOX__GITHUB__APP_ID", app.to_string()),
@@ -62,11 +78,11 @@ pub(super) async fn play(
         ("ISSUEBOX_WEBHOOK_SECRET", secret),
         ("ISSUEBOX__LIFECYCLE__DELETE_AFTER_CLOSE_SECONDS", "1".to_owned()),
     ];
+    settings.extend(agent.settings.clone());
     let (running, client) = server(&data.join("story"), kind, &settings)?;
     github.set_door(HookDoor::Open(format!("http://{}/webhooks/github", running.address)));
-    let number =
-        github.open_issue(REPOSITORY, MAINTAINER, TITLE, "Say hello to people by their name.");
-    let story = Story { github, client, number };
+    let number = github.open_issue(REPOSITORY, MAINTAINER, TITLE, TASK);
+    let story = Story { github, client, number, agent };
     let played = tokio::select! {
         played = story.tell(screen) => played,
         signal = tokio::signal::ctrl_c() => Err(match signal {
@@ -87,14 +103,16 @@ struct Story {
     github: GithubModel,
     client: ApiClient,
     number: u64,
+    agent: AgentCast,
 }
 
 impl Story {
     async fn tell(&self, screen: &mut Screen) -> anyhow::Result<bool> {
         let (github, at) = (&self.github, (REPOSITORY, self.number));
         screen.line(&format!(
-            "From a label to a pull request, with an in-memory GitHub and real git:\n\
+            "From a label to a pull request, with an in-memory GitHub and real git. The agent is {}.\n\
              \n  {MAINTAINER} puts the label agent on {REPOSITORY}#{}, \"{TITLE}\"",
+            inert(&self.agent.words),
             self.number
         ))?;
         let began = Instant::now();
@@ -104,12 +122,11 @@ impl Story {
         let name = inert(found["name"].as_str().unwrap_or_default()).into_owned();
         let took = began.elapsed().as_millis();
         screen.line(&format!("  {name} runs, {took} ms later"))?;
-
         let checkout = self.until("the checkout", || self.checkout(&id)).await?;
         let branch = inert(checkout["branch"].as_str().unwrap_or_default()).into_owned();
         screen.line(&format!("  the repository is checked out in it, on the branch {branch}"))?;
-        let commit = self.work(&id).await?;
-        screen.line(&format!("  a command inside commits and pushes, without a key: {commit}"))?;
+
+        self.work(screen, &id, 0).await?;
         let pull = async || Ok(github.pulls(REPOSITORY).into_iter().next());
         let pull = self.until("the pull request", pull).await?;
         let number = &pull["number"];
@@ -117,7 +134,42 @@ impl Story {
         screen.line(&format!("  the server opens the {draft}pull request #{number}"))?;
         let named = format!("pull request #{number}");
         self.until("the comment", async || Ok(self.comment_with(&named))).await?;
+        let first = github.tip(REPOSITORY, &branch);
 
+        screen.line(&format!("\n  {MAINTAINER} comments: /issuebox {FOLLOW_UP}"))?;
+        github.comment(at, MAINTAINER, &format!("/issuebox {FOLLOW_UP}"));
+        self.work(screen, &id, 1).await?;
+        let second = github.tip(REPOSITORY, &branch);
+        screen.line("  the pull request has the new commit\n")?;
+        let (reactions, comments, pulls) = self.close(screen).await?;
+        Ok(first != second && (reactions, comments, pulls) == (1, 1, 1))
+    }
+
+    /// Waits for a run of the agent, the first or a later one, and shows what it says in the end.
+    async fn work(&self, screen: &mut Screen, id: &str, which: usize) -> anyhow::Result<()> {
+        let run = self.until("the agent", || self.ended_run(id, which)).await?;
+        let text = |name: &str| run[name].as_str().unwrap_or_default();
+        ensure!(
+            text("state") == "succeeded",
+            "the agent's run ended {}: {}",
+            text("state"),
+            inert(text("reason"))
+        );
+        let usage = &run["usage"];
+        let cost = usage["costUsd"].as_f64().unwrap_or_default();
+        screen.line(&format!(
+            "  the agent works, commits and pushes, without a key: {} requests to the model, ${cost:.4}",
+            usage["requests"]
+        ))?;
+        for line in text("summary").lines() {
+            screen.line(&format!("    > {}", inert(line)))?;
+        }
+        Ok(())
+    }
+
+    /// Closes the issue, and shows what is left on GitHub: reactions, comments and pull requests.
+    async fn close(&self, screen: &mut Screen) -> anyhow::Result<(usize, usize, usize)> {
+        let (github, at) = (&self.github, (REPOSITORY, self.number));
         github.close(at, MAINTAINER);
         self.until("the end of the sandbox", || self.is_deleted()).await?;
         let last = self.until("the last word", async || Ok(self.comment_with(LAST_WORDS))).await?;
@@ -127,12 +179,12 @@ impl Story {
         for line in last.lines().filter(|line| !line.starts_with("<!--")) {
             screen.line(&format!("    {}", inert(line)))?;
         }
-        let (reactions, comments) = (github.reactions(at, None).len(), github.comments(at).len());
+        let (reactions, comments) = (github.reactions(at, None).len(), self.comments().len());
         let pulls = github.pulls(REPOSITORY).len();
         screen.line(&format!(
             "\n  In all {reactions} reaction, {comments} comment and {pulls} pull request.\n"
         ))?;
-        Ok((reactions, comments, pulls) == (1, 1, 1))
+        Ok((reactions, comments, pulls))
     }
 
     /// Looks again and again until there is something.
@@ -178,23 +230,26 @@ impl Story {
         }
     }
 
-    /// Does the work, and returns what git says of its commit.
-    async fn work(&self, id: &str) -> anyhow::Result<String> {
-        let call = ApiRequest::post(&["sandboxes", id, "exec"])
-            .json(json!({"command": ["sh", "-c", WORK]}));
-        let answer = self.client.call(call).await?;
-        let text = |name: &str| {
-            inert(answer.data()[name].as_str().unwrap_or_default().trim()).into_owned()
-        };
-        match answer.data()["exitCode"].as_i64() {
-            Some(0) => Ok(text("stdout")),
-            Some(_) | None => bail!("the command failed: {}", text("stderr")),
-        }
+    /// A run of the conversation that has ended.
+    async fn ended_run(&self, id: &str, which: usize) -> anyhow::Result<Option<Value>> {
+        let answer = self.client.call(ApiRequest::get(&["sandboxes", id, "conversation"])).await?;
+        let run = &answer.data()["runs"][which];
+        let is_over = matches!(
+            run["state"].as_str(),
+            Some("succeeded" | "failed" | "over_budget" | "cancelled")
+        );
+        Ok(is_over.then(|| run.clone()))
+    }
+
+    /// The server's comments.
+    fn comments(&self) -> Vec<Value> {
+        let comments = self.github.comments((REPOSITORY, self.number)).into_iter();
+        comments.filter(|comment| comment["user"]["login"] != MAINTAINER).collect()
     }
 
     /// The comment, if it is the only one and has these words.
     fn comment_with(&self, words: &str) -> Option<String> {
-        let comments = self.github.comments((REPOSITORY, self.number));
+        let comments = self.comments();
         let [one] = &comments[..] else { return None };
         one["body"].as_str().filter(|body| body.contains(words)).map(str::to_owned)
     }
