@@ -1,0 +1,122 @@
+//! Many agents at once, and conversations that go on while the server is killed again and again: each
+//! message is taken by one run, each session is whole, and what was used is counted.
+
+use std::collections::BTreeSet;
+
+use issuebox::models::double::{DoubleScript, DoubleTurn};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::process::{Server, until};
+use crate::talk::{Talk, conversation, run_of, runs, say, stand_in, succeeded};
+
+/// How often the server is killed after each round of messages.
+const KILLS: usize = 3;
+/// How many more requests the model has got when it is.
+const REQUESTS_BETWEEN: usize = 6;
+
+/// Answers each message with a command that leaves a line, and then with words.
+fn script(messages: usize) -> DoubleScript {
+    let answers = (0..messages).flat_map(|n| {
+        let words =
+            DoubleTurn::says(&format!("Answer {n}, which takes a while to be said in full."));
+        let words = DoubleTurn { pause: std::time::Duration::from_millis(20), ..words };
+        [runs(&format!("echo line {n} >> work; sleep 0.2")), words]
+    });
+    DoubleScript { turns: answers.collect(), side: None }
+}
+
+async fn talk(messages: usize, home: &TempDir) -> Option<Talk> {
+    Talk::new("claude-code", &stand_in(home.path()), script(messages), "").await
+}
+
+/// Kills a server over this place some times while agents work, and gives the last one.
+async fn storm(talk: &Talk, mut server: Server) -> Server {
+    for _ in 0..KILLS {
+        let before = talk.double.counts().requests;
+        talk.double.wait_for(|counts| counts.requests >= before + REQUESTS_BETWEEN).await;
+        server.kill().await;
+        server = talk.serve().await;
+    }
+    server
+}
+
+/// Every message is taken by one run that ended well, in their order; the runs.
+async fn answered(server: &Server, issue: &str, messages: usize) -> Vec<Value> {
+    let conversation = conversation(server, issue).await;
+    let list = |name: &str| conversation[name].as_array().cloned().unwrap_or_default();
+    let taken: Vec<_> = list("messages").iter().map(|message| message["run"].clone()).collect();
+    assert_eq!(taken.len(), messages, "{conversation}");
+    let distinct: BTreeSet<_> = taken.iter().map(Value::to_string).collect();
+    assert_eq!(
+        distinct.len(),
+        messages,
+        "one run for each, since each was said when all was quiet"
+    );
+    let all = list("runs");
+    assert_eq!(all.len(), messages, "{conversation}");
+    assert!(all.iter().all(|run| run["state"] == "succeeded"), "{conversation}");
+    all
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs isolated sandboxes, and takes a minute; run by .ci/run"]
+async fn conversations_go_on_while_the_server_is_killed() {
+    let home = tempfile::tempdir().expect("a directory");
+    let Some(talk) = talk(2, &home).await else { return };
+    let mut server = talk.serve().await;
+    let issues: Vec<String> = (0..10).map(|n| format!("storm-{n}")).collect();
+    for round in 0..2 {
+        let mut begun = Vec::new();
+        for issue in &issues {
+            begun.push((issue, say(&server, issue, &format!("Message {round}")).await));
+        }
+        server = storm(&talk, server).await;
+        for (issue, run) in begun {
+            until("a run that has ended", || async {
+                run_of(&server, issue, &run).await["state"] == "succeeded"
+            })
+            .await;
+        }
+    }
+    let mut counted = [0, 0];
+    for issue in &issues {
+        for run in answered(&server, issue, 2).await {
+            let usage = |name: &str| run["usage"][name].as_u64().expect("a number");
+            counted[0] += usage("inputTokens");
+            counted[1] += usage("outputTokens");
+        }
+        let id = server.sandbox(issue).await["id"].as_str().expect("an id").to_owned();
+        let script =
+            "sort -u work; find .issuebox -name stand-in-overlaps | grep . && exit 9; exit 0";
+        let ended = server.sh(&id, script).await;
+        assert_eq!((&ended["stdout"], &ended["exitCode"]), (&"line 0\nline 1\n".into(), &0.into()));
+    }
+    // A request that was in flight at a kill stays counted at its worst case; all others are exact.
+    let used = talk.double.counts().used;
+    assert!(counted[0] >= used.input && counted[1] >= used.output, "{counted:?} of {used:?}");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs isolated sandboxes; run by .ci/run"]
+async fn twenty_agents_work_at_once_in_little_memory() {
+    let home = tempfile::tempdir().expect("a directory");
+    let Some(talk) = talk(1, &home).await else { return };
+    let server = talk.serve().await;
+    let issues: Vec<String> = (0..20).map(|n| format!("many-{n}")).collect();
+    let said = issues.iter().map(|issue| say(&server, issue, "Message 0"));
+    let begun = futures_util::future::join_all(said).await;
+    for (issue, run) in issues.iter().zip(&begun) {
+        let run = succeeded(&server, issue, run).await;
+        assert_eq!(run["usage"]["requests"], 2, "{run}");
+        answered(&server, issue, 1).await;
+    }
+    let used = talk.double.counts().used;
+    assert_eq!((used.input, used.output), (40 * 100, 40 * 20), "each request was made once");
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid)).expect("it runs");
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
+    let kib: u64 = resident.trim().trim_end_matches(" kB").parse().expect("a number");
+    assert!(kib < 150 * 1024, "{kib} KiB are resident");
+    server.stop().await;
+}
