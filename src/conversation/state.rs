@@ -65,6 +65,8 @@ pub struct RunOrder {
     pub sandbox: SandboxId,
     /// When the last message that it answers was taken in.
     pub said_at: Timestamp,
+    /// How many messages it answers.
+    pub messages: u32,
     /// What.
     pub kind: RunOrderKind,
 }
@@ -115,7 +117,8 @@ impl Conversation {
             | RunState::OverBudget
             | RunState::Cancelled => return None,
         };
-        Some(RunOrder { run: run.id, sandbox, said_at: run.said_at, kind })
+        let (said_at, messages) = (run.said_at, run.messages);
+        Some(RunOrder { run: run.id, sandbox, said_at, messages, kind })
     }
 
     /// Whether words that are the issue's own text were said already.

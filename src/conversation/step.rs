@@ -41,8 +41,8 @@ pub struct SayAsk {
 /// What the worker of runs reports or people ask of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunEvent {
-    /// Nothing stands in the way any more: may its process be started?
-    Begin(RunId),
+    /// Nothing stands in the way any more of a run with so many messages: may its process be started?
+    Begin(RunId, u32),
     /// It waits for this, for the reason given.
     Waits(RunId, RunWait, String),
     /// Something came of this attempt.
@@ -86,6 +86,9 @@ pub enum RunRefusal {
     /// There is no such run in progress.
     #[error("there is no such run in progress")]
     NotInProgress,
+    /// A message joined the run that was not there when it was looked at.
+    #[error("a message joined the run since; it is verified again")]
+    MessageJoined,
     /// No process may be started now, for this reason.
     #[error("the run cannot begin now: {0}")]
     NotNow(String),
@@ -158,7 +161,7 @@ impl ConversationStep {
     /// Takes in what the worker of runs reports or people ask.
     pub fn run_event(&mut self, event: RunEvent, around: &Around, held: Option<&str>) -> RunReply {
         match event {
-            RunEvent::Begin(id) => self.begin(id, around, held),
+            RunEvent::Begin(id, messages) => self.begin(id, messages, around, held),
             RunEvent::Waits(id, waits, reason) => {
                 let Some(run) = self.waiting(id) else { return not_in_progress() };
                 run.wait_for(waits, reason);
@@ -268,7 +271,13 @@ impl ConversationStep {
         }
     }
 
-    fn begin(&mut self, id: RunId, around: &Around, held: Option<&str>) -> RunReply {
+    fn begin(
+        &mut self,
+        id: RunId,
+        messages: u32,
+        around: &Around,
+        held: Option<&str>,
+    ) -> RunReply {
         let Some(sandbox) =
             around.sandbox.clone().filter(|_| around.standing == SandboxStanding::Up)
         else {
@@ -276,6 +285,9 @@ impl ConversationStep {
         };
         let (now, fresh) = (self.now, self.fresh);
         let Some(run) = self.waiting(id) else { return not_in_progress() };
+        if run.messages != messages {
+            return RunReply::Refused(RunRefusal::MessageJoined);
+        }
         if let Some(reason) = held {
             run.wait_for(RunWait::Hold, reason);
             return RunReply::Refused(RunRefusal::NotNow(reason.to_owned()));

@@ -86,8 +86,8 @@ impl ConversationBench {
     }
 
     fn begin(&mut self) -> RunReply {
-        let id = self.run().id;
-        self.event(RunEvent::Begin(id))
+        let (id, messages) = (self.run().id, self.run().messages);
+        self.event(RunEvent::Begin(id, messages))
     }
 
     fn end(&mut self, end: RunEnd) -> RunReply {

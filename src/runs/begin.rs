@@ -33,7 +33,8 @@ impl RunWorker {
         let mut holds = engine.holds_changed();
         loop {
             holds.mark_unchanged();
-            match engine.run_event(home, RunEvent::Begin(order.run)).await {
+            // If a message joined meanwhile it is not verified: the order that came with it begins anew.
+            match engine.run_event(home, RunEvent::Begin(order.run, order.messages)).await {
                 Ok(RunReply::Begun(run, session)) => {
                     return Some(BegunRun { run: *run, session, workplace, _place: place });
                 }

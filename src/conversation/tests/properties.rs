@@ -74,7 +74,7 @@ fn apply(bench: &mut ConversationBench, act: RunAct, processes: &mut Vec<(RunId,
         RunAct::BeginHeld => {
             if let Some(run) = run {
                 bench.step(|step, around| {
-                    step.run_event(RunEvent::Begin(run.id), around, Some("held"))
+                    step.run_event(RunEvent::Begin(run.id, run.messages), around, Some("held"))
                 });
             }
         }

@@ -46,6 +46,21 @@ fn messages_that_come_while_a_run_goes_on_share_the_next_one() {
 }
 
 #[test]
+fn a_message_that_joins_a_run_while_it_is_verified_has_it_verified_again() {
+    let mut bench = ConversationBench::new();
+    bench.say();
+    let looked_at = bench.conversation.order(&bench.around).expect("an order");
+    bench.say();
+    let begun = bench.event(RunEvent::Begin(looked_at.run, looked_at.messages));
+    assert_eq!(begun, RunReply::Refused(RunRefusal::MessageJoined));
+    assert_eq!(bench.run().state, RunState::Queued);
+    let order = bench.conversation.order(&bench.around).expect("an order");
+    assert_eq!((order.run, order.messages), (looked_at.run, 2));
+    let begun = bench.event(RunEvent::Begin(order.run, order.messages));
+    assert!(matches!(begun, RunReply::Begun(..)), "{begun:?}");
+}
+
+#[test]
 fn a_hundred_messages_wait_and_no_more() {
     let mut bench = ConversationBench::running();
     for _ in 0..WAITING_MAX {
@@ -257,7 +272,7 @@ fn no_run_begins_while_it_is_held_or_the_sandbox_is_not_up() {
     bench.say();
     let id = bench.run().id;
     let held =
-        bench.step(|step, around| step.run_event(RunEvent::Begin(id), around, Some("held"))).0;
+        bench.step(|step, around| step.run_event(RunEvent::Begin(id, 1), around, Some("held"))).0;
     assert_eq!(held, RunReply::Refused(RunRefusal::NotNow("held".into())));
     assert_eq!((bench.run().waits, bench.run().attempt), (RunWait::Hold, 0));
     bench.stands(1, SandboxStanding::Failed("it failed".into()));

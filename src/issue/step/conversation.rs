@@ -74,7 +74,7 @@ impl Transition<'_> {
 
     /// What the worker of runs reports, or people ask of a run.
     pub fn run_event(&mut self, event: RunEvent) {
-        let counts = matches!(event, RunEvent::Begin(_) | RunEvent::Retry(_));
+        let counts = matches!(event, RunEvent::Begin(..) | RunEvent::Retry(_));
         let reply = self.converse(|step, around, held| step.run_event(event, around, held));
         if counts && !matches!(reply, RunReply::Refused(_)) {
             self.touch();
