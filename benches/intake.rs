@@ -166,6 +166,8 @@ fn policy() -> TriggerPolicy {
         assignee: 0,
         unlabel_stops: true,
         refuses_hidden: false,
+        follow_up: issuebox::types::FollowUpMode::default(),
+        on_ci_failure: issuebox::types::CiFailureMode::default(),
         permission: None,
         bot_user_id: 0.into(),
         repositories: vec![RepositoryPattern::parse("*").expect("a pattern")],

@@ -48,8 +48,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::types::{
-    AgentName, BranchPattern, HiddenMode, PermissionLevel, ProviderName, PublishMode,
-    PullRequestMode, Secret, SecretName, Template, TemplateName,
+    AgentName, BranchPattern, CiFailureMode, FollowUpMode, HiddenMode, PermissionLevel,
+    ProviderName, PublishMode, PullRequestMode, Secret, SecretName, Template, TemplateName,
 };
 pub use agents::AgentProgram;
 
@@ -143,6 +143,10 @@ pub struct GitHub {
     pub publish: PublishMode,
     /// `hidden`: what happens when a text has parts that GitHub does not show to people.
     pub hidden: HiddenMode,
+    /// `follow_up`: which comments without a command are messages to the agent.
+    pub follow_up: FollowUpMode,
+    /// `on_ci_failure`: what happens when a check of the newest pushed commit fails.
+    pub on_ci_failure: CiFailureMode,
     /// `statuses`: whether the last commit that was pushed gets a commit status.
     pub statuses: bool,
     /// `working_label`: what issues are labelled with while their sandbox is at work; empty for

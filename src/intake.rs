@@ -16,6 +16,7 @@ mod delivery_log;
 mod issue_check;
 mod known;
 mod label_check;
+mod on_pull;
 mod permission;
 mod recovery;
 mod signals;
@@ -171,11 +172,12 @@ impl Intake {
         let recovered = source == DeliverySourceKind::Recovered;
         match &mut meaning {
             Interpreted::Issue(issue_delivery) => issue_delivery.recovered = recovered,
+            Interpreted::OnPull(delivery) => delivery.recovered = recovered,
             Interpreted::FanOut(fan_out) => fan_out.recovered = recovered,
             Interpreted::IfPermitted(delivery) => delivery.permitted.recovered = recovered,
             Interpreted::Ignored { .. } => {}
         }
-        let may_wait = matches!(meaning, Interpreted::IfPermitted(_));
+        let may_wait = matches!(meaning, Interpreted::IfPermitted(_) | Interpreted::OnPull(_));
         let body = if may_wait { json.to_vec() } else { Vec::new() };
         let head = ReadHead { id, event: event.to_owned(), received_at, recovered };
         Ok(ReadDelivery { head, meaning, body })
@@ -193,8 +195,20 @@ impl Intake {
     ) -> Result<Delivered, EngineError> {
         let ReadDelivery { head, meaning, body } = read;
         let recovered = head.recovered;
+        let meaning = self.on_issue(meaning).await?;
         let delivered = match meaning {
-            Interpreted::Issue(issue_delivery) => self.deliver(account, *issue_delivery).await?,
+            Interpreted::Issue(issue_delivery) => match &self.permissions {
+                Some(stage) if on_pull::review_of(&issue_delivery).is_some() => {
+                    let issue_id = issue_delivery.news.issue_id.clone();
+                    let reason = "the remarks of the review are being read".to_owned();
+                    stage.keep(&head, body, issue_id, reason).await?
+                }
+                Some(_) | None => self.deliver(account, *issue_delivery).await?,
+            },
+            Interpreted::OnPull(delivery) => {
+                let reason = on_pull::NOT_OURS.to_owned();
+                self.ignore(head, delivery.action, reason).await?
+            }
             Interpreted::FanOut(fan_out) => self.engine.deliver_scope_event(*fan_out).await?,
             Interpreted::IfPermitted(delivery) => {
                 let judged = match &self.permissions {

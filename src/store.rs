@@ -23,6 +23,7 @@ mod delivery;
 mod effect;
 pub mod github;
 mod orphan;
+pub mod pulls;
 pub mod recovered;
 pub mod report;
 mod rows;

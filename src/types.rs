@@ -26,7 +26,8 @@ mod workload;
 pub use branch::BranchPattern;
 pub use check::{Check, CheckState};
 pub use git::{
-    CheckoutState, CloneMode, GitWorkload, HiddenMode, PublishMode, PullRequestMode, PushPermission,
+    CheckoutState, CiFailureMode, CloneMode, FollowUpMode, GitWorkload, HiddenMode, PublishMode,
+    PullRequestMode, PushPermission,
 };
 pub use header::is_of_one_connection;
 pub use hold::{Hold, HoldScope};

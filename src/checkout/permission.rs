@@ -5,7 +5,8 @@ use super::CheckoutParts;
 use crate::github::api::{GitHubError, RepositoryTarget};
 use crate::github::permissions::Standing;
 use crate::issue::Issue;
-use crate::issue::instruction::GithubUser;
+use crate::issue::instruction::{GithubUser, InstructionSource};
+use crate::store::InstructionRow;
 use crate::store::checkout::CheckoutRow;
 use crate::types::{PermissionLevel, PublishMode, PushPermission};
 
@@ -49,7 +50,10 @@ impl CheckoutParts {
         if rows.len() >= TEXTS_MAX {
             return Ok(Some(format!("it follows more than {TEXTS_MAX} texts")));
         }
-        for row in rows {
+        // What a check says of a commit is no person's text.
+        let is_by_person =
+            |row: &InstructionRow| !matches!(row.instruction.source, InstructionSource::Check(_));
+        for row in rows.into_iter().filter(is_by_person) {
             let Some(author) = row.instruction.author else {
                 return Ok(Some("a text that it follows has no author any more".to_owned()));
             };

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use crate::types::{HiddenMode, PublishMode, PullRequestMode, Secret};
+use crate::types::{CiFailureMode, FollowUpMode, HiddenMode, PublishMode, PullRequestMode, Secret};
 
 use super::StoredApp;
 use super::reader::ConfigReader;
@@ -76,6 +76,22 @@ pub(super) fn hidden(r: &mut ConfigReader) -> HiddenMode {
     r.parsed("github.hidden", HiddenMode::default(), |text| {
         let known = HiddenMode::ALL.map(HiddenMode::as_str).join(", ");
         HiddenMode::parse(text).ok_or(format!("must be one of {known}"))
+    })
+}
+
+/// `follow_up`
+pub(super) fn follow_up(r: &mut ConfigReader) -> FollowUpMode {
+    r.parsed("github.follow_up", FollowUpMode::default(), |text| {
+        let known = FollowUpMode::ALL.map(FollowUpMode::as_str).join(", ");
+        FollowUpMode::parse(text).ok_or(format!("must be one of {known}"))
+    })
+}
+
+/// `on_ci_failure`
+pub(super) fn on_ci_failure(r: &mut ConfigReader) -> CiFailureMode {
+    r.parsed("github.on_ci_failure", CiFailureMode::default(), |text| {
+        let known = CiFailureMode::ALL.map(CiFailureMode::as_str).join(", ");
+        CiFailureMode::parse(text).ok_or(format!("must be one of {known}"))
     })
 }
 

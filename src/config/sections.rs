@@ -150,6 +150,8 @@ fn github_section(r: &mut ConfigReader, data: &Path) -> GitHub {
     let pull_request = github::pull_request(r);
     let publish = github::publish(r);
     let hidden = github::hidden(r);
+    let follow_up = github::follow_up(r);
+    let on_ci_failure = github::on_ci_failure(r);
     let statuses = r.flag("github.statuses", false);
     let working_label = r.text("github.working_label", "").trim().to_owned();
     GitHub {
@@ -167,6 +169,8 @@ fn github_section(r: &mut ConfigReader, data: &Path) -> GitHub {
         pull_request,
         publish,
         hidden,
+        follow_up,
+        on_ci_failure,
         statuses,
         working_label,
     }

@@ -16,6 +16,12 @@ pub struct Conversation {
     pub next: Option<Run>,
     /// The latest words that were the issue's own text.
     pub issue_words: Option<IssueWords>,
+    /// Reviews, comments and checks that were said last: several deliveries bring the same. At most
+    /// [`Self::HEARD_MAX`].
+    pub heard: Vec<MessageOrigin>,
+    /// The commits of which a failed check was said since a person last said something. At most
+    /// [`Self::FAILED_COMMITS_MAX`].
+    pub failed_commits: Vec<String>,
 }
 
 /// Which words of the issue's own text were said last: several deliveries bring the same.
@@ -83,6 +89,11 @@ pub enum RunOrderKind {
 }
 
 impl Conversation {
+    /// How many reviews, comments and checks are remembered.
+    pub const HEARD_MAX: usize = 200;
+    /// For how many commits in a row the agent is given failed checks.
+    pub const FAILED_COMMITS_MAX: usize = 3;
+
     /// Whether a run is in progress: then the sandbox is not idle.
     pub fn is_at_work(&self) -> bool {
         self.run.as_ref().is_some_and(|run| run.state.is_in_progress())
@@ -119,6 +130,34 @@ impl Conversation {
         };
         let (said_at, messages) = (run.said_at, run.messages);
         Some(RunOrder { run: run.id, sandbox, said_at, messages, kind })
+    }
+
+    /// Whether a follow-up was said already.
+    pub(super) fn has_heard_of(&self, source: MessageOrigin) -> bool {
+        self.heard.contains(&source)
+    }
+
+    /// Whether failed checks of so many commits in a row were said that this one is not.
+    pub(super) fn has_enough_failures(&self, commit: &str) -> bool {
+        let is_known = self.failed_commits.iter().any(|known| known == commit);
+        !is_known && self.failed_commits.len() >= Self::FAILED_COMMITS_MAX
+    }
+
+    /// Something was said: a failed check of this commit, or by a person.
+    pub(super) fn note_said(&mut self, follow_up: Option<MessageOrigin>, failed: Option<String>) {
+        if let Some(source) = follow_up {
+            if self.heard.len() >= Self::HEARD_MAX {
+                self.heard.remove(0);
+            }
+            self.heard.push(source);
+        }
+        match failed {
+            Some(commit) if !self.failed_commits.contains(&commit) => {
+                self.failed_commits.push(commit);
+            }
+            Some(_) => {}
+            None => self.failed_commits.clear(),
+        }
     }
 
     /// Whether words that are the issue's own text were said already.

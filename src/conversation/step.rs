@@ -36,6 +36,17 @@ pub struct SayAsk {
     pub words: SaidWords,
     /// Which words of the issue's own text these are, if they are that.
     pub issue_words: Option<IssueWords>,
+    /// Whether it is a follow-up on GitHub: the same one is said once.
+    pub is_follow_up: bool,
+    /// The commit whose check failed, if that is what is said.
+    pub failed_commit: Option<String>,
+}
+
+impl SayAsk {
+    /// Words that are neither the issue's own text nor a follow-up.
+    pub const fn of(words: SaidWords) -> Self {
+        Self { words, issue_words: None, is_follow_up: false, failed_commit: None }
+    }
 }
 
 /// What the worker of runs reports or people ask of a run.
@@ -83,6 +94,12 @@ pub enum RunRefusal {
     /// As many messages wait as can.
     #[error("{WAITING_MAX} messages wait for the next run already; try again when it has begun")]
     QueueFull,
+    /// The checks of as many commits in a row failed as the agent is given.
+    #[error(
+        "the checks of {} commits in a row failed; the agent is given no more until a person says something",
+        Conversation::FAILED_COMMITS_MAX
+    )]
+    ChecksGoOnFailing,
     /// There is no such run in progress.
     #[error("there is no such run in progress")]
     NotInProgress,
@@ -118,9 +135,15 @@ impl ConversationStep {
 
     /// Something is said to the agent.
     pub fn say(&mut self, ask: SayAsk, default: Option<&AgentName>) -> RunReply {
-        let SayAsk { words, issue_words } = ask;
-        if self.conversation.has_heard(words.source, issue_words) {
+        let SayAsk { words, issue_words, is_follow_up, failed_commit } = ask;
+        let follow_up = is_follow_up.then_some(words.source);
+        if self.conversation.has_heard(words.source, issue_words)
+            || follow_up.is_some_and(|source| self.conversation.has_heard_of(source))
+        {
             return RunReply::Heard;
+        }
+        if failed_commit.as_ref().is_some_and(|it| self.conversation.has_enough_failures(it)) {
+            return RunReply::Refused(RunRefusal::ChecksGoOnFailing);
         }
         let Some(agent) = words.agent.or_else(|| default.cloned()) else {
             return RunReply::Refused(RunRefusal::NoAgent);
@@ -152,6 +175,7 @@ impl ConversationStep {
         if issue_words.is_some() {
             self.conversation.issue_words = issue_words;
         }
+        self.conversation.note_said(follow_up, failed_commit);
         if interrupts {
             self.cancel_process("a newer message interrupts it");
         }
@@ -271,13 +295,7 @@ impl ConversationStep {
         }
     }
 
-    fn begin(
-        &mut self,
-        id: RunId,
-        messages: u32,
-        around: &Around,
-        held: Option<&str>,
-    ) -> RunReply {
+    fn begin(&mut self, id: RunId, messages: u32, around: &Around, held: Option<&str>) -> RunReply {
         let Some(sandbox) =
             around.sandbox.clone().filter(|_| around.standing == SandboxStanding::Up)
         else {

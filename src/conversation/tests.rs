@@ -67,7 +67,15 @@ impl ConversationBench {
     }
 
     fn say_this(&mut self, words: SaidWords, issue_words: Option<IssueWords>) -> RunReply {
-        let ask = SayAsk { words, issue_words };
+        let ask = SayAsk { issue_words, ..SayAsk::of(words) };
+        self.step(|step, around| step.say(ask, around.agent.as_ref())).0
+    }
+
+    /// A follow-up on GitHub: of a commit, if it is a failed check.
+    fn follow_up(&mut self, source: MessageOrigin, failed_commit: Option<&str>) -> RunReply {
+        let words = SaidWords { source, ..SaidWords::of_caller("mona".into(), "more".into()) };
+        let failed_commit = failed_commit.map(str::to_owned);
+        let ask = SayAsk { is_follow_up: true, failed_commit, ..SayAsk::of(words) };
         self.step(|step, around| step.say(ask, around.agent.as_ref())).0
     }
 

@@ -242,6 +242,7 @@ const fn is_ending(issue_delivery: &IssueDelivery) -> bool {
         DeliveryEffect::Update
         | DeliveryEffect::Activity
         | DeliveryEffect::Trigger(_)
+        | DeliveryEffect::FollowUp { .. }
         | DeliveryEffect::Command(_)
         | DeliveryEffect::Status
         | DeliveryEffect::Publish { .. }
@@ -261,6 +262,7 @@ fn asking_for(issue_delivery: &IssueDelivery, asked_for: bool) -> IssueDelivery 
         | DeliveryEffect::Trigger(_)
         | DeliveryEffect::Stop(_)
         | DeliveryEffect::Delete
+        | DeliveryEffect::FollowUp { .. }
         | DeliveryEffect::Command(_)
         | DeliveryEffect::Status
         | DeliveryEffect::Publish { .. }

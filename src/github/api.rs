@@ -26,7 +26,7 @@ pub use requests::{
 pub use values::{
     DeliveryLogPage, GitHubAccount, GitHubComment, GitHubHook, GitHubIdentity, GitHubIssue,
     GitHubPull, GitHubRepository, IdentityKind, Installation, LoggedDelivery, LoginPermission,
-    PageCursor, PullState, StoredDelivery,
+    PageCursor, PullState, ReviewComment, StoredDelivery,
 };
 pub use verification::{VERIFICATION_QUERY, VerifiedAct, VerifiedComment, VerifiedIssue};
 pub use write::{PaceError, PaceRecord, UnkeptPace, WritePace, WriteTurn, WriteUrgency, WriterId};
@@ -104,6 +104,18 @@ pub trait GitHubApi: Send + Sync + 'static {
         target: &RepositoryTarget,
         branch: &str,
     ) -> Result<Vec<GitHubPull>, GitHubError>;
+
+    /// One page of the remarks of a review, oldest first.
+    async fn review_comments(
+        &self,
+        target: &RepositoryTarget,
+        pull: IssueNumber,
+        review: u64,
+        page: &PageCursor,
+    ) -> Result<(Vec<ReviewComment>, Option<PageCursor>), GitHubError> {
+        let _nothing = (target, pull, review, page);
+        Ok((Vec::new(), None))
+    }
 
     /// The commit at a branch's tip; `None` if there is no such branch.
     async fn branch_tip(

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::api::{GitHubApi, GitHubError, GitHubIdentity, IdentityKind, Installation, PageCursor};
+use super::registration::{CHECK_EVENT, EVENTS};
 use crate::types::{Check, Timestamp};
 
 /// What is checked, as its line begins.
@@ -16,18 +17,20 @@ const EXPIRY_NOTED: Duration = Duration::from_secs(14 * 86_400);
 /// The permissions that an installation must grant, and the least level of each.
 const NEEDED_PERMISSIONS: [(&str, &str); 4] =
     [("issues", "write"), ("contents", "write"), ("pull_requests", "write"), ("metadata", "read")];
+/// What it must grant as well if the agent is given failed checks.
+const CHECKS_PERMISSION: (&str, &str) = ("checks", "read");
 /// Most pages of installations that are looked at: 100 on each.
 const PAGES_MAX: usize = 10;
 
-/// Asks GitHub who we are and what we may do.
-pub async fn look(api: &dyn GitHubApi, now: Timestamp) -> Vec<Check> {
+/// Asks GitHub who we are and what we may do. `reads_checks` says whether the agent is given failed checks.
+pub async fn look(api: &dyn GitHubApi, now: Timestamp, reads_checks: bool) -> Vec<Check> {
     let identity = match api.identity().await {
         Ok(identity) => identity,
         Err(error) => return vec![unknown_identity(&error)],
     };
     let mut checks = vec![own_account(&identity, now)];
     if let IdentityKind::App(_) = identity.kind {
-        checks.extend(installations(api).await);
+        checks.extend(installations(api, reads_checks).await);
     }
     checks
 }
@@ -55,12 +58,13 @@ fn own_account(identity: &GitHubIdentity, now: Timestamp) -> Check {
 }
 
 /// What each installation of the App does not let us do; one line if nothing.
-async fn installations(api: &dyn GitHubApi) -> Vec<Check> {
+async fn installations(api: &dyn GitHubApi, reads_checks: bool) -> Vec<Check> {
     let (mut page, mut checks, mut count) = (PageCursor::FIRST, Vec::new(), 0);
     for _ in 0..PAGES_MAX {
         match api.installations(&page).await {
             Ok((installations, next)) => {
                 count += installations.len();
+                let lacking = |it| lacking(it, reads_checks);
                 checks.extend(installations.iter().filter_map(lacking));
                 match next {
                     Some(next) => page = next,
@@ -84,29 +88,38 @@ async fn installations(api: &dyn GitHubApi) -> Vec<Check> {
 }
 
 /// What an installation does not let us do.
-fn lacking(installation: &Installation) -> Option<Check> {
+fn lacking(installation: &Installation, reads_checks: bool) -> Option<Check> {
     let account = &installation.account.login;
     if installation.is_suspended {
         let found = format!("the installation on {account} is suspended");
         let remedy = format!("unsuspend it: {}", installation.html_url);
         return Some(Check::noted(WHAT, found, remedy));
     }
-    let is_lacking = |(name, level): &&(&str, &str)| {
+    let is_lacking = |(name, level): &(&str, &str)| {
         let granted = installation.permissions.get(*name).map(String::as_str);
         !matches!((granted, *level), (Some("admin" | "write"), _) | (Some("read"), "read"))
     };
+    let optional = reads_checks.then_some(CHECKS_PERMISSION);
     let lacks: Vec<String> = NEEDED_PERMISSIONS
-        .iter()
+        .into_iter()
+        .chain(optional)
         .filter(is_lacking)
         .map(|(name, level)| format!("{name}: {level}"))
         .collect();
-    (!lacks.is_empty()).then(|| {
+    if !lacks.is_empty() {
         let found = format!("the installation on {account} lacks {}", lacks.join(", "));
         let remedy = format!(
             "add these permissions to the App, then accept them at {}/permissions/update",
             installation.html_url
         );
-        Check::noted(WHAT, found, remedy)
+        return Some(Check::noted(WHAT, found, remedy));
+    }
+    let needed = EVENTS.into_iter().chain(reads_checks.then_some(CHECK_EVENT));
+    let silent: Vec<&str> =
+        needed.filter(|event| !installation.events.iter().any(|sent| sent == event)).collect();
+    (!silent.is_empty()).then(|| {
+        let found = format!("the installation on {account} does not send {}", silent.join(", "));
+        Check::noted(WHAT, found, "subscribe the App to these events, in its settings")
     })
 }
 
@@ -124,19 +137,28 @@ mod tests {
             permissions: [("issues", "write"), ("contents", "read"), ("metadata", "read")]
                 .map(|(name, level)| (name.to_owned(), level.to_owned()))
                 .into(),
+            events: EVENTS.map(str::to_owned).to_vec(),
             is_suspended: false,
             html_url: "https://github.com/settings/installations/7".to_owned(),
         };
-        let check = lacking(&installation).expect("something lacks");
+        let check = lacking(&installation, false).expect("something lacks");
         assert!(check.found.ends_with("octo lacks contents: write, pull_requests: write"));
         let remedy = check.remedy.expect("there is one");
         assert!(remedy.contains("https://github.com/settings/installations/7/permissions/update"));
         for name in ["contents", "pull_requests"] {
             installation.permissions.insert(name.to_owned(), "write".to_owned());
         }
-        assert_eq!(lacking(&installation), None);
+        assert_eq!(lacking(&installation, false), None);
+        let check = lacking(&installation, true).expect("something lacks");
+        assert!(check.found.ends_with("octo lacks checks: read"), "{}", check.found);
+        installation.permissions.insert("checks".to_owned(), "read".to_owned());
+        let check = lacking(&installation, true).expect("an event lacks");
+        assert!(check.found.ends_with("octo does not send check_run"), "{}", check.found);
+        installation.events.retain(|event| event != "pull_request_review");
+        let check = lacking(&installation, false).expect("an event lacks");
+        assert!(check.found.ends_with("octo does not send pull_request_review"));
         installation.is_suspended = true;
-        assert!(lacking(&installation).expect("a check").found.contains("suspended"));
+        assert!(lacking(&installation, false).expect("a check").found.contains("suspended"));
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod lfs;
 mod limits;
 mod pages;
 mod rest;
+mod reviews;
 mod server;
 mod show;
 mod state;
@@ -42,6 +43,7 @@ pub use faults::{FaultKind, ModelFault};
 pub use git::PushRecord;
 pub use hooks::HookDoor;
 pub use limits::{WRITES_PER_HOUR, WRITES_PER_MINUTE};
+pub use reviews::EndedCheck;
 
 use state::ModelState;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::config::{GitHub, RepositoryPattern, Triggers};
-use crate::types::{HiddenMode, PermissionLevel};
+use crate::types::{CiFailureMode, FollowUpMode, HiddenMode, PermissionLevel};
 
 /// The id of the repository of sample deliveries, which the server sends to itself: larger than GitHub's
 /// ids, and exact as a JSON number. GitHub is not asked about it.
@@ -64,6 +64,10 @@ pub struct TriggerPolicy {
     pub unlabel_stops: bool,
     /// No work begins on words with parts that GitHub does not show to people.
     pub refuses_hidden: bool,
+    /// Which comments without a command are messages to the agent.
+    pub follow_up: FollowUpMode,
+    /// What happens when a check of the newest pushed commit fails.
+    pub on_ci_failure: CiFailureMode,
     /// Our own account: its events never trigger.
     pub bot_user_id: OwnAccount,
     /// Deliveries of other repositories are ignored.
@@ -83,6 +87,8 @@ impl TriggerPolicy {
             assignee: triggers.assignee,
             unlabel_stops: triggers.unlabel_stops,
             refuses_hidden: github.hidden == HiddenMode::Refuse,
+            follow_up: github.follow_up,
+            on_ci_failure: github.on_ci_failure,
             bot_user_id: github.bot_user_id.into(),
             repositories: github.repositories.clone(),
         }

@@ -13,7 +13,10 @@ pub const NAME_LEN_MAX: usize = 34;
 /// Longest login of an account, in characters.
 const LOGIN_LEN_MAX: usize = 39;
 /// The events that the App subscribes to. Those of its installations come without asking.
-const EVENTS: [&str; 4] = ["issues", "issue_comment", "label", "repository"];
+pub(super) const EVENTS: [&str; 5] =
+    ["issues", "issue_comment", "label", "repository", "pull_request_review"];
+/// The event that it subscribes to as well if the agent is given failed checks.
+pub(super) const CHECK_EVENT: &str = "check_run";
 
 /// What is asked of GitHub for a server that has no credentials yet.
 #[async_trait]
@@ -63,6 +66,8 @@ pub struct AppRequest {
     pub statuses: bool,
     /// Whether it may change workflow files.
     pub workflows: bool,
+    /// Whether it hears of checks and may read them.
+    pub checks: bool,
 }
 
 impl AppRequest {
@@ -87,6 +92,7 @@ impl AppRequest {
             organisation: Some(organisation.to_owned()).filter(|login| !login.is_empty()),
             statuses: false,
             workflows: false,
+            checks: false,
         })
     }
 
@@ -106,6 +112,12 @@ impl AppRequest {
         for (name, is_wanted) in [("statuses", self.statuses), ("workflows", self.workflows)] {
             if is_wanted {
                 manifest["default_permissions"][name] = json!("write");
+            }
+        }
+        if self.checks {
+            manifest["default_permissions"]["checks"] = json!("read");
+            if let Some(events) = manifest["default_events"].as_array_mut() {
+                events.push(json!(CHECK_EVENT));
             }
         }
         if let Some(hook) = hook {
@@ -154,13 +166,18 @@ mod tests {
                     "issues": "write", "contents": "write", "pull_requests": "write",
                     "metadata": "read",
                 },
-                "default_events": ["issues", "issue_comment", "label", "repository"],
+                "default_events": [
+                    "issues", "issue_comment", "label", "repository", "pull_request_review",
+                ],
             })
         );
-        (request.statuses, request.workflows) = (true, true);
+        (request.statuses, request.workflows, request.checks) = (true, true, true);
         let manifest = request.manifest("x", "y", Some("https://box.example/webhooks/github"));
         assert_eq!(manifest["default_permissions"]["statuses"], "write");
         assert_eq!(manifest["default_permissions"]["workflows"], "write");
+        assert_eq!(manifest["default_permissions"]["checks"], "read");
+        assert_eq!(manifest["default_events"].as_array().map(Vec::len), Some(6));
+        assert_eq!(manifest["default_events"][5], "check_run");
         let hook = json!({"url": "https://box.example/webhooks/github", "active": true});
         assert_eq!(manifest["hook_attributes"], hook);
     }

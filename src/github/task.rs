@@ -99,8 +99,10 @@ impl Task {
         let body = clean(source.body);
         let request = source.request.map(|request| clean(&request.text));
         let asked_in = source.request.and_then(|request| match request.source {
-            InstructionSource::Comment(id) => Some(id),
-            InstructionSource::Issue => None,
+            InstructionSource::Comment(id) | InstructionSource::PlainComment(id) => Some(id),
+            InstructionSource::Issue
+            | InstructionSource::Review { .. }
+            | InstructionSource::Check(_) => None,
         });
         let (mut comments, mut bytes) = (Vec::new(), 0);
         for comment in source.comments.iter().rev().filter(|comment| counts(source, comment)) {

@@ -25,11 +25,13 @@ mod body;
 mod effect;
 mod instruction;
 mod payload;
+mod pull;
 mod scope_event;
 mod sender;
 mod signature;
 
 pub use body::{Unreadable, json_of};
+pub use pull::{PullDelivery, PulledWork};
 pub use signature::{Unsigned, sign, verify};
 
 use crate::github::policy::TriggerPolicy;
@@ -50,6 +52,8 @@ pub enum Interpreted {
     Issue(Box<IssueDelivery>),
     /// It does something if its sender has a permission that GitHub is to be asked for.
     IfPermitted(Box<ConditionalDelivery>),
+    /// It counts for the issue whose sandbox made a pull request or pushed a commit.
+    OnPull(Box<PullDelivery>),
     /// It says something of every issue of a repository or an installation.
     FanOut(Box<FanOut>),
     /// It has no effect.
@@ -112,6 +116,7 @@ pub fn interpret(
 pub fn can_have_effect(event: &str, action: &str) -> Result<(), String> {
     match Happened::of(event, action) {
         Some(_) => Ok(()),
+        None if pull::can_have_effect(event, action) => Ok(()),
         None => IssueAction::of(event, action).map(drop),
     }
 }
@@ -130,10 +135,16 @@ impl DeliveryHead<'_> {
             Err(error) => return without_effect(self.event, body).ok_or(error),
         };
         let action = payload.action.clone().unwrap_or_default();
+        if pull::can_have_effect(self.event, &action) {
+            return self.of_pull(policy, &payload);
+        }
         let act = match IssueAction::of(self.event, &action) {
             Ok(act) => act,
             Err(reason) => return ignored(&action, reason),
         };
+        if payload.is_on_pull() && self.event == "issue_comment" && policy.permission.is_some() {
+            return self.comment_on_pull(policy, &payload, act);
+        }
         let here = payload.here().name()?;
         let (name, formerly) = match act.moved(&payload) {
             Moved::Not => (here, None),
@@ -170,16 +181,7 @@ impl DeliveryHead<'_> {
                     effect,
                     instruction,
                 };
-                Ok(match condition {
-                    None => Interpreted::Issue(Box::new(delivery)),
-                    Some(PermissionCondition { asker, otherwise }) => {
-                        Interpreted::IfPermitted(Box::new(ConditionalDelivery {
-                            asker,
-                            permitted: delivery,
-                            otherwise,
-                        }))
-                    }
-                })
+                Ok(on_condition(delivery, condition))
             }
         }
     }
@@ -210,6 +212,18 @@ impl DeliveryHead<'_> {
     }
 }
 
+/// A delivery about an issue whose effect may depend on a permission.
+fn on_condition(delivery: IssueDelivery, condition: Option<PermissionCondition>) -> Interpreted {
+    match condition {
+        None => Interpreted::Issue(Box::new(delivery)),
+        Some(PermissionCondition { asker, otherwise }) => {
+            let permitted = delivery;
+            let conditional = ConditionalDelivery { asker, permitted, otherwise };
+            Interpreted::IfPermitted(Box::new(conditional))
+        }
+    }
+}
+
 fn ignored(action: &str, reason: String) -> Result<Interpreted, Malformed> {
     Ok(Interpreted::Ignored { action: shown(action), reason })
 }
@@ -217,7 +231,7 @@ fn ignored(action: &str, reason: String) -> Result<Interpreted, Malformed> {
 /// The answer to a payload of unforeseen shape whose event or action has no effect anyway.
 fn without_effect(event: &str, body: &[u8]) -> Option<Interpreted> {
     let action = payload::parse::<PayloadHead>(body).ok()?.action.unwrap_or_default();
-    if Happened::of(event, &action).is_some() {
+    if Happened::of(event, &action).is_some() || pull::can_have_effect(event, &action) {
         return None;
     }
     let reason = IssueAction::of(event, &action).err()?;

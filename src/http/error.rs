@@ -305,12 +305,11 @@ impl From<RunRefusal> for ApiError {
         match refusal {
             RunRefusal::NoAgent => Self::new(Code::AgentUnknown, message).about("agentId"),
             RunRefusal::QueueFull => Self::new(Code::QueueFull, message).retry_after(60),
-            RunRefusal::MessageJoined
+            RunRefusal::ChecksGoOnFailing
+            | RunRefusal::MessageJoined
             | RunRefusal::NotInProgress
             | RunRefusal::NotNow(_)
-            | RunRefusal::NothingToRetry => {
-                Self::new(Code::RunRefused, message)
-            }
+            | RunRefusal::NothingToRetry => Self::new(Code::RunRefused, message),
         }
     }
 }

@@ -32,15 +32,20 @@ pub struct InstructionBody {
     pub is_excerpt: bool,
 }
 
-/// `issue`: the issue's title and body. `comment`: what follows the command in a comment.
+/// `issue`: the issue's title and body. `comment`: what follows the command in a comment, or a comment
+/// without one. `review`: a review of the pull request. `check`: the output of a check that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = InstructionSource)]
 pub enum InstructionSourceBody {
     /// The issue's title and body.
     Issue,
-    /// What follows the command in a comment.
+    /// What follows the command in a comment, or a comment without one.
     Comment,
+    /// A review of the pull request, with its remarks.
+    Review,
+    /// The output of a check that failed.
+    Check,
 }
 
 impl From<Instruction> for InstructionBody {
@@ -48,7 +53,11 @@ impl From<Instruction> for InstructionBody {
         let Instruction { source, author, sender, as_of, title, text } = instruction;
         let (source, comment_id) = match source {
             InstructionSource::Issue => (InstructionSourceBody::Issue, None),
-            InstructionSource::Comment(id) => (InstructionSourceBody::Comment, Some(id)),
+            InstructionSource::Comment(id) | InstructionSource::PlainComment(id) => {
+                (InstructionSourceBody::Comment, Some(id))
+            }
+            InstructionSource::Review { .. } => (InstructionSourceBody::Review, None),
+            InstructionSource::Check(_) => (InstructionSourceBody::Check, None),
         };
         Self {
             source,

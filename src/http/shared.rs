@@ -14,7 +14,9 @@ use crate::engine::{EngineError, EnsureIssue, Ensured, SandboxRef, WaitFor, Wait
 use crate::github::api::{GitHubApi, Installation, PageCursor};
 use crate::sandbox::{Health, Provider};
 use crate::store::{Store, StoreError};
-use crate::types::{AccountName, Check, IssueId, ProviderName, SandboxId, Timestamp, tally};
+use crate::types::{
+    AccountName, Check, CiFailureMode, IssueId, ProviderName, SandboxId, Timestamp, tally,
+};
 
 use super::Edge;
 use super::app_setup::Registrations;
@@ -133,13 +135,19 @@ impl Shared {
         }
     }
 
+    /// Whether agents are given failed checks.
+    pub fn reads_checks(&self) -> bool {
+        self.edge.intake.triggers().on_ci_failure == CiFailureMode::Fix
+    }
+
     /// Who we are at GitHub and what we may do there; cached for a minute.
     pub async fn github_checks(&self, api: &dyn GitHubApi) -> Arc<Vec<Check>> {
         let now = self.edge.clock.now();
         if let Some(recent) = self.github.get_within(now, GITHUB_GOOD_FOR) {
             return recent;
         }
-        let checks = Arc::new(crate::github::checks::look(api, now).await);
+        let reads_checks = self.reads_checks();
+        let checks = Arc::new(crate::github::checks::look(api, now, reads_checks).await);
         self.github.set(now, &checks);
         checks
     }

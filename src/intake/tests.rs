@@ -4,6 +4,7 @@ mod checks;
 mod crowd;
 mod log;
 mod loops;
+mod on_pull;
 mod ties;
 mod token;
 mod world;

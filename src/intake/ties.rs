@@ -51,6 +51,7 @@ impl ChangedIssues {
             DeliveryEffect::Delete
             | DeliveryEffect::Update
             | DeliveryEffect::Activity
+            | DeliveryEffect::FollowUp { .. }
             | DeliveryEffect::Command(_)
             | DeliveryEffect::Status
             | DeliveryEffect::Publish { .. }

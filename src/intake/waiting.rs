@@ -13,16 +13,19 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::sync::{Notify, watch};
 
+use super::on_pull::review_of;
 use super::permission::{PermissionVerdict, SenderPermissions};
 use super::{DeliverySourceKind, Intake, ReadDelivery, ReadHead, ReceivedDelivery};
 use crate::clock::Clock;
 use crate::engine::{Delivered, DeliveredStatus, EngineError};
-use crate::github::api::GitHubError;
+use crate::github::api::{GitHubApi, GitHubError};
 use crate::github::permissions::RepositoryPermissions;
 use crate::github::webhook::{ConditionalDelivery, Interpreted};
+use crate::issue::IssueDelivery;
+use crate::store::pulls::WorkOwners;
 use crate::store::waiting::{WaitingDeliveries, WaitingDelivery};
 use crate::store::{CommitError, Store};
-use crate::types::{AccountName, PermissionLevel, Timestamp};
+use crate::types::{AccountName, IssueId, PermissionLevel, Timestamp};
 
 /// How many deliveries are looked at together.
 const AT_ONCE: usize = 8;
@@ -41,6 +44,8 @@ pub struct PermissionParts {
     pub waiting: Arc<dyn WaitingDeliveries>,
     /// Where deliveries are that were taken in.
     pub store: Arc<dyn Store>,
+    /// Whose pull requests and commits are.
+    pub owners: Arc<dyn WorkOwners>,
     /// The clock.
     pub clock: Arc<dyn Clock>,
 }
@@ -49,16 +54,19 @@ pub struct PermissionParts {
 pub(super) struct PermissionStage {
     permissions: SenderPermissions,
     waiting: Arc<dyn WaitingDeliveries>,
-    store: Arc<dyn Store>,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) owners: Arc<dyn WorkOwners>,
+    pub(super) api: Arc<dyn GitHubApi>,
     clock: Arc<dyn Clock>,
     wake: Notify,
 }
 
 impl PermissionStage {
     pub fn new(parts: PermissionParts, level: PermissionLevel) -> Self {
-        let PermissionParts { permissions, waiting, store, clock } = parts;
+        let PermissionParts { permissions, waiting, store, owners, clock } = parts;
+        let api = Arc::clone(permissions.api());
         let permissions = SenderPermissions::new(permissions, level);
-        Self { permissions, waiting, store, clock, wake: Notify::new() }
+        Self { permissions, waiting, store, owners, api, clock, wake: Notify::new() }
     }
 
     /// The verdict about a delivery, if it is remembered; else keeps the delivery, and says what is to be
@@ -72,17 +80,36 @@ impl PermissionStage {
         body: Vec<u8>,
         delivery: &ConditionalDelivery,
     ) -> Result<Result<PermissionVerdict, Delivered>, EngineError> {
-        let issue_id = Some(delivery.permitted.news.issue_id.clone());
+        let has_review = review_of(&delivery.permitted).is_some();
+        if !has_review
+            && !self.waiting.is_waiting(&head.id).await?
+            && let Some(verdict) = self.permissions.remembered(delivery)
+        {
+            return Ok(Ok(verdict));
+        }
         let reason = format!("the permission of {} is being asked", delivery.asker.login);
+        let issue_id = delivery.permitted.news.issue_id.clone();
+        Ok(Err(self.keep(head, body, issue_id, reason).await?))
+    }
+
+    /// Keeps a delivery until GitHub was asked, and says what is to be answered.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn keep(
+        &self,
+        head: &ReadHead,
+        body: Vec<u8>,
+        issue_id: IssueId,
+        reason: String,
+    ) -> Result<Delivered, EngineError> {
+        let issue_id = Some(issue_id);
         let duplicate = |reason: String| {
             let (status, issue_id) = (DeliveredStatus::Duplicate, issue_id.clone());
-            Ok(Err(Delivered { status, issue_id, reason }))
+            Ok(Delivered { status, issue_id, reason })
         };
         if self.waiting.is_waiting(&head.id).await? {
             return duplicate(format!("this delivery was received before: {reason}"));
-        }
-        if let Some(verdict) = self.permissions.remembered(delivery) {
-            return Ok(Ok(verdict));
         }
         let row = WaitingDelivery {
             id: head.id.clone(),
@@ -103,22 +130,20 @@ impl PermissionStage {
             Err(error) => return Err(error.into()),
         }
         self.wake.notify_one();
-        Ok(Err(Delivered { status: DeliveredStatus::Accepted, issue_id, reason }))
+        Ok(Delivered { status: DeliveredStatus::Accepted, issue_id, reason })
     }
 
     /// GitHub did not answer. Gives the reason if the delivery has waited for too long.
     async fn delay(
         &self,
         row: &WaitingDelivery,
-        login: &str,
+        what: &str,
         error: &GitHubError,
     ) -> Result<Option<String>, CommitError> {
         let now = self.clock.now();
         if now.since(row.received_at) > WAITING_MAX {
             let days = WAITING_MAX.as_secs() / (24 * 3600);
-            return Ok(Some(format!(
-                "GitHub did not say for {days} days what {login} may do: {error}"
-            )));
+            return Ok(Some(format!("GitHub did not say for {days} days {what}: {error}")));
         }
         let pause = Duration::from_secs(1 << row.tries.saturating_add(1).min(16)).min(PAUSE_MAX);
         let due_at = match error {
@@ -126,8 +151,8 @@ impl PermissionStage {
             _ => now.after(pause),
         };
         if row.tries == 0 {
-            tracing::warn!(delivery = %row.id, login, %error,
-                "cannot ask GitHub what the sender of a delivery may do; asking again");
+            tracing::warn!(delivery = %row.id, what, %error,
+                "cannot ask GitHub about a delivery; asking again");
         }
         self.waiting.delay_waiting(&row.id, due_at, error.to_string()).await?;
         Ok(None)
@@ -200,18 +225,62 @@ impl Intake {
             Err(malformed) => {
                 tracing::error!(delivery = %row.id, %malformed, "a waiting delivery is given up");
             }
-            Ok(ReadDelivery { meaning: Interpreted::IfPermitted(delivery), head, .. }) => {
+            Ok(ReadDelivery { head, meaning, body }) => {
+                let delivery = match self.on_issue(meaning).await? {
+                    Interpreted::IfPermitted(delivery) => *delivery,
+                    // Whose remarks are to be read, and who needs no permission.
+                    Interpreted::Issue(delivery) if review_of(&delivery).is_some() => {
+                        return self.take_review(stage, &row, head, *delivery, None).await;
+                    }
+                    // The configuration has changed since.
+                    meaning => {
+                        self.apply(&account, ReadDelivery { head, meaning, body }).await?;
+                        return Ok(stage.waiting.finish_waiting(&row.id).await?);
+                    }
+                };
                 let verdict = match stage.permissions.ask(&delivery).await {
                     Ok(verdict) => verdict,
-                    Err(error) => match stage.delay(&row, &delivery.asker.login, &error).await? {
-                        Some(reason) => PermissionVerdict::Refused(reason),
-                        None => return Ok(()),
-                    },
+                    Err(error) => {
+                        let what = format!("what {} may do", delivery.asker.login);
+                        match stage.delay(&row, &what, &error).await? {
+                            Some(reason) => PermissionVerdict::Refused(reason),
+                            None => return Ok(()),
+                        }
+                    }
                 };
-                self.apply_verdict(&account, head, *delivery, verdict).await?;
+                if review_of(&delivery.permitted).is_some() {
+                    let permitted = delivery.permitted;
+                    return self.take_review(stage, &row, head, permitted, Some(verdict)).await;
+                }
+                self.apply_verdict(&account, head, delivery, verdict).await?;
             }
-            // The configuration has changed since.
-            Ok(read) => drop(self.apply(&account, read).await?),
+        }
+        Ok(stage.waiting.finish_waiting(&row.id).await?)
+    }
+
+    /// Takes a review in, with its remarks. Without a verdict its author needs no permission.
+    async fn take_review(
+        &self,
+        stage: &PermissionStage,
+        row: &WaitingDelivery,
+        head: ReadHead,
+        mut delivery: IssueDelivery,
+        verdict: Option<PermissionVerdict>,
+    ) -> Result<(), EngineError> {
+        let refused = match verdict {
+            Some(PermissionVerdict::Refused(reason)) => Some(reason),
+            Some(PermissionVerdict::Allowed) | None => match stage.read_review(&mut delivery).await
+            {
+                Ok(has_words) => (!has_words).then(|| "the review says nothing".to_owned()),
+                Err(error) => match stage.delay(row, "what the review says", &error).await? {
+                    Some(reason) => Some(reason),
+                    None => return Ok(()),
+                },
+            },
+        };
+        match refused {
+            Some(reason) => drop(self.ignore(head, delivery.action, reason).await?),
+            None => drop(self.deliver(&AccountName::default_account(), delivery).await?),
         }
         Ok(stage.waiting.finish_waiting(&row.id).await?)
     }

@@ -20,7 +20,7 @@ pub struct Instruction {
     pub sender: Option<GithubUser>,
     /// When the comment or issue was last updated: how new the text is.
     pub as_of: Timestamp,
-    /// The issue's title; `None` for a comment.
+    /// The issue's title, or the name of a check; `None` for a comment and a review.
     pub title: Option<String>,
     /// The text: an issue's body, or what follows the command in a comment. At most
     /// [`TEXT_BYTES_MAX`] bytes, ends with [`TRUNCATED`] when it was cut.
@@ -61,8 +61,19 @@ impl InstructionExcerpt {
 pub enum InstructionSource {
     /// In the issue itself.
     Issue,
-    /// In the comment with this id.
+    /// In the comment with this id, behind a command.
     Comment(u64),
+    /// In the comment with this id, which has no command.
+    PlainComment(u64),
+    /// In a review of a pull request.
+    Review {
+        /// Its id.
+        id: u64,
+        /// The number of the pull request.
+        pull: u32,
+    },
+    /// In the output of the check with this id, which failed.
+    Check(u64),
 }
 
 /// An account of GitHub, as a payload names it.

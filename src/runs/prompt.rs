@@ -9,6 +9,7 @@ use crate::agents::prompt::{
 use crate::conversation::{MessageOrigin, MessageText};
 use crate::github::text::{HiddenParts, cleaned};
 use crate::issue::Facts;
+use crate::issue::instruction::InstructionSource;
 use crate::store::conversation::MessageRow;
 use crate::types::PublishMode;
 
@@ -23,6 +24,8 @@ const CALLER: &str = "caller of the API";
 /// A message with its words cleaned.
 struct CleanMessage {
     source: MessageOrigin,
+    /// The number of the pull request, of a review.
+    pull: u64,
     author: String,
     at: String,
     title: Option<String>,
@@ -44,8 +47,12 @@ fn clean(row: &MessageRow, hidden: &mut HiddenParts) -> CleanMessage {
         (MessageText::OfDelivery(_), None) => String::new(),
     };
     let title = of_delivery.and_then(|instruction| instruction.title.as_deref()).map(&mut clean);
+    let pull = match of_delivery.map(|instruction| instruction.source) {
+        Some(InstructionSource::Review { pull, .. }) => u64::from(pull),
+        _ => 0,
+    };
     let (source, author, at) = (message.source, message.author.clone(), message.at.to_string());
-    CleanMessage { source, author, at, title, text }
+    CleanMessage { source, pull, author, at, title, text }
 }
 
 /// The prompt of a run.
@@ -53,10 +60,6 @@ pub(super) fn prompt(facts: &Facts, messages: &[MessageRow], run: &str) -> Strin
     let mut hidden = HiddenParts::default();
     let clean: Vec<_> = messages.iter().map(|row| clean(row, &mut hidden)).collect();
     let issue = issue_name(facts);
-    let written = |message: &CleanMessage| -> (String, String) {
-        (message.author.clone(), message.text.clone())
-    };
-    let _ = written;
     let first = clean.iter().position(|message| message.source == MessageOrigin::Issue);
     let mut text = String::new();
     if let Some(first) = first {
@@ -73,7 +76,7 @@ pub(super) fn prompt(facts: &Facts, messages: &[MessageRow], run: &str) -> Strin
     }
     let rest = clean.iter().enumerate().filter(|(place, _)| Some(*place) != first);
     let rest: Vec<_> = rest
-        .map(|(_, message)| FollowUp { source: source(message.source), written: of(message) })
+        .map(|(_, message)| FollowUp { source: source(message), written: of(message) })
         .collect();
     if !rest.is_empty() {
         text.push_str(&follow_up_message(&rest));
@@ -95,11 +98,13 @@ fn of(message: &CleanMessage) -> AuthoredText<'_> {
     AuthoredText { by, at: &message.at, text: &message.text }
 }
 
-fn source(source: MessageOrigin) -> Source<'static> {
-    match source {
+fn source(message: &CleanMessage) -> Source<'_> {
+    match message.source {
         MessageOrigin::Issue | MessageOrigin::Comment(_) => Source::Comment,
-        MessageOrigin::Review(_) => Source::Review { pull_request: 0 },
-        MessageOrigin::Check(_) => Source::FailedCheck { name: "" },
+        MessageOrigin::Review(_) => Source::Review { pull_request: message.pull },
+        MessageOrigin::Check(_) => {
+            Source::FailedCheck { name: message.title.as_deref().unwrap_or_default() }
+        }
         MessageOrigin::Api => Source::Api,
     }
 }

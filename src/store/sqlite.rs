@@ -33,6 +33,7 @@ mod pages;
 mod pending;
 mod presence;
 mod prune;
+mod pulls;
 mod read;
 mod recovered;
 mod reports;

@@ -109,6 +109,62 @@ impl HiddenMode {
     }
 }
 
+/// `github.follow_up`: which comments without a command are messages to the agent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FollowUpMode {
+    /// None: only comments with the command and reviews are.
+    #[default]
+    Commands,
+    /// Every comment on the issue and on its pull request, by a person who may trigger.
+    All,
+}
+
+impl FollowUpMode {
+    /// Every one.
+    pub const ALL: [Self; 2] = [Self::Commands, Self::All];
+
+    /// The stable word for this.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Commands => "commands",
+            Self::All => "all",
+        }
+    }
+
+    /// Reads the word back; `None` for any other text.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|mode| mode.as_str() == word)
+    }
+}
+
+/// `github.on_ci_failure`: what happens when a check of the newest pushed commit fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CiFailureMode {
+    /// Nothing.
+    #[default]
+    Ignore,
+    /// It is a message to the agent, which is to fix it.
+    Fix,
+}
+
+impl CiFailureMode {
+    /// Every one.
+    pub const ALL: [Self; 2] = [Self::Ignore, Self::Fix];
+
+    /// The stable word for this.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ignore => "ignore",
+            Self::Fix => "fix",
+        }
+    }
+
+    /// Reads the word back; `None` for any other text.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|mode| mode.as_str() == word)
+    }
+}
+
 /// `github.publish`: whether what a sandbox pushes is published at once. A branch that is pushed runs
 /// the repository's workflows, with its secrets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

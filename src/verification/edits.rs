@@ -65,12 +65,22 @@ impl IssueVerifier {
             for row in rows {
                 after = row.number;
                 let instruction = row.instruction;
-                latest.asked = instruction.sender.clone().map(|by| (by, instruction.as_of));
+                let asked = || instruction.sender.clone().map(|by| (by, instruction.as_of));
                 match instruction.source {
                     InstructionSource::Issue => {
+                        latest.asked = asked();
                         (latest.text, latest.request) = (Some(instruction), None);
                     }
-                    InstructionSource::Comment(_) => latest.request = Some(instruction),
+                    InstructionSource::Comment(_) => {
+                        latest.asked = asked();
+                        latest.request = Some(instruction);
+                    }
+                    // What follows a trigger asks for no sandbox.
+                    InstructionSource::PlainComment(_) | InstructionSource::Review { .. } => {
+                        latest.request = Some(instruction);
+                    }
+                    // No person wrote it: its hidden parts are removed, and nothing else follows.
+                    InstructionSource::Check(_) => {}
                 }
             }
             if is_last {

@@ -24,7 +24,6 @@ use issuebox::logs::{LogBounds, Logs};
 use issuebox::runs::{AgentPrograms, GoingRuns, RunShare};
 use issuebox::sandbox::{Lifecycle, Provider};
 use issuebox::store::sqlite::{OpenError, SqliteStore};
-use issuebox::store::waiting::WaitingDeliveries;
 use issuebox::types::*;
 use issuebox::verification::IssueVerifier;
 use reqwest::Method;
@@ -298,13 +297,14 @@ fn runs(data: &Path, store: &Arc<SqliteStore>) -> RunShare {
 }
 
 /// Has the edge ask its GitHub what people may do, and how issues are.
-fn connect(edge: &mut Edge, api: Arc<dyn GitHubApi>, waiting: Arc<dyn WaitingDeliveries>) {
+fn connect(edge: &mut Edge, api: Arc<dyn GitHubApi>, rows: &Arc<SqliteStore>) {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let permissions = Arc::new(RepositoryPermissions::new(api, Arc::clone(&clock)));
     let (engine, store) = (edge.engine.clone(), Arc::clone(&edge.store));
     let asked = PermissionParts {
         permissions: Arc::clone(&permissions),
-        waiting,
+        waiting: Arc::clone(rows) as _,
+        owners: Arc::clone(rows) as _,
         store: Arc::clone(&store),
         clock: Arc::clone(&clock),
     };
@@ -316,7 +316,7 @@ fn connect(edge: &mut Edge, api: Arc<dyn GitHubApi>, waiting: Arc<dyn WaitingDel
 async fn serve(mut parts: Parts, io: tokio::runtime::Handle, started: Sender<Started>) {
     let store = Arc::new(open_store(parts.data.path()));
     let (sessions, reports) = (Arc::clone(&store) as _, Arc::clone(&store) as _);
-    let (waiting, runs) = (Arc::clone(&store), runs(parts.data.path(), &store));
+    let (rows, runs) = (Arc::clone(&store), runs(parts.data.path(), &store));
     let store = Arc::new(MoodyStore::new(store));
     let feed = Arc::new(Feed::new("testrun"));
     let arbiter = actix::Arbiter::new();
@@ -368,7 +368,7 @@ async fn serve(mut parts: Parts, io: tokio::runtime::Handle, started: Sender<Sta
     };
     (parts.change)(&mut edge);
     if let Some(api) = edge.github.clone() {
-        connect(&mut edge, api, waiting);
+        connect(&mut edge, api, &rows);
         io.spawn(edge.intake.clone().take_waiting(parts.stopped.clone()));
     }
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -415,6 +415,8 @@ pub fn policy() -> TriggerPolicy {
         assignee: 0,
         unlabel_stops: true,
         refuses_hidden: false,
+        follow_up: issuebox::types::FollowUpMode::default(),
+        on_ci_failure: issuebox::types::CiFailureMode::default(),
         bot_user_id: 0.into(),
         repositories: vec![RepositoryPattern::parse("*").expect("a valid pattern")],
     }

@@ -20,10 +20,12 @@ fn instruction(n: i64) -> Instruction {
     let is_whole = n % 2 == 0;
     let user = |id| GithubUser { id, login: TEXT.into() };
     Instruction {
-        source: if is_whole {
-            InstructionSource::Comment(u64::MAX)
-        } else {
-            InstructionSource::Issue
+        source: match n % 10 {
+            0 => InstructionSource::Comment(u64::MAX),
+            2 => InstructionSource::PlainComment(u64::MAX),
+            4 => InstructionSource::Review { id: u64::MAX, pull: u32::MAX },
+            6 => InstructionSource::Check(u64::MAX),
+            _ => InstructionSource::Issue,
         },
         author: is_whole.then(|| user(u64::MAX)),
         sender: is_whole.then(|| user(1)),

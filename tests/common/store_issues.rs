@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use issuebox::conversation::{AgentSession, Conversation, IssueWords, Run, RunWait};
+use issuebox::conversation::{AgentSession, Conversation, IssueWords, MessageOrigin, Run, RunWait};
 use issuebox::issue::acts::Acts;
 use issuebox::issue::state::Goal;
 use issuebox::issue::{
@@ -522,8 +522,22 @@ fn any_conversation() -> impl Strategy<Value = Conversation> {
         agent: AgentName::trusted(agent),
     });
     let words = (time(), any::<u64>()).prop_map(|(as_of, digest)| IssueWords { as_of, digest });
-    (of(session), of(any_run()), of(any_run()), of(words)).prop_map(
-        |(session, run, next, issue_words)| Conversation { session, run, next, issue_words },
+    let heard = prop_oneof![
+        any::<u64>().prop_map(MessageOrigin::Comment),
+        any::<u64>().prop_map(MessageOrigin::Review),
+        any::<u64>().prop_map(MessageOrigin::Check),
+    ];
+    let follow_ups =
+        (proptest::collection::vec(heard, 0..3), proptest::collection::vec(text(), 0..3));
+    (of(session), of(any_run()), of(any_run()), of(words), follow_ups).prop_map(
+        |(session, run, next, issue_words, (heard, failed_commits))| Conversation {
+            session,
+            run,
+            next,
+            issue_words,
+            heard,
+            failed_commits,
+        },
     )
 }
 

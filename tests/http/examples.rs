@@ -30,6 +30,7 @@ fn every_published_example_means_what_the_table_of_effects_says() {
         let (action, took_effect) = match meant {
             Ok(Interpreted::Issue(issue_delivery)) => (issue_delivery.action, true),
             Ok(Interpreted::IfPermitted(delivery)) => (delivery.permitted.action, true),
+            Ok(Interpreted::OnPull(delivery)) => (delivery.action, true),
             Ok(Interpreted::FanOut(fan_out)) => (fan_out.action, true),
             Ok(Interpreted::Ignored { action, reason }) => {
                 assert_ne!(reason, "", "{}", example.name);

@@ -122,6 +122,7 @@ pub(super) fn take_in(
     let intake = intake.asking(PermissionParts {
         permissions: Arc::clone(permissions),
         waiting: Arc::clone(&adapters.sqlite) as _,
+        owners: Arc::clone(&adapters.sqlite) as _,
         store: Arc::clone(&adapters.sqlite) as _,
         clock: Arc::clone(&adapters.clock),
     });

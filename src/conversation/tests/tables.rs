@@ -61,6 +61,27 @@ fn a_message_that_joins_a_run_while_it_is_verified_has_it_verified_again() {
 }
 
 #[test]
+fn a_follow_up_is_said_once_and_failed_checks_of_three_commits_in_a_row() {
+    let mut bench = ConversationBench::running();
+    assert!(matches!(bench.follow_up(MessageOrigin::Review(7), None), RunReply::Said(..)));
+    assert_eq!(bench.follow_up(MessageOrigin::Review(7), None), RunReply::Heard);
+    let mut checks = 0;
+    let mut fails = |bench: &mut ConversationBench, commit: &str| {
+        checks += 1;
+        bench.follow_up(MessageOrigin::Check(checks), Some(commit))
+    };
+    for commit in ["a", "a", "b", "c", "c"] {
+        assert!(matches!(fails(&mut bench, commit), RunReply::Said(..)), "{commit}");
+    }
+    let refused = RunReply::Refused(RunRefusal::ChecksGoOnFailing);
+    assert_eq!(fails(&mut bench, "d"), refused);
+    assert!(matches!(fails(&mut bench, "b"), RunReply::Said(..)), "it is known");
+    assert_eq!(fails(&mut bench, "e"), refused);
+    bench.say();
+    assert!(matches!(fails(&mut bench, "e"), RunReply::Said(..)), "a person said something");
+}
+
+#[test]
 fn a_hundred_messages_wait_and_no_more() {
     let mut bench = ConversationBench::running();
     for _ in 0..WAITING_MAX {

@@ -162,6 +162,7 @@ impl SimGitHub {
                 DeliveryEffect::Delete
                 | DeliveryEffect::Update
                 | DeliveryEffect::Activity
+                | DeliveryEffect::FollowUp { .. }
                 | DeliveryEffect::Command(_)
                 | DeliveryEffect::Status
                 | DeliveryEffect::Publish { .. }

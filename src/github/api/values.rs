@@ -100,6 +100,19 @@ pub struct GitHubComment {
     pub html_url: String,
 }
 
+/// A remark of a review on a file of a pull request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReviewComment {
+    /// The file.
+    pub path: String,
+    /// The line in it; `None` for a remark on the whole file.
+    pub line: Option<u64>,
+    /// The part of the diff that it is about, which ends at the line.
+    pub hunk: String,
+    /// The text.
+    pub body: String,
+}
+
 /// The state of a pull request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PullState {
@@ -171,6 +184,8 @@ pub struct Installation {
     pub account: GitHubAccount,
     /// What it was granted: `issues` → `write`.
     pub permissions: BTreeMap<String, String>,
+    /// The events that it sends: `issues`.
+    pub events: Vec<String>,
     /// Whether it is suspended.
     pub is_suspended: bool,
     /// Its settings, where permissions are accepted.

@@ -11,8 +11,8 @@ use super::super::api::{
     Conditional, DeliveryLogPage, DeliverySource, GitHubApi, GitHubComment, GitHubError,
     GitHubFigures, GitHubHook, GitHubIdentity, GitHubIssue, GitHubPull, GitHubRepository,
     Installation, LoginPermission, NewPull, PageCursor, PullEdit, Reaction, ReactionTarget,
-    RepositoryTarget, StatusEntry, StoredDelivery, VERIFICATION_QUERY, VerifiedIssue, WriteTurn,
-    WriteUrgency,
+    RepositoryTarget, ReviewComment, StatusEntry, StoredDelivery, VERIFICATION_QUERY,
+    VerifiedIssue, WriteTurn, WriteUrgency,
 };
 use super::GitHubClient;
 use super::ask::{Ask, CallClass};
@@ -24,7 +24,7 @@ use super::transport::HttpAnswer;
 use super::verification::verified;
 use super::wire::{
     WireComment, WireDelivery, WireHook, WireInstallation, WireIssue, WirePermission, WirePull,
-    WireRef, WireRepositories, WireRepository, read,
+    WireRef, WireRepositories, WireRepository, WireReviewComment, read,
 };
 
 /// The pause after a limit that GraphQL names without a time.
@@ -168,6 +168,21 @@ impl GitHubApi for GitHubClient {
         let below = format!("/pulls?head={head}&state=all&per_page=100");
         let answer = self.read_of("pulls", target, Speak, &below, None).await?;
         list::<WirePull, _>(&answer.body)
+    }
+
+    async fn review_comments(
+        &self,
+        target: &RepositoryTarget,
+        pull: IssueNumber,
+        review: u64,
+        page: &PageCursor,
+    ) -> Result<(Vec<ReviewComment>, Option<PageCursor>), GitHubError> {
+        let below = format!("/pulls/{pull}/reviews/{review}/comments?per_page=100");
+        let auth = self.auth(target, Speak).await?;
+        let path = in_repository(target, &below);
+        let ask = Ask { target: Some(target), ..Ask::new("review", Method::GET, path, auth) };
+        let (answer, next) = self.page(ask, page).await?;
+        Ok((list::<WireReviewComment, _>(&answer.body)?, next))
     }
 
     async fn branch_tip(

@@ -13,7 +13,8 @@ use crate::types::{DeliveryId, IssueNumber, Repository, Timestamp};
 
 use super::super::api::{
     GitHubAccount, GitHubComment, GitHubError, GitHubHook, GitHubIssue, GitHubPull,
-    GitHubRepository, Installation, LoggedDelivery, LoginPermission, PullState, StoredDelivery,
+    GitHubRepository, Installation, LoggedDelivery, LoginPermission, PullState, ReviewComment,
+    StoredDelivery,
 };
 
 /// Reads an answer's body.
@@ -136,6 +137,44 @@ impl From<WireComment> for GitHubComment {
     }
 }
 
+#[derive(Deserialize)]
+pub(super) struct WireReviewComment {
+    path: String,
+    #[serde(default)]
+    diff_hunk: String,
+    body: Option<String>,
+    line: Option<u64>,
+    original_line: Option<u64>,
+    side: Option<String>,
+    /// `file` for a remark on a whole file.
+    subject_type: Option<String>,
+}
+
+impl From<WireReviewComment> for ReviewComment {
+    fn from(wire: WireReviewComment) -> Self {
+        // GitHub leaves the line out in some of its answers. The hunk ends with it.
+        let is_old_side = wire.side.as_deref() == Some("LEFT");
+        let by_hunk = || last_line(&wire.diff_hunk, is_old_side);
+        let line = match wire.subject_type.as_deref() {
+            Some("file") => None,
+            _ => wire.line.or(wire.original_line).or_else(by_hunk),
+        };
+        Self { path: wire.path, line, hunk: wire.diff_hunk, body: wire.body.unwrap_or_default() }
+    }
+}
+
+/// The number that the last line of a hunk has, in the old or the new file.
+fn last_line(hunk: &str, in_old: bool) -> Option<u64> {
+    let (head, lines) = hunk.split_once('\n')?;
+    let mark = if in_old { '-' } else { '+' };
+    // "@@ -1,5 +2,7 @@ …"
+    let range = head.split_whitespace().skip(1).find(|part| part.starts_with(mark))?;
+    let first: u64 = range[1..].split(',').next()?.parse().ok()?;
+    let other = if in_old { '+' } else { '-' };
+    let count = lines.lines().filter(|line| !line.starts_with([other, '\\'])).count();
+    first.checked_add(u64::try_from(count).ok()?)?.checked_sub(1)
+}
+
 #[derive(Default, Deserialize)]
 struct WireBranch {
     #[serde(rename = "ref", default)]
@@ -242,6 +281,8 @@ pub(super) struct WireInstallation {
     account: Option<WireAccount>,
     #[serde(default)]
     permissions: BTreeMap<String, String>,
+    #[serde(default)]
+    events: Vec<String>,
     suspended_at: Option<String>,
     #[serde(default)]
     html_url: String,
@@ -253,6 +294,7 @@ impl From<WireInstallation> for Installation {
             id: wire.id,
             account: account(wire.account),
             permissions: wire.permissions,
+            events: wire.events,
             is_suspended: wire.suspended_at.is_some(),
             html_url: wire.html_url,
         }

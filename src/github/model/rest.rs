@@ -111,7 +111,7 @@ const CONTENTS: Need = Need::Repository("contents", false);
 /// The operations: method, path as GitHub's description writes it with `~` for a repository's,
 /// who may use it.
 #[rustfmt::skip]
-const OPERATIONS: [(&str, &str, Need, Operation); 46] = [
+const OPERATIONS: [(&str, &str, Need, Operation); 47] = [
     ("GET", "/app", Need::App, apps::app),
     ("GET", "/app/installations", Need::App, apps::installations),
     ("GET", "/app/installations/{installation_id}", Need::App, apps::installation),
@@ -158,6 +158,7 @@ const OPERATIONS: [(&str, &str, Need, Operation); 46] = [
     ("POST", "~/pulls", WRITE_PULLS, pulls::create),
     ("GET", "~/pulls/{pull_number}", READ_PULLS, pulls::get),
     ("PATCH", "~/pulls/{pull_number}", WRITE_PULLS, pulls::edit),
+    ("GET", "~/pulls/{pull_number}/reviews/{review_id}/comments", READ_PULLS, pulls::review_comments),
 ];
 
 /// A path of the table in full.

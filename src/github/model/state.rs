@@ -101,6 +101,27 @@ pub(super) struct EventRecord {
     pub assignee: Option<u64>,
 }
 
+/// A review of a pull request.
+#[derive(Clone, Debug)]
+pub(super) struct ReviewRecord {
+    pub id: u64,
+    pub author: u64,
+    pub state: String,
+    pub body: String,
+    pub commit: String,
+    pub at: Timestamp,
+    pub remarks: Vec<RemarkRecord>,
+}
+
+/// A remark of a review on a line of a file.
+#[derive(Clone, Debug)]
+pub(super) struct RemarkRecord {
+    pub id: u64,
+    pub path: String,
+    pub hunk: String,
+    pub body: String,
+}
+
 /// What a pull request has beside its issue.
 #[derive(Clone, Debug)]
 pub(super) struct PullRecord {
@@ -110,6 +131,7 @@ pub(super) struct PullRecord {
     pub base: String,
     pub draft: bool,
     pub merged: Option<Timestamp>,
+    pub reviews: Vec<ReviewRecord>,
 }
 
 /// An issue or a pull request.
@@ -205,7 +227,8 @@ pub(super) static ALL_PERMISSIONS: LazyLock<PermissionLevels> = LazyLock::new(||
 });
 
 /// The events to which the App subscribes. Those of installations come without asking.
-const APP_EVENTS: [&str; 4] = ["issues", "issue_comment", "label", "repository"];
+const APP_EVENTS: [&str; 6] =
+    ["issues", "issue_comment", "label", "repository", "pull_request_review", "check_run"];
 
 impl ModelState {
     pub fn new(base: String, git_root: PathBuf) -> Self {

@@ -10,9 +10,13 @@ use crate::github::policy::TriggerPolicy;
 use crate::issue::Command;
 use crate::issue::event::{DeliveryEffect, TriggerKind};
 use crate::issue::instruction::GithubUser;
+use crate::types::FollowUpMode;
 
 use super::payload::{IssuePart, Label, Payload};
 use super::sender::{self, Right, SenderRight};
+
+/// Why what happens to a pull request that is not ours has no effect.
+const ON_A_PULL: &str = "it concerns a pull request";
 
 /// The acts that can have an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,10 +78,15 @@ impl IssueAction {
             ("issue_comment", "created") => Ok(Self::Commented),
             ("issue_comment", "edited") => Ok(Self::CommentEdited),
             ("ping", _) => Err("pong: the webhook reaches us".into()),
+            ("pull_request_review_comment", "created") => {
+                Err("the review that it belongs to brings it".into())
+            }
             ("issue_comment", "deleted") => Err("deleting a comment undoes nothing".into()),
             (
                 "issues"
                 | "issue_comment"
+                | "pull_request_review"
+                | "check_run"
                 | "repository"
                 | "label"
                 | "installation"
@@ -205,7 +214,7 @@ pub(super) fn assigned(
 pub(super) fn decide(policy: &TriggerPolicy, act: IssueAction, payload: &Payload) -> Decision {
     let Some(issue) = payload.issue.as_ref() else { return ignore("there is no issue") };
     if issue.pull_request.is_some() {
-        return ignore("it concerns a pull request");
+        return ignore(ON_A_PULL);
     }
     match act {
         IssueAction::Opened => opened(policy, payload, issue),
@@ -272,6 +281,43 @@ fn edited(policy: &TriggerPolicy, payload: &Payload, issue: &IssuePart) -> Decis
     }
 }
 
+/// What a comment on a pull request may do. As of a comment on the issue, but it is no activity.
+pub(super) fn decide_on_pull(
+    policy: &TriggerPolicy,
+    act: IssueAction,
+    payload: &Payload,
+) -> Decision {
+    let text = payload.comment.as_ref().and_then(|comment| comment.body.as_deref());
+    let is_plain = comment::find(&policy.command, text.unwrap_or_default()).is_none();
+    if is_plain && policy.follow_up == FollowUpMode::Commands {
+        return ignore(ON_A_PULL);
+    }
+    let decision = match act {
+        IssueAction::Commented => commented(policy, payload, TriggerKind::Command),
+        IssueAction::CommentEdited => comment_edited(policy, payload),
+        IssueAction::Opened
+        | IssueAction::Labeled
+        | IssueAction::Unlabeled
+        | IssueAction::Assigned
+        | IssueAction::Unassigned
+        | IssueAction::Reopened
+        | IssueAction::Closed
+        | IssueAction::Deleted
+        | IssueAction::Edited
+        | IssueAction::Transferred
+        | IssueAction::Unlocked => return ignore(ON_A_PULL),
+    };
+    match decision {
+        Decision::Apply { effect: DeliveryEffect::Activity, .. } => ignore(ON_A_PULL),
+        Decision::Apply { effect, comment, condition } => {
+            // Without the permission it does nothing.
+            let alone = |condition| PermissionCondition { otherwise: None, ..condition };
+            Decision::Apply { effect, comment, condition: condition.map(alone) }
+        }
+        Decision::Ignore(reason) => Decision::Ignore(reason),
+    }
+}
+
 fn commented(policy: &TriggerPolicy, payload: &Payload, kind: TriggerKind) -> Decision {
     let Some(comment) = payload.comment.as_ref() else { return ignore("there is no comment") };
     let text = comment.body.as_deref().unwrap_or_default();
@@ -280,6 +326,9 @@ fn commented(policy: &TriggerPolicy, payload: &Payload, kind: TriggerKind) -> De
         None => (DeliveryEffect::Activity, None),
     };
     let right = Right::of_commenter(comment);
+    if effect == DeliveryEffect::Activity && policy.follow_up == FollowUpMode::All {
+        return followed_up(policy, payload, right);
+    }
     if effect == DeliveryEffect::Activity {
         return match sender::check_by_payload(policy, payload, right) {
             Ok(()) => apply(effect),
@@ -305,6 +354,19 @@ fn comment_edited(policy: &TriggerPolicy, payload: &Payload) -> Decision {
         commented(policy, payload, TriggerKind::EditedComment)
     } else {
         ignore("the edit adds no command to the comment")
+    }
+}
+
+/// A comment without a command that is a message to the agent. By a person who may not trigger it is
+/// activity, as far as the payload lets it.
+fn followed_up(policy: &TriggerPolicy, payload: &Payload, right: Right<'_>) -> Decision {
+    let otherwise = sender::check_by_payload(policy, payload, right);
+    let otherwise = otherwise.ok().map(|()| DeliveryEffect::Activity);
+    let said = DeliveryEffect::FollowUp { failed_commit: None };
+    match (sender::check(policy, payload, right), otherwise) {
+        (Ok(right), otherwise) => apply_by(said, right, otherwise),
+        (Err(_), Some(activity)) => apply(activity),
+        (Err(refusal), None) => ignore(refusal.reason()),
     }
 }
 

@@ -23,6 +23,7 @@ pub(super) fn instruction(
 ) -> Option<Instruction> {
     match effect {
         DeliveryEffect::Trigger(_) => {}
+        DeliveryEffect::FollowUp { .. } => return plain_comment(payload, received_at),
         DeliveryEffect::Stop(_)
         | DeliveryEffect::Delete
         | DeliveryEffect::Update
@@ -42,6 +43,32 @@ pub(super) fn instruction(
         title: words.title,
         text: bounded(words.text),
     })
+}
+
+/// A comment that has no command, as a whole.
+fn plain_comment(payload: &Payload, received_at: Timestamp) -> Option<Instruction> {
+    let comment = payload.comment.as_ref()?;
+    let updated_at = comment.updated_at.as_deref().or(comment.created_at.as_deref());
+    Some(Instruction {
+        source: InstructionSource::PlainComment(comment.id?),
+        author: comment.user.as_ref().and_then(user),
+        sender: payload.sender.as_ref().and_then(user),
+        as_of: super::time_of(updated_at, received_at),
+        title: None,
+        text: bounded(comment.body.as_deref().unwrap_or_default()),
+    })
+}
+
+/// What follows the command in a comment on a pull request; `None` if no words do.
+pub(super) fn on_pull(
+    policy: &TriggerPolicy,
+    effect: &DeliveryEffect,
+    payload: &Payload,
+    received_at: Timestamp,
+) -> Option<Instruction> {
+    let brought = instruction(policy, effect, payload, received_at)?;
+    // The text of the pull request itself is ours.
+    (brought.source != InstructionSource::Issue).then_some(brought)
 }
 
 /// A text of a payload, and what the payload says about it.

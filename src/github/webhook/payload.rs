@@ -30,6 +30,12 @@ pub(super) struct Payload {
     /// The user that this event assigned or unassigned.
     pub assignee: Option<User>,
     pub changes: Option<IssueChanges>,
+    /// The review that this event submitted.
+    pub review: Option<Review>,
+    /// The pull request of a review.
+    pub pull_request: Option<PullPart>,
+    /// The check that this event completed.
+    pub check_run: Option<CheckRun>,
     pub repository: Option<RepositoryPart>,
     pub installation: Option<PayloadInstallation>,
     pub sender: Option<User>,
@@ -61,6 +67,44 @@ pub(super) struct Comment {
     pub updated_at: Option<String>,
     pub author_association: Option<String>,
     pub user: Option<User>,
+}
+
+/// A review of a pull request, without its remarks.
+#[derive(Debug, Deserialize)]
+pub(super) struct Review {
+    pub id: Option<u64>,
+    pub body: Option<String>,
+    /// `commented`, `changes_requested`, `approved`.
+    pub state: Option<String>,
+    pub submitted_at: Option<String>,
+    pub author_association: Option<String>,
+    pub user: Option<User>,
+}
+
+/// A pull request, as an event about it names it.
+#[derive(Debug, Deserialize)]
+pub(super) struct PullPart {
+    pub number: Option<u64>,
+}
+
+/// A check of a commit.
+#[derive(Debug, Deserialize)]
+pub(super) struct CheckRun {
+    pub id: Option<u64>,
+    pub name: Option<String>,
+    pub head_sha: Option<String>,
+    /// `success`, `failure`, `timed_out`, …; null until it has ended.
+    pub conclusion: Option<String>,
+    pub completed_at: Option<String>,
+    pub output: Option<CheckOutput>,
+}
+
+/// What a check says of its result, in Markdown.
+#[derive(Debug, Deserialize)]
+pub(super) struct CheckOutput {
+    pub title: Option<String>,
+    pub summary: Option<String>,
+    pub text: Option<String>,
 }
 
 /// A label.
@@ -122,6 +166,11 @@ pub(super) struct TransferSide<'a> {
 }
 
 impl Payload {
+    /// Whether its issue is a pull request.
+    pub fn is_on_pull(&self) -> bool {
+        self.issue.as_ref().is_some_and(|issue| issue.pull_request.is_some())
+    }
+
     /// The issue that the event happened to, where it was before a transfer moved it away.
     pub fn here(&self) -> TransferSide<'_> {
         TransferSide {

@@ -4,6 +4,7 @@ mod commands;
 mod instructions;
 mod permission;
 mod properties;
+mod pulls;
 mod rules;
 mod scope_event;
 mod transfers;
@@ -14,6 +15,7 @@ use super::*;
 use crate::config::RepositoryPattern;
 use crate::github::fixtures;
 use crate::issue::event::{DeliveryEffect, TriggerKind};
+use crate::types::{CiFailureMode, FollowUpMode};
 
 const STRANGER: &str = "the sender may not trigger";
 const OURSELVES: &str = "our own account's events never trigger";
@@ -32,6 +34,8 @@ fn policy() -> TriggerPolicy {
         assignee: BOX,
         unlabel_stops: true,
         refuses_hidden: false,
+        follow_up: FollowUpMode::Commands,
+        on_ci_failure: CiFailureMode::Ignore,
         bot_user_id: BOX.into(),
         repositories: patterns(&["*"]),
     }
@@ -71,6 +75,7 @@ fn effect(result: Result<Interpreted, Malformed>) -> Result<DeliveryEffect, Stri
     match result {
         Ok(Interpreted::Issue(issue_delivery)) => Ok(issue_delivery.effect),
         Ok(Interpreted::IfPermitted(delivery)) => panic!("GitHub is to be asked: {delivery:?}"),
+        Ok(Interpreted::OnPull(delivery)) => panic!("it is about a pull request: {delivery:?}"),
         Ok(Interpreted::FanOut(fan_out)) => panic!("it concerns no single issue: {fan_out:?}"),
         Ok(Interpreted::Ignored { reason, .. }) => Err(reason),
         Err(malformed) => Err(malformed.to_string()),
@@ -116,6 +121,7 @@ fn meaning(interpreted: &Interpreted) -> String {
             )
         }
         Interpreted::IfPermitted(delivery) => format!("if {} may", delivery.asker.login),
+        Interpreted::OnPull(delivery) => format!("on {:?}", delivery.work),
         Interpreted::FanOut(fan_out) => format!("{:?} for {:?}", fan_out.news, fan_out.scope),
     }
 }

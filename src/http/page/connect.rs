@@ -286,7 +286,7 @@ fn values(progress: &Progress, token: &Markup, secret: Option<&str>) -> Markup {
                     }
                 }
             }
-            div { dt { "Events" } dd { "Issues, Issue comments, Labels, Repositories" } }
+            div { dt { "Events" } dd { "Issues, Issue comments, Labels, Repositories, Pull request reviews; Check runs for github.on_ci_failure" } }
         }
         @if is_of_this_machine(&url) {
             p .soft { "GitHub cannot reach this local address. Forward it with a tunnel, or set "

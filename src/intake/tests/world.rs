@@ -18,7 +18,7 @@ use crate::github::messages::MessageContext;
 use crate::github::model::{APP_KEY, GithubModel, HookDoor};
 use crate::github::permissions::RepositoryPermissions;
 use crate::github::policy::TriggerPolicy;
-use crate::intake::{Intake, RecoveryPace, RecoveryParts, RecoveryWorker};
+use crate::intake::{Intake, PermissionParts, RecoveryPace, RecoveryParts, RecoveryWorker};
 use crate::issue::event::ProviderRules;
 use crate::issue::{GithubRules, Rules, StepRules};
 use crate::sandbox::simulated::{SimulatedConfig, SimulatedFaults, SimulatedProvider};
@@ -45,17 +45,43 @@ pub struct RecoveryWorld {
 
 impl RecoveryWorld {
     pub async fn new() -> Self {
-        Self::saying(None).await
+        Self::saying(None, false).await
     }
 
     /// The same with the App installed, and a server that says these things on issues.
     pub async fn with_effects(said: GithubRules) -> Self {
-        let world = Self::saying(Some(said)).await;
+        let world = Self::saying(Some(said), false).await;
         world.github.install("octo");
         world
     }
 
-    async fn saying(said: Option<GithubRules>) -> Self {
+    /// The same with an agent. People's permissions are asked, and the agent hears of failed checks.
+    pub async fn with_agent(said: GithubRules) -> Self {
+        let mut world = Self::saying(Some(said), true).await;
+        world.github.install("octo");
+        let triggers = TriggerPolicy {
+            permission: Some(PermissionLevel::Write),
+            on_ci_failure: CiFailureMode::Fix,
+            ..policy(&world.github)
+        };
+        let api = client(&world.github, app_of(&world.github), Arc::clone(&world.clock) as _);
+        let clock = Arc::clone(&world.clock) as Arc<dyn Clock>;
+        world.intake = Intake::new(world.engine.clone(), triggers).asking(PermissionParts {
+            permissions: Arc::new(RepositoryPermissions::new(api, Arc::clone(&clock))),
+            waiting: Arc::clone(&world.store) as _,
+            store: Arc::clone(&world.store) as _,
+            owners: Arc::clone(&world.store) as _,
+            clock,
+        });
+        world
+    }
+
+    /// Has what was recorded said on issues.
+    pub fn say_recorded(&self) {
+        self.engine.say_recorded();
+    }
+
+    async fn saying(said: Option<GithubRules>, has_agent: bool) -> Self {
         let github = GithubModel::start().expect("it starts");
         github.set_door(HookDoor::Closed);
         github.set_hourly_limit(100_000);
@@ -66,7 +92,7 @@ impl RecoveryWorld {
         let arbiter = Arbiter::new();
         let clock: Arc<SetForward> = Arc::default();
         let said = said.map(|rules| (rules, said_by(&github, &store, &clock)));
-        let engine = engine(&dir, &store, &clock, &arbiter, said).await;
+        let engine = engine(&dir, &store, &clock, &arbiter, said, has_agent).await;
         let intake = Intake::new(engine.clone(), policy(&github));
         let number = github.open_issue(REPOSITORY, MAINTAINER, "A title", "A body");
         Self { github, repository_id, number, store, intake, clock, engine, arbiter, _dir: dir }
@@ -197,6 +223,8 @@ fn policy(github: &GithubModel) -> TriggerPolicy {
         assignee: 0,
         unlabel_stops: true,
         refuses_hidden: false,
+        follow_up: FollowUpMode::Commands,
+        on_ci_failure: CiFailureMode::Ignore,
         permission: None,
         bot_user_id: github.bot().0.into(),
         repositories: vec![RepositoryPattern::parse("octo/*").expect("a pattern")],
@@ -233,12 +261,25 @@ fn said_by(github: &GithubModel, store: &Arc<SqliteStore>, clock: &Arc<SetForwar
     }
 }
 
+fn agent() -> AgentWorkload {
+    AgentWorkload {
+        name: AgentName::trusted("claude-code"),
+        model: None,
+        run_time_max: Duration::from_secs(60),
+        quiet_time_max: Duration::from_secs(60),
+        turns_max: None,
+        while_running: WhileRunning::Queue,
+        instructions: String::new(),
+    }
+}
+
 async fn engine(
     dir: &TempDir,
     store: &Arc<SqliteStore>,
     clock: &Arc<SetForward>,
     arbiter: &Arbiter,
     said: Option<(GithubRules, GithubParts)>,
+    has_agent: bool,
 ) -> Engine {
     let name = ProviderName::trusted("simulated");
     let (github_rules, github) = said.unzip();
@@ -257,7 +298,7 @@ async fn engine(
         network: Network::None,
         ports: Vec::new(),
         on_limit: OnLimit::Kill,
-        workload: Workload::default().into(),
+        workload: Workload { agent: has_agent.then(agent), ..Workload::default() }.into(),
     };
     let provider_rules = ProviderRules {
         names_enforced: true,

@@ -17,6 +17,12 @@ pub enum DeliveryEffect {
     Update,
     /// A person did something on the issue.
     Activity,
+    /// A review, a comment without a command or a failed check is said to the agent. It takes no place
+    /// in the order of people's acts.
+    FollowUp {
+        /// The commit whose check failed.
+        failed_commit: Option<String>,
+    },
     /// A comment commands the sandbox.
     Command(Command),
     /// A comment asks how the sandbox is.

@@ -23,7 +23,7 @@ impl Transition<'_> {
     /// stopped it.
     pub fn say(&mut self, ask: SayIssue) {
         self.cause = ask.cause.to_string();
-        let said = self.said_to_agent(SayAsk { words: ask.words, issue_words: None });
+        let said = self.said_to_agent(SayAsk::of(ask.words));
         if matches!(said, RunReply::Said(..)) {
             self.aliases = ask.claims;
             let is_stopped_by_person =
@@ -47,13 +47,13 @@ impl Transition<'_> {
         }
         let (source, issue_words) = match instruction.source {
             InstructionSource::Issue => (MessageOrigin::Issue, Some(words_of(instruction))),
-            InstructionSource::Comment(id) => (MessageOrigin::Comment(id), None),
+            source => (origin_of(source), None),
         };
         let by = instruction.sender.as_ref().or(instruction.author.as_ref());
         let author = by.map(|user| user.login.clone()).unwrap_or_default();
         let text = MessageText::OfDelivery(delivery.delivery.clone());
         let words = SaidWords { source, author, text, agent: None, interrupts: false };
-        match self.said_to_agent(SayAsk { words, issue_words }) {
+        match self.said_to_agent(SayAsk { issue_words, ..SayAsk::of(words) }) {
             RunReply::Refused(RunRefusal::QueueFull) => {
                 result.reason.push_str("; too many messages wait for the agent already");
             }
@@ -62,6 +62,66 @@ impl Transition<'_> {
             | RunReply::Begun(..)
             | RunReply::Is(_)
             | RunReply::Refused(_) => {}
+        }
+    }
+
+    /// A review, a comment without a command or a failed check is said to the agent. It takes no place
+    /// in the order of people's acts, so that a stop from before it that arrives later still counts.
+    pub fn follow_up(&mut self, delivery: &mut IssueDelivery) -> DeliveryResult {
+        let result = |applied, reason: String| DeliveryResult { applied, reason };
+        let ignored = |reason: &str| result(false, reason.to_owned());
+        let Some(instruction) = delivery.instruction.take() else {
+            return ignored("it has no words for the agent");
+        };
+        if self.issue.state.record().is_none() {
+            return ignored("the issue has no sandbox and this is no trigger");
+        }
+        let DeliveryEffect::FollowUp { failed_commit } = &delivery.effect else {
+            return ignored("it is nothing that is said to the agent");
+        };
+        let source = origin_of(instruction.source);
+        if self.agent().is_none() {
+            let is_activity =
+                matches!(source, MessageOrigin::Comment(_) | MessageOrigin::Review(_));
+            let reason = "the sandbox has no agent to which it could be said";
+            return match is_activity {
+                true => result(true, format!("counts as activity; {reason}")),
+                false => ignored(reason),
+            };
+        }
+        if let SandboxStanding::Over(reason) = standing(&self.issue) {
+            return ignored(&format!("nothing is said to the agent: {reason}"));
+        }
+        let by = instruction.author.as_ref().or(instruction.sender.as_ref());
+        let words = SaidWords {
+            source,
+            author: by.map(|user| user.login.clone()).unwrap_or_default(),
+            text: MessageText::OfDelivery(delivery.delivery.clone()),
+            agent: None,
+            interrupts: false,
+        };
+        let failed_commit = failed_commit.clone();
+        let ask = SayAsk { is_follow_up: true, failed_commit, ..SayAsk::of(words) };
+        match self.said_to_agent(ask) {
+            RunReply::Said(..) => {
+                let what = match instruction.source {
+                    InstructionSource::Review { pull, .. } => format!("a review of #{pull}"),
+                    InstructionSource::Check(_) => {
+                        format!(
+                            "the check {} failed, which",
+                            instruction.title.as_deref().unwrap_or("?")
+                        )
+                    }
+                    InstructionSource::Issue
+                    | InstructionSource::Comment(_)
+                    | InstructionSource::PlainComment(_) => "a comment".to_owned(),
+                };
+                self.instruction = Some(instruction);
+                result(true, format!("{what} is a message to the agent"))
+            }
+            RunReply::Heard => ignored("it was said to the agent before"),
+            RunReply::Refused(refusal) => ignored(&refusal.to_string()),
+            RunReply::Begun(..) | RunReply::Is(_) => ignored("nothing came of it"),
         }
     }
 
@@ -141,6 +201,18 @@ impl Transition<'_> {
     /// The agent that answers, if there is one.
     fn agent(&self) -> Option<AgentName> {
         around(&self.issue, &self.context.rules.default_template).agent
+    }
+}
+
+/// Where a message was said whose words were written there.
+const fn origin_of(source: InstructionSource) -> MessageOrigin {
+    match source {
+        InstructionSource::Issue => MessageOrigin::Issue,
+        InstructionSource::Comment(id) | InstructionSource::PlainComment(id) => {
+            MessageOrigin::Comment(id)
+        }
+        InstructionSource::Review { id, .. } => MessageOrigin::Review(id),
+        InstructionSource::Check(id) => MessageOrigin::Check(id),
     }
 }
 

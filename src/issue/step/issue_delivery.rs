@@ -50,6 +50,7 @@ impl Transition<'_> {
                 applied("counts as activity")
             }
             DeliveryEffect::Activity => ignored("the issue has no sandbox and this is no trigger"),
+            DeliveryEffect::FollowUp { .. } => self.follow_up(&mut issue_delivery),
             DeliveryEffect::Command(command) => {
                 self.commented(command, issue_delivery.acted_at, before)
             }
@@ -60,7 +61,9 @@ impl Transition<'_> {
         self.follow(before, self.why_now(&issue_delivery.effect));
         if result.applied {
             self.touch();
-            self.instruction = issue_delivery.instruction.take();
+            if let Some(words) = issue_delivery.instruction.take() {
+                self.instruction = Some(words);
+            }
             self.say_words(&issue_delivery, &mut result);
             self.record_words(&result.reason);
         }
@@ -278,6 +281,7 @@ impl Transition<'_> {
             | DeliveryEffect::Delete
             | DeliveryEffect::Update
             | DeliveryEffect::Activity
+            | DeliveryEffect::FollowUp { .. }
             | DeliveryEffect::Status
             | DeliveryEffect::Publish { .. }
             | DeliveryEffect::Note(_) => {

@@ -38,6 +38,7 @@ impl Transition<'_> {
             }
             DeliveryEffect::Status => (None, Some(CommentAnswer::Status(reason()))),
             DeliveryEffect::Trigger(_)
+            | DeliveryEffect::FollowUp { .. }
             | DeliveryEffect::Command(_)
             | DeliveryEffect::Stop(_)
             | DeliveryEffect::Delete

@@ -165,7 +165,7 @@ impl<'a> Transition<'a> {
     /// asked what is to be found there, also of a sandbox that was running already.
     pub fn record_words(&mut self, reason: &str) {
         let source = self.instruction.as_ref().map(|instruction| instruction.source);
-        if let Some(InstructionSource::Comment(_)) = source
+        if source.is_some_and(|source| source != InstructionSource::Issue)
             && self.timeline.is_empty()
         {
             self.record_entry(reason.to_owned());

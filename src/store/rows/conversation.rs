@@ -17,6 +17,10 @@ pub(super) struct ConversationPart {
     next: Option<RunPart>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     issue_words: Option<(i64, u64)>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    heard: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    failed_commits: Vec<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -120,7 +124,7 @@ impl TryFrom<SessionPart> for AgentSession {
 
 impl From<&Conversation> for ConversationPart {
     fn from(conversation: &Conversation) -> Self {
-        let Conversation { session, run, next, issue_words } = conversation;
+        let Conversation { session, run, next, issue_words, heard, failed_commits } = conversation;
         Self {
             session: session.as_ref().map(|session| SessionPart {
                 id: session.id.to_string(),
@@ -129,6 +133,8 @@ impl From<&Conversation> for ConversationPart {
             run: run.as_ref().map(Into::into),
             next: next.as_ref().map(Into::into),
             issue_words: issue_words.map(|words| (words.as_of.unix_ms(), words.digest)),
+            heard: heard.iter().copied().map(source_word).collect(),
+            failed_commits: failed_commits.clone(),
         }
     }
 }
@@ -145,6 +151,8 @@ impl TryFrom<ConversationPart> for Conversation {
                 as_of: Timestamp::from_unix_ms(as_of),
                 digest,
             }),
+            heard: part.heard.iter().map(|word| source(word)).collect::<Result<_, _>>()?,
+            failed_commits: part.failed_commits,
         })
     }
 }

@@ -12,9 +12,17 @@ use crate::types::Timestamp;
 
 #[derive(Serialize, Deserialize)]
 struct InstructionPart<'a> {
-    /// Missing when the text is the issue's own.
+    /// Missing when the text is not that of a comment.
     #[serde(skip_serializing_if = "Option::is_none")]
     comment: Option<u64>,
+    /// Whether the comment has no command.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    plain: bool,
+    /// The review, and the number of the pull request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    review: Option<(u64, u32)>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    check: Option<u64>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     author: Option<UserPart<'a>>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
@@ -54,8 +62,19 @@ pub(in crate::store) fn instruction_body(instruction: &Instruction) -> Result<St
     let Instruction { source, author, sender, as_of, title, text: _ } = instruction;
     Ok(serde_json::to_string(&InstructionPart {
         comment: match source {
-            InstructionSource::Issue => None,
-            InstructionSource::Comment(id) => Some(*id),
+            InstructionSource::Comment(id) | InstructionSource::PlainComment(id) => Some(*id),
+            InstructionSource::Issue
+            | InstructionSource::Review { .. }
+            | InstructionSource::Check(_) => None,
+        },
+        plain: matches!(source, InstructionSource::PlainComment(_)),
+        review: match source {
+            InstructionSource::Review { id, pull } => Some((*id, *pull)),
+            _ => None,
+        },
+        check: match source {
+            InstructionSource::Check(id) => Some(*id),
+            _ => None,
         },
         author: author.as_ref().map(Into::into),
         sender: sender.as_ref().map(Into::into),
@@ -73,11 +92,18 @@ pub(in crate::store) fn instruction(
     body: &str,
     column: Option<&str>,
 ) -> Result<Instruction, BadRow> {
-    let InstructionPart { comment, author, sender, as_of, title, text } =
+    let InstructionPart { comment, plain, review, check, author, sender, as_of, title, text } =
         serde_json::from_str(body)?;
+    let source = match (comment, review, check) {
+        (Some(id), _, _) if plain => InstructionSource::PlainComment(id),
+        (Some(id), _, _) => InstructionSource::Comment(id),
+        (None, Some((id, pull)), _) => InstructionSource::Review { id, pull },
+        (None, None, Some(id)) => InstructionSource::Check(id),
+        (None, None, None) => InstructionSource::Issue,
+    };
     let text = column.map(Cow::Borrowed).or(text).ok_or(BadRow::NoText)?;
     Ok(Instruction {
-        source: comment.map_or(InstructionSource::Issue, InstructionSource::Comment),
+        source,
         author: author.map(Into::into),
         sender: sender.map(Into::into),
         as_of: Timestamp::from_unix_ms(as_of),

@@ -30,6 +30,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/sqlite/0012_publish.sql"),
     include_str!("../../../migrations/sqlite/0013_models.sql"),
     include_str!("../../../migrations/sqlite/0014_conversations.sql"),
+    include_str!("../../../migrations/sqlite/0015_follow_ups.sql"),
 ];
 
 /// Brings the database at `path` to the version of `migrations`.

@@ -49,6 +49,22 @@ pub(super) fn get(state: &mut ModelState, request: &RestRequest) -> ModelResult<
     Ok(reply(200, state.show_pull(request.repository, number, true)))
 }
 
+/// The remarks of a review.
+pub(super) fn review_comments(
+    state: &mut ModelState,
+    request: &RestRequest,
+) -> ModelResult<RestReply> {
+    let (number, id) = (wanted(state, request)?, request.number(1)?);
+    let place = (request.repository, number);
+    let pull = state.issue(place).and_then(|issue| issue.pull.as_ref());
+    let review = pull.and_then(|pull| pull.reviews.iter().find(|review| review.id == id));
+    let review = review.ok_or_else(|| failure(404, "Not Found"))?;
+    let remarks = review.remarks.iter();
+    let shown: Vec<Value> =
+        remarks.map(|remark| state.show_remark(place, review, remark)).collect();
+    Ok(state.page(request, shown))
+}
+
 pub(super) fn create(state: &mut ModelState, request: &RestRequest) -> ModelResult<RestReply> {
     let repository = request.repository;
     let owner = state.login(state.repositories[&repository].owner).to_owned();
@@ -87,7 +103,7 @@ pub(super) fn create(state: &mut ModelState, request: &RestRequest) -> ModelResu
         unsupported.body["message"] = json!(words);
         return Err(unsupported);
     }
-    let pull = PullRecord { head, head_sha, base, draft, merged: None };
+    let pull = PullRecord { head, head_sha, base, draft, merged: None, reviews: Vec::new() };
     let author = state.actor(request.access.caller);
     let body = request.text("body").unwrap_or_default();
     let number = state.new_issue(repository, author, &title, body, Some(pull));

@@ -103,6 +103,25 @@ async fn deliveries_are_signed_sent_in_order_and_logged() {
     garden.assert_clean();
 }
 
+/// A policy under which a label and a command of a member trigger. `bot` is our own account.
+fn policy(bot: u64) -> TriggerPolicy {
+    TriggerPolicy {
+        label: "agent".into(),
+        command: "/issuebox".into(),
+        opened: false,
+        permission: None,
+        associations: vec!["MEMBER".into()],
+        bots: Vec::new(),
+        assignee: bot,
+        unlabel_stops: true,
+        refuses_hidden: false,
+        follow_up: crate::types::FollowUpMode::default(),
+        on_ci_failure: crate::types::CiFailureMode::default(),
+        bot_user_id: bot.into(),
+        repositories: vec![RepositoryPattern::parse("*").expect("a pattern")],
+    }
+}
+
 #[tokio::test]
 async fn what_people_do_is_a_delivery_that_the_server_understands() {
     let garden = Garden::new().await;
@@ -122,19 +141,7 @@ async fn what_people_do_is_a_delivery_that_the_server_understands() {
     github.delete_issue(("pear-garden/press", 1), "mira-holt");
     github.rename_repository(ORCHARD, "pear-garden/meadow");
     github.set_suspended(garden.installation, true);
-    let policy = TriggerPolicy {
-        label: "agent".into(),
-        command: "/issuebox".into(),
-        opened: false,
-        permission: None,
-        associations: vec!["MEMBER".into()],
-        bots: Vec::new(),
-        assignee: github.bot().0,
-        unlabel_stops: true,
-        refuses_hidden: false,
-        bot_user_id: github.bot().0.into(),
-        repositories: vec![RepositoryPattern::parse("*").expect("a pattern")],
-    };
+    let policy = policy(github.bot().0);
     let state = github.state();
     let log = state.delivery_log(HookSource::App);
     let meanings: Vec<String> = log
@@ -149,6 +156,7 @@ async fn what_people_do_is_a_delivery_that_the_server_understands() {
             match interpret(&policy, guid, received, event, body.as_bytes()).expect("well formed") {
                 Interpreted::Issue(issue) => format!("{:?}", issue.effect),
                 Interpreted::IfPermitted(delivery) => delivery.permitted.action,
+                Interpreted::OnPull(delivery) => delivery.action,
                 Interpreted::FanOut(fan_out) => fan_out.action,
                 Interpreted::Ignored { action, .. } => format!("ignored {action}"),
             }

@@ -129,6 +129,12 @@ async fn pulls_and_statuses(garden: &Garden, tip: &str) {
     });
     let made = garden.post(&format!("{repo}/pulls"), pull).await.expect(201);
     let pull = format!("{repo}/pulls/{}", made["number"]);
+    let number = made["number"].as_u64().expect("a number");
+    let remarks = [("a.txt", "@@ -0,0 +1 @@\n+A", "Why A?")];
+    let review = garden.github.review((ORCHARD, number), "mira-holt", "commented", "Hm.", &remarks);
+    let path = format!("{pull}/reviews/{review}/comments?per_page=100");
+    let listed = garden.get(&path).await.expect(200);
+    assert_eq!(listed[0]["body"], "Why A?");
     assert_eq!((&made["head"]["sha"], &made["draft"]), (&json!(tip), &json!(true)));
     garden.get(&pull).await.expect(200);
     let edit = json!({"body": "Fixes #1."});

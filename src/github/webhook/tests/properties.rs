@@ -85,10 +85,10 @@ proptest! {
         let meant = read(&policy, fixture.event(), payload.to_string().as_bytes());
         let took_effect = match meant {
             Ok(Interpreted::Issue(issue_delivery)) => match issue_delivery.effect {
-                DeliveryEffect::Trigger(_) | DeliveryEffect::Activity | DeliveryEffect::Command(_) | DeliveryEffect::Status | DeliveryEffect::Publish { .. } => true,
+                DeliveryEffect::Trigger(_) | DeliveryEffect::Activity | DeliveryEffect::FollowUp { .. } | DeliveryEffect::Command(_) | DeliveryEffect::Status | DeliveryEffect::Publish { .. } => true,
                 DeliveryEffect::Stop(_) | DeliveryEffect::Delete | DeliveryEffect::Update | DeliveryEffect::Note(_) => false,
             },
-            Ok(Interpreted::IfPermitted(_)) => true,
+            Ok(Interpreted::IfPermitted(_) | Interpreted::OnPull(_)) => true,
             Ok(Interpreted::FanOut(_) | Interpreted::Ignored { .. }) | Err(_) => false,
         };
         prop_assert!(!took_effect);

@@ -22,6 +22,7 @@ fn scope_event(
             panic!("it concerns one issue only: {issue_delivery:?}")
         }
         Ok(Interpreted::IfPermitted(delivery)) => panic!("GitHub is to be asked: {delivery:?}"),
+        Ok(Interpreted::OnPull(delivery)) => panic!("it concerns no issue: {delivery:?}"),
         Ok(Interpreted::Ignored { reason, .. }) => Err(reason),
         Err(malformed) => Err(malformed.to_string()),
     }

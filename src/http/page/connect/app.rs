@@ -46,6 +46,7 @@ pub async fn ask(
     let name = form.text("name")?.unwrap_or_default();
     let organisation = form.text("organisation")?.unwrap_or_default();
     let (statuses, workflows) = (form.flag("statuses")?, form.flag("workflows")?);
+    let checks = form.flag("checks")?;
     form.finish()?;
     let setup = setup(&shared)?;
     let home = own_url(&shared);
@@ -57,7 +58,7 @@ pub async fn ask(
     }
     let asked = AppRequest::new(&name, &organisation);
     let mut asked = asked.map_err(|(field, needed)| ApiError::field(field, needed))?;
-    (asked.statuses, asked.workflows) = (statuses, workflows);
+    (asked.statuses, asked.workflows, asked.checks) = (statuses, workflows, checks);
     let hook = hook_url(&shared);
     let manifest = asked.manifest(&home, &format!("{home}{BACK}"), hook.as_deref());
     let (session, edge) = (visitor.session.hash(), &shared.edge);

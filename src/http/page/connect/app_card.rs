@@ -21,6 +21,8 @@ pub enum AppCard {
         name: String,
         /// Whether GitHub can send deliveries.
         has_hook: bool,
+        /// Whether agents are given failed checks.
+        reads_checks: bool,
     },
     /// It is stored, but its key is not confirmed.
     Unproved {
@@ -62,8 +64,8 @@ impl AppCard {
                 Self::InUse { app: app.clone(), installed }
             }
             (SetupStage::Open, None) => {
-                let has_hook = hook_url(shared).is_some();
-                Self::Offered { name: setup.suggested_name.clone(), has_hook }
+                let (has_hook, reads_checks) = (hook_url(shared).is_some(), shared.reads_checks());
+                Self::Offered { name: setup.suggested_name.clone(), has_hook, reads_checks }
             }
         }
     }
@@ -77,7 +79,9 @@ impl AppCard {
     pub fn render(&self, token: &Markup) -> Markup {
         match self {
             Self::Silent => html! {},
-            Self::Offered { name, has_hook } => offer(name, *has_hook, token),
+            Self::Offered { name, has_hook, reads_checks } => {
+                offer(name, *has_hook, *reads_checks, token)
+            }
             Self::Unproved { slug, why } => card(&html! {
                 h2 { "The App " (shown(slug)) " is stored" }
                 div .notice .bad role="alert" {
@@ -120,7 +124,7 @@ fn card(content: &Markup) -> Markup {
     html! { div .card .app-card data-key="github-app" { (content) } }
 }
 
-fn offer(name: &str, has_hook: bool, token: &Markup) -> Markup {
+fn offer(name: &str, has_hook: bool, reads_checks: bool, token: &Markup) -> Markup {
     card(&html! {
         form method="post" action="/connect/github" {
             (token)
@@ -140,6 +144,10 @@ fn offer(name: &str, has_hook: bool, token: &Markup) -> Markup {
             div .fields {
                 label .check { input type="checkbox" name="statuses" value="true"; "may set commit statuses" }
                 label .check { input type="checkbox" name="workflows" value="true"; "may change workflow files" }
+                label .check {
+                    input type="checkbox" name="checks" value="true" checked[reads_checks];
+                    "may read checks, for github.on_ci_failure"
+                }
                 button .primary type="submit" { "Create GitHub App" }
             }
         }
@@ -244,7 +252,7 @@ mod tests {
     #[test]
     fn the_button_says_what_an_app_without_a_webhook_lacks() {
         let offer = |has_hook| {
-            let card = AppCard::Offered { name: "box-1".to_owned(), has_hook };
+            let card = AppCard::Offered { name: "box-1".to_owned(), has_hook, reads_checks: false };
             card.render(&html! {}).0
         };
         assert!(

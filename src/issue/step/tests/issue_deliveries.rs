@@ -347,3 +347,83 @@ fn words_in_a_comment_stand_on_the_timeline_whatever_else_happens() {
     let commit = bench.apply(asked(InstructionSource::Comment(7), 90_000));
     assert_eq!(commit.timeline.len(), 1, "the create says it");
 }
+
+/// Words on GitHub that are no trigger, as of this second.
+fn followed_up(source: InstructionSource, second: i64, failed_commit: Option<&str>) -> IssueEvent {
+    let failed_commit = failed_commit.map(str::to_owned);
+    let effect = DeliveryEffect::FollowUp { failed_commit };
+    match issue_delivery("submitted", effect, second, true, true) {
+        IssueEvent::Delivery { mut issue_delivery, claims, takes, place_elsewhere } => {
+            // It says nothing of the issue itself.
+            (issue_delivery.news.open, issue_delivery.news.labelled) = (None, None);
+            issue_delivery.instruction = Some(Instruction {
+                source,
+                author: None,
+                sender: None,
+                as_of: issue_delivery.acted_at,
+                title: None,
+                text: "more".into(),
+            });
+            IssueEvent::Delivery { issue_delivery, claims, takes, place_elsewhere }
+        }
+        other => other,
+    }
+}
+
+fn with_agent() -> StepBench {
+    let mut bench = StepBench::new(true);
+    bench.rules.default_template.workload = crate::types::Workload {
+        agent: Some(crate::types::AgentWorkload {
+            name: crate::types::AgentName::trusted("claude-code"),
+            model: None,
+            run_time_max: std::time::Duration::from_secs(60),
+            quiet_time_max: std::time::Duration::from_secs(60),
+            turns_max: None,
+            while_running: crate::types::WhileRunning::Queue,
+            instructions: String::new(),
+        }),
+        ..crate::types::Workload::default()
+    }
+    .into();
+    bench
+}
+
+#[test]
+fn a_follow_up_is_a_message_and_takes_no_place_in_the_order_of_acts() {
+    let mut bench = with_agent();
+    let review = InstructionSource::Review { id: 3, pull: 14 };
+    assert!(!applied(&bench.apply(followed_up(review, 4, None))), "there is no sandbox");
+    bench.apply(labelled(5));
+    bench.up();
+    let before = bench.issue.facts.acts.clone();
+    let commit = bench.apply(followed_up(review, 9, None));
+    assert!(applied(&commit), "{:?}", commit.reply);
+    assert_eq!(commit.said.messages.len(), 1);
+    assert!(commit.instruction.is_some(), "its words are kept");
+    assert_eq!(bench.issue.facts.acts, before);
+    let again = bench.apply(followed_up(review, 10, None));
+    assert!(!applied(&again) && again.said.messages.is_empty() && again.instruction.is_none());
+    // A stop from before it that arrives later.
+    let stop = DeliveryEffect::Command(crate::issue::Command::Stop);
+    let commit = bench.apply(issue_delivery("created", stop, 8, true, true));
+    assert!(applied(&commit), "{:?}", commit.reply);
+    assert_eq!(bench.issue.state.phase(), Some(Phase::Stopping));
+}
+
+#[test]
+fn nothing_is_said_on_a_closed_issue_or_without_an_agent() {
+    let mut bench = with_agent();
+    bench.apply(labelled(5));
+    bench.up();
+    let closed = DeliveryEffect::Stop("the issue was closed");
+    bench.apply(issue_delivery("closed", closed, 7, false, true));
+    let commit = bench.apply(followed_up(InstructionSource::PlainComment(8), 9, None));
+    assert!(!applied(&commit) && commit.said.messages.is_empty(), "{:?}", commit.reply);
+    let mut bare = StepBench::new(true);
+    bare.apply(labelled(5));
+    bare.up();
+    let activity = bare.apply(followed_up(InstructionSource::PlainComment(8), 9, None));
+    assert!(applied(&activity) && activity.said.messages.is_empty(), "there is no agent");
+    let check = bare.apply(followed_up(InstructionSource::Check(8), 9, Some("abc")));
+    assert!(!applied(&check));
+}

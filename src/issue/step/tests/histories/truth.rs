@@ -173,6 +173,8 @@ pub fn policy() -> Policy {
         assignee: BOT,
         unlabel_stops: true,
         refuses_hidden: false,
+        follow_up: crate::types::FollowUpMode::default(),
+        on_ci_failure: crate::types::CiFailureMode::default(),
         bot_user_id: BOT.into(),
         repositories: vec![RepositoryPattern::parse("*").expect("a pattern")],
     }
@@ -198,6 +200,7 @@ fn delivery(deed: Deed, second: i64, issue: SimpleIssue, policy: &Policy) -> Opt
         Interpreted::Issue(issue_delivery) => Some(*issue_delivery),
         Interpreted::Ignored { .. } => None,
         Interpreted::IfPermitted(delivery) => panic!("GitHub cannot be asked: {delivery:?}"),
+        Interpreted::OnPull(delivery) => panic!("it is about an issue: {delivery:?}"),
         Interpreted::FanOut(fan_out) => panic!("it concerns one issue: {fan_out:?}"),
     }
 }
