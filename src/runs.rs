@@ -20,6 +20,7 @@ mod begin;
 mod going;
 mod inside;
 pub mod journal;
+mod live;
 mod process;
 mod program;
 mod prompt;

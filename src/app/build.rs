@@ -73,7 +73,7 @@ pub(super) async fn serve(
         webhook_secrets: LiveSecrets::new(secrets.webhook_secrets.clone()),
         admin_token: LiveToken::new(TokenHash::of(&secrets.admin_token)),
         config: config.clone(),
-        secrets,
+        secrets: secrets.clone(),
         login_links: Arc::clone(&login_links),
         named_secrets: adapters.named_secrets.clone(),
         github: ReloadGitHub::of(adapters.github.as_ref(), &io),
@@ -86,7 +86,7 @@ pub(super) async fn serve(
     keep_books(&config, &adapters, &feed, &io, &ended);
     let arbiter = Arbiter::new();
     let threads = Threads { arbiter: arbiter.handle(), io: io.clone(), calls };
-    let engine = start_engine(&config, &adapters, publisher, threads).await?;
+    let engine = start_engine(&config, &secrets, &adapters, publisher, threads).await?;
     let logs = open_logs(&config, &adapters.clock)?;
     let intake = take_in(&config, &adapters, &engine, &io, &ended);
     let checkouts = checkouts(&config, &adapters, &engine, &logs, &io)?;
@@ -254,6 +254,7 @@ fn keep_books(
 
 async fn start_engine(
     config: &Config,
+    secrets: &Secrets,
     adapters: &Adapters,
     publisher: EntryPublisher,
     threads: Threads,
@@ -261,7 +262,7 @@ async fn start_engine(
     let Adapters { clock, ids, sqlite, providers, github, .. } = adapters;
     let github_rules = github.as_ref().map(|_| github_rules(config));
     Engine::start(EngineParts {
-        github: github.as_ref().map(|client| said_by(config, adapters, client)),
+        github: github.as_ref().map(|client| said_by(config, secrets, adapters, client)),
         retention: Retention {
             deliveries: config.retention.deliveries,
             timeline: config.retention.timeline,

@@ -19,6 +19,7 @@
 //! People's words that are added to the status comment between our read and our edit, which follows at
 //! once, are lost.
 
+mod agent;
 mod answers;
 mod attempt;
 mod look;
@@ -39,9 +40,10 @@ use tokio_util::task::TaskTracker;
 
 use crate::git::LatePublisher;
 use crate::github::api::GitHubApi;
-use crate::github::messages::MessageContext;
+use crate::github::messages::{LiveAgents, MessageContext, OutgoingTexts};
 use crate::store::StoreError;
 use crate::store::checkout::CheckoutStore;
+use crate::store::conversation::ConversationStore;
 use crate::store::github::{GithubOutbox, GithubRow, GithubState};
 use crate::types::{HomeId, Timestamp};
 
@@ -71,6 +73,12 @@ pub struct GithubParts {
     pub working_label: String,
     /// What the sentences need to know.
     pub context: MessageContext,
+    /// The runs of agents.
+    pub runs: Arc<dyn ConversationStore>,
+    /// What agents do now.
+    pub live: Arc<dyn LiveAgents>,
+    /// Makes texts of agents safe to publish.
+    pub texts: OutgoingTexts,
 }
 
 /// Carries out effects at GitHub.

@@ -6,6 +6,7 @@
 //!   stays.
 //! - Words of others (titles, reasons) notify, reference and command nothing.
 
+mod agent;
 mod pull;
 mod work;
 
@@ -16,6 +17,7 @@ use crate::issue::{CommentAnswer, Issue};
 use crate::store::TimelineListRow;
 use crate::types::{HomeId, InstanceId, Phase, Timestamp};
 
+pub use agent::{AgentAnswer, AgentDoing, AgentShown, LiveAgents, OutgoingTexts};
 pub use pull::{PullText, pull_text};
 pub use work::WorkShown;
 
@@ -116,6 +118,9 @@ pub fn status_text(
     if !sentences.is_empty() {
         // Writing to a text never fails.
         let _ = write!(part, "\n\n{sentences}\n");
+    }
+    if !work.agent.is_empty() {
+        let _ = write!(part, "\n\n{}\n", work.agent);
     }
     for row in latest.iter().take(REASONS_MAX) {
         let entry = &row.entry;

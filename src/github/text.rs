@@ -19,7 +19,7 @@ pub use incoming::{CleanedText, HiddenParts, cleaned};
 pub use outgoing::{OutgoingRules, PUBLIC_TEXT_LEN_MAX, PublicText, public_text};
 pub use secrets::{KnownSecrets, SecretFound};
 
-pub(super) use outgoing::{one_line, plain};
+pub(super) use outgoing::{code, one_line, plain};
 
 #[cfg(test)]
 mod tests;

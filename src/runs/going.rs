@@ -1,12 +1,13 @@
 //! Which runs go on now, by sandbox: what the gateway for models asks, and when a run was last active.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use dashmap::DashMap;
 
 use crate::clock::Clock;
+use crate::github::messages::{AgentDoing, LiveAgents};
 use crate::models::{ModelActivity, RunOf, RunningRun};
 use crate::types::{RunId, SandboxId, Timestamp};
 
@@ -17,12 +18,19 @@ pub struct GoingRun {
     pub running: RunningRun,
     /// When it last printed something or asked a model, in milliseconds since 1970.
     active_at: AtomicI64,
+    /// What its agent does.
+    doing: Mutex<AgentDoing>,
 }
 
 impl GoingRun {
     /// It is active now.
     pub fn touch(&self, now: Timestamp) {
         self.active_at.fetch_max(now.unix_ms(), Ordering::Relaxed);
+    }
+
+    /// Its agent does this from now on.
+    pub fn does(&self, doing: AgentDoing) {
+        *self.doing.lock().unwrap_or_else(PoisonError::into_inner) = doing;
     }
 
     /// When it was last active.
@@ -51,7 +59,7 @@ impl GoingRuns {
     /// A run begins in a sandbox. It is over when what this returns is dropped.
     pub(super) fn begin(self: &Arc<Self>, sandbox: SandboxId, running: RunningRun) -> Going {
         let active_at = AtomicI64::new(self.clock.now().unix_ms());
-        let run = Arc::new(GoingRun { running, active_at });
+        let run = Arc::new(GoingRun { running, active_at, doing: Mutex::default() });
         self.runs.insert(sandbox.clone(), Arc::clone(&run));
         Going { all: Arc::clone(self), sandbox, run }
     }
@@ -73,6 +81,14 @@ impl RunOf for GoingRuns {
         if let Some(going) = self.of_run(run.run) {
             going.touch(self.clock.now());
         }
+    }
+}
+
+impl LiveAgents for GoingRuns {
+    fn doing(&self, run: RunId) -> Option<AgentDoing> {
+        let going = self.of_run(run)?;
+        let doing = going.doing.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(doing.clone())
     }
 }
 

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use super::begin::BegunRun;
 use super::going::Going;
 use super::inside::{AGENT_DIR, Inside, WORKSPACE};
+use super::live::LiveWords;
 use super::program::KnownAgent;
 use super::watch::{EndCause, ProcessEnding, RunBounds};
 use super::worker::RunWorker;
@@ -289,6 +290,7 @@ struct Reading<'a> {
     ending: Option<ProcessEnding>,
     /// Whether it was reported that something came of it.
     has_progressed: bool,
+    live: LiveWords,
 }
 
 impl<'a> Reading<'a> {
@@ -301,6 +303,7 @@ impl<'a> Reading<'a> {
             report: RunReport::default(),
             ending: None,
             has_progressed: false,
+            live: LiveWords::new(),
         }
     }
 
@@ -325,7 +328,9 @@ impl<'a> Reading<'a> {
         loop {
             self.obey(&orders.borrow_and_update());
             self.send_due(id).await;
+            self.show_due().await;
             let wake = [
+                self.live.due(),
                 self.ending.as_ref().map(|ending| ending.due),
                 drained_at,
                 Some(bounds.next(self.bench.going.run.active_at())),
@@ -423,6 +428,24 @@ impl<'a> Reading<'a> {
         }
     }
 
+    /// Has the issue show what the agent does, when it is time.
+    async fn show_due(&mut self) {
+        let RunParts { clock, engine, .. } = self.worker.parts.as_ref();
+        let (now, facts) = (clock.now(), &self.bench.issue.facts);
+        let is_placed = facts.repository_id.is_some() && facts.number.is_some();
+        if self.live.due().is_none_or(|at| at > now) {
+            return;
+        }
+        self.live.shown(now);
+        if !is_placed {
+            return;
+        }
+        if let Err(error) = engine.show_progress(self.bench.home).await {
+            tracing::warn!(home = self.bench.home.0, %error,
+                "cannot have the status comment show what an agent does");
+        }
+    }
+
     async fn gap(&mut self, len: u64) {
         self.emit(vec![AgentEvent::note(&format!("{len} bytes of output are missing"))]).await;
     }
@@ -440,6 +463,9 @@ impl<'a> Reading<'a> {
                 self.has_progressed = true;
                 self.worker.report(*home, RunEvent::Progressed(*run, *attempt)).await;
             }
+        }
+        if self.live.take(&events) {
+            self.bench.going.run.does(self.live.doing.clone());
         }
         let chooses = self.bench.agent.adapter.chooses_session();
         let started = events.iter().any(|event| matches!(event, AgentEvent::Started { .. }));

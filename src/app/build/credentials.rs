@@ -8,13 +8,14 @@ use sha2::{Digest, Sha256};
 use tokio::sync::{Mutex, Notify, watch};
 
 use crate::checkout::{CheckoutParts, CheckoutWorker, SandboxWorkplaces};
-use crate::config::Config;
+use crate::config::{Config, GitHubLogin, Secrets};
 use crate::engine::{Engine, GithubParts};
 use crate::github::client::{AppRegistrar, GitHubClient};
 use crate::github::gateway::GitHubGateway;
-use crate::github::messages::MessageContext;
+use crate::github::messages::{MessageContext, OutgoingTexts};
 use crate::github::permissions::RepositoryPermissions;
 use crate::github::policy::TriggerPolicy;
+use crate::github::text::KnownSecrets;
 use crate::http::AppSetup;
 use crate::intake::{Intake, PermissionParts, RecoveryPace, RecoveryParts, RecoveryWorker};
 use crate::issue::GithubRules;
@@ -40,6 +41,7 @@ pub(super) fn github_rules(config: &Config) -> GithubRules {
 /// What is needed to say something on issues.
 pub(super) fn said_by(
     config: &Config,
+    secrets: &Secrets,
     adapters: &Adapters,
     client: &Arc<GitHubClient>,
 ) -> GithubParts {
@@ -56,7 +58,31 @@ pub(super) fn said_by(
             public_url: url.map(|url| url.trim_end_matches('/').to_owned()),
             command: config.triggers.command.clone(),
         },
+        runs: Arc::clone(store) as _,
+        live: Arc::clone(&adapters.going) as _,
+        texts: OutgoingTexts {
+            host: host_of(&config.github.web_url),
+            command: config.triggers.command.clone(),
+            secrets: known_secrets(config, secrets),
+        },
     }
+}
+
+/// The host of an address.
+fn host_of(url: &str) -> String {
+    let (_, rest) = url.split_once("://").unwrap_or(("", url));
+    rest.split('/').next().unwrap_or_default().to_owned()
+}
+
+/// What must not be published: the secrets of the configuration, as of the start.
+fn known_secrets(config: &Config, secrets: &Secrets) -> KnownSecrets {
+    let login = config.github.login.as_ref().map(|login| match login {
+        GitHubLogin::App { key, .. } => key,
+        GitHubLogin::Token(token) => token,
+    });
+    let of_edge = secrets.webhook_secrets.iter().chain([&secrets.admin_token]);
+    let of_models = config.models.endpoints.values().map(|endpoint| &endpoint.key);
+    KnownSecrets::new(of_edge.chain(login).chain(of_models).chain(config.secrets.values()))
 }
 
 /// Sets the git gateway, and returns what makes checkouts, if there are credentials.

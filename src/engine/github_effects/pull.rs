@@ -50,11 +50,15 @@ impl GithubWorker {
         let checkout = self.parts.checkouts.checkout(sandbox).await?;
         let Some(CheckoutRow { branch: Some(head), base: Some(base), tip: Some(_), .. }) = checkout
         else {
-            return given_up("nothing was pushed");
+            // It comes with the first push.
+            return Ok(over(row, self.env.now(), GithubState::Done, ""));
         };
         let asked = self.env.store.instructions(row.home, 0, ASKED_READ_MAX).await?;
         let asked = asked.iter().filter_map(|row| row.instruction.sender.as_ref());
-        let text = messages::pull_text(&self.parts.context, issue, sandbox, asked);
+        let answer = self.answer_of(row.home).await?;
+        let summary = answer.map(|answer| self.parts.texts.public(&answer.words));
+        let context = &self.parts.context;
+        let text = messages::pull_text(context, issue, sandbox, asked, summary.as_deref());
         let wanted = WantedPull { head, base, hash: hash(&text.part), text };
         if row.shown.comment.is_some() && row.shown.hash.as_ref() == Some(&wanted.hash) {
             return Ok(over(row, self.env.now(), GithubState::Done, ""));

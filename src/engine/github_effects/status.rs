@@ -149,7 +149,13 @@ impl GithubWorker {
             Some(record) => rows.into_iter().find(|row| row.sandbox == record.id),
             None => rows.into_iter().next_back(),
         };
-        let Some(checkout) = checkout else { return Ok(WorkShown::default()) };
+        let agent = self.agent_of(issue).await?;
+        let shown = WorkShown {
+            agent: agent.paragraphs(&self.parts.texts),
+            answered: agent.answer.as_ref().map(|answer| answer.run),
+            ..WorkShown::default()
+        };
+        let Some(checkout) = checkout else { return Ok(shown) };
         let effects = self.parts.outbox.github_effects_of(issue.home).await?;
         let of_sandbox = |row: &GithubRow| matches!(&row.effect, GithubEffect::ShowPull { sandbox } if *sandbox == checkout.sandbox);
         let pull = effects.into_iter().find(of_sandbox);
@@ -158,6 +164,7 @@ impl GithubWorker {
             pull: pull.as_ref().and_then(|row| row.shown.comment),
             pull_trouble: pull.filter(waits).and_then(|row| row.reason),
             checkout: Some(checkout),
+            ..shown
         })
     }
 }

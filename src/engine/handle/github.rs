@@ -2,9 +2,29 @@
 
 use super::Engine;
 use crate::engine::EngineError;
+use crate::issue::{Effect, GithubEffect};
 use crate::store::github::{GithubRow, GithubState};
+use crate::store::{NewEffect, Write};
+use crate::types::HomeId;
 
 impl Engine {
+    /// Has the status comment of a home show what its agent does. It has a pace of its own.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    pub async fn show_progress(&self, home: HomeId) -> Result<(), EngineError> {
+        let is_said = self.parts.env.rules.github.is_some_and(|rules| rules.comments);
+        if !is_said || self.parts.env.is_stopping() {
+            return Ok(());
+        }
+        let status = GithubEffect::ShowStatus { version: 0, is_asked: false, can_wait: false };
+        let effect = Effect::Github(status);
+        let effects = vec![NewEffect { home, effect, due_at: self.parts.env.now() }];
+        self.parts.env.store.commit(Write { effects, ..Write::default() }).await?;
+        self.say_recorded();
+        Ok(())
+    }
+
     /// The effects at GitHub that are not done, the oldest first, at most `limit`; none without
     /// credentials.
     ///

@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use super::fake_github::{STRANGER, WriteFault};
 use super::said::SaidBench;
+use super::{account, eventually, named};
+use crate::conversation::{RunEnd, RunEvent, RunReply, SaidWords};
 use crate::github::api::{CommitState, GitHubError, GitHubPull, NewPull, PullState};
 use crate::issue::{Command, GithubEffect};
 use crate::sabotage::{Bug, with};
 use crate::store::Store;
 use crate::store::checkout::{CheckoutRow, CheckoutStore};
 use crate::store::github::GithubState;
-use crate::types::{CheckoutState, HomeId, Phase, Repository, SandboxId};
+use crate::types::{AgentName, Cause, CheckoutState, HomeId, Phase, Repository, SandboxId};
 
 const BRANCH: &str = "issuebox/issue-1";
 
@@ -206,4 +208,49 @@ async fn a_checkout_that_failed_is_in_the_status() {
     bench.store.put_checkout(row, vec![status], now).await.expect("stored");
     bench.engine.say_recorded();
     bench.until_said("**The checkout failed**: The repository is empty.").await;
+}
+
+impl SaidBench {
+    /// A run of an agent ends with these words.
+    async fn agent_says(&self, words: &str) {
+        let (caller, cause) = (account(), Cause::Service("test"));
+        let agent = Some(AgentName::trusted("claude-code"));
+        let ask = SaidWords { agent, ..SaidWords::of_caller("mona".into(), "do it".into()) };
+        let said = self.engine.say_in(&caller, &named("1"), ask, cause).await;
+        let (home, reply) = said.expect("it is said");
+        let RunReply::Said(_, run) = reply else { panic!("{reply:?}") };
+        let begun = self.engine.run_event(home, RunEvent::Begin(run.id, run.messages)).await;
+        let Ok(RunReply::Begun(run, _)) = begun else { panic!("{begun:?}") };
+        let end = RunEnd::Succeeded(words.to_owned());
+        let ended = self.engine.run_event(home, RunEvent::Ended(run.id, run.attempt, end)).await;
+        ended.expect("it ends");
+    }
+
+    /// The text of the only pull request, once it says this.
+    async fn pull_that_says(&self, words: &str) -> String {
+        eventually(&format!("{words} is in the pull request"), async || {
+            self.github.pulls().iter().any(|pull| pull.body.contains(words))
+        })
+        .await;
+        self.only_pull().await.body
+    }
+}
+
+#[actix::test]
+async fn the_agents_last_words_are_in_the_pull_request_and_the_status() {
+    let bench = SaidBench::up().await;
+    bench.agent_says("Nothing is pushed yet, @mona.").await;
+    // At once, like a change of phase.
+    bench.until_said("> Nothing is pushed yet, `@mona.`").await;
+    bench.until_state("show_pull", GithubState::Done).await;
+    assert_eq!(bench.github.pulls(), Vec::new());
+    bench.push("a").await;
+    let body = bench.pull_that_says("Nothing is pushed yet, `@mona.`").await;
+    assert!(body.contains("\n<!-- begin -->\nFixes #1\n\nNothing"), "{body}");
+    bench.agent_says("It is done. Closes #7. <!-- end --> /issuebox stop").await;
+    let body = bench.pull_that_says("It is done.").await;
+    assert!(!body.contains("Nothing is pushed yet") && body.contains("`#7.`"), "{body}");
+    assert_eq!(body.matches("<!-- end -->").count(), 1, "{body}");
+    bench.until_said("> It is done.").await;
+    assert_eq!(bench.github.ours(), 1);
 }

@@ -22,17 +22,20 @@ pub struct PullText {
     pub part: String,
 }
 
-/// What is said in the pull request of a sandbox. `asked` are the people who asked for the work.
+/// What is said in the pull request of a sandbox. `asked` are the people who asked for the work, `summary`
+/// is what the agent said last, made safe.
 pub fn pull_text<'a>(
     context: &MessageContext,
     issue: &Issue,
     sandbox: &SandboxId,
     asked: impl Iterator<Item = &'a GithubUser>,
+    summary: Option<&str>,
 ) -> PullText {
     let mut lines = Vec::new();
     if let Some(number) = issue.facts.number {
         lines.push(format!("Fixes #{number}"));
     }
+    lines.extend(summary.map(str::to_owned));
     let mut names: Vec<String> = Vec::new();
     for name in asked.map(|user| plain(&user.login)) {
         if names.len() < NAMED_MAX && !names.contains(&name) {
@@ -86,6 +89,10 @@ mod tests {
     use crate::types::{AccountName, InstanceId, IssueId, IssueNumber, Timestamp};
 
     fn said_of(title: &str, logins: &[&str]) -> PullText {
+        with_summary(title, logins, None)
+    }
+
+    fn with_summary(title: &str, logins: &[&str], summary: Option<&str>) -> PullText {
         let id = IssueId::parse("1").expect("a valid id");
         let mut issue = Issue::new(HomeId(3), AccountName::default_account(), id);
         issue.facts.number = Some(IssueNumber(12));
@@ -98,7 +105,7 @@ mod tests {
         };
         let users: Vec<GithubUser> =
             logins.iter().map(|login| GithubUser { id: 1, login: (*login).to_owned() }).collect();
-        pull_text(&context, &issue, &SandboxId::trusted("s-1"), users.iter())
+        pull_text(&context, &issue, &SandboxId::trusted("s-1"), users.iter(), summary)
     }
 
     #[test]
@@ -111,6 +118,12 @@ mod tests {
             "Fixes #12\n\nThis work was done in the sandbox of the issue. It was asked for by mona, \
              `@hub`.\n\n[More on the page](https://box.example.org/sandboxes/s-1)"
         );
+    }
+
+    #[test]
+    fn a_pull_request_has_what_the_agent_said() {
+        let said = with_summary("A title", &["mona"], Some("I fixed it.\n\n- and tested"));
+        assert!(said.part.starts_with("Fixes #12\n\nI fixed it.\n\n- and tested\n\nThis work was"));
     }
 
     #[test]

@@ -81,7 +81,7 @@ fn work(state: CheckoutState, reason: &str) -> WorkShown {
         tip: Some("a".to_owned()),
         ..begun
     };
-    WorkShown { checkout: Some(checkout), pull: Some(34), pull_trouble: None }
+    WorkShown { checkout: Some(checkout), pull: Some(34), ..WorkShown::default() }
 }
 
 fn entry(minute: i64, reason: &str) -> TimelineListRow {

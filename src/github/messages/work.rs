@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::{sentence, shortened};
 use crate::github::text::plain;
 use crate::store::checkout::CheckoutRow;
-use crate::types::{CheckoutState, PushPermission};
+use crate::types::{CheckoutState, PushPermission, RunId};
 
 /// What is known of a sandbox's work.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,14 +16,19 @@ pub struct WorkShown {
     pub pull: Option<u64>,
     /// Why its pull request is not opened or edited now.
     pub pull_trouble: Option<String>,
+    /// What its agent does or said, as [`AgentShown::paragraphs`](super::AgentShown::paragraphs) has it.
+    pub agent: String,
+    /// The last run with words of the agent: another one's are shown at once.
+    pub answered: Option<RunId>,
 }
 
 impl WorkShown {
     /// What belongs to the phase of the status: a change of it is shown at once. Empty without a
     /// branch.
     pub(super) fn phase(&self) -> String {
-        let Some(row) = &self.checkout else { return String::new() };
-        let mut phase = String::new();
+        let answered = self.answered.map(|run| format!(" answered {run}")).unwrap_or_default();
+        let Some(row) = &self.checkout else { return answered };
+        let mut phase = answered;
         if let Some(branch) = &row.branch {
             // Writing to a text never fails.
             let _ = write!(phase, " {branch}");

@@ -77,6 +77,11 @@ pub(in crate::github) fn one_line(text: &str) -> String {
     redacted(&line).into_owned()
 }
 
+/// A line as inline code.
+pub(in crate::github) fn code(line: &str) -> String {
+    code_span(line)
+}
+
 /// At most so many characters from the beginning.
 fn beginning(text: &str, keep: usize) -> &str {
     let end = text.char_indices().nth(keep).map_or(text.len(), |(end, _)| end);

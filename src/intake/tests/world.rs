@@ -258,6 +258,9 @@ fn said_by(github: &GithubModel, store: &Arc<SqliteStore>, clock: &Arc<SetForwar
             public_url: None,
             command: "/issuebox".into(),
         },
+        runs: Arc::clone(store) as _,
+        live: Arc::new(()),
+        texts: crate::github::messages::OutgoingTexts::default(),
     }
 }
 

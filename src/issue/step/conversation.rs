@@ -177,6 +177,9 @@ impl Transition<'_> {
             if let Some(reason) = news_of(&run).filter(|_| known != Some(run.state)) {
                 self.record_entry(reason);
             }
+            if run.state == RunState::Succeeded && known != Some(RunState::Succeeded) {
+                self.show_answer(&run);
+            }
         }
     }
 

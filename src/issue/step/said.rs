@@ -1,11 +1,12 @@
 //! What is to be said on the issue: effects that are recorded with the step that leads to them. Without
 //! credentials for GitHub there are none.
 
+use crate::conversation::Run;
 use crate::issue::commit::DeliveryResult;
 use crate::issue::event::{DeliveryEffect, GithubRules, IssueDelivery, TriggerKind};
 use crate::issue::state::Issue;
 use crate::issue::{CommentAnswer, Effect, GithubEffect, ReactTo};
-use crate::types::Phase;
+use crate::types::{Phase, PullRequestMode};
 
 use super::transition::Transition;
 
@@ -80,6 +81,15 @@ impl Transition<'_> {
         let (version, is_asked) = (*version, self.is_asked);
         let effect = GithubEffect::ShowStatus { version, is_asked, can_wait };
         self.effects.push(Effect::Github(effect));
+    }
+
+    /// Asks for the pull request of a run's sandbox to be brought to what the agent said last.
+    pub fn show_answer(&mut self, run: &Run) {
+        let Some(rules) = self.github() else { return };
+        let wants = rules.pull_request != PullRequestMode::None;
+        if let Some(sandbox) = run.sandbox.clone().filter(|_| wants && !run.summary.is_empty()) {
+            self.effects.push(Effect::Github(GithubEffect::ShowPull { sandbox }));
+        }
     }
 
     /// Asks for the marks that show whether a sandbox is at work, when its phase changed.
