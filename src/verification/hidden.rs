@@ -27,27 +27,11 @@ pub(super) fn note(words: &LatestWords, is_refused: bool) -> Option<IssueNote> {
         "the agent does not get them"
     };
     let text =
-        format!("the words for the agent have hidden parts ({}); {result}", counted(hidden)?);
+        format!("the words for the agent have hidden parts ({}); {result}", hidden.in_words()?);
     Some(IssueNote { kind: "hidden_parts", as_of, text })
 }
 
 /// The texts of an instruction that people wrote.
 fn texts(instruction: &Instruction) -> impl Iterator<Item = &str> {
     instruction.title.as_deref().into_iter().chain([instruction.text.as_str()])
-}
-
-/// How many there are of each kind; `None` if there are none.
-fn counted(hidden: HiddenParts) -> Option<String> {
-    let HiddenParts { html, titles, definitions, characters } = hidden;
-    let kinds = [
-        (html, "HTML tag or comment", "HTML tags or comments"),
-        (titles, "link title or image description", "link titles or image descriptions"),
-        (definitions, "unused definition", "unused definitions"),
-        (characters, "invisible character", "invisible characters"),
-    ];
-    let present = kinds.into_iter().filter(|(count, _, _)| *count > 0);
-    let words: Vec<_> = present
-        .map(|(count, one, more)| format!("{count} {}", if count == 1 { one } else { more }))
-        .collect();
-    (!words.is_empty()).then(|| words.join(", "))
 }

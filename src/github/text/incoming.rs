@@ -39,6 +39,22 @@ impl HiddenParts {
         self.html + self.titles + self.definitions + self.characters
     }
 
+    /// How many there are of each kind, in words; `None` if there are none.
+    pub fn in_words(self) -> Option<String> {
+        let Self { html, titles, definitions, characters } = self;
+        let kinds = [
+            (html, "HTML tag or comment", "HTML tags or comments"),
+            (titles, "link title or image description", "link titles or image descriptions"),
+            (definitions, "unused definition", "unused definitions"),
+            (characters, "invisible character", "invisible characters"),
+        ];
+        let present = kinds.into_iter().filter(|(count, _, _)| *count > 0);
+        let words: Vec<_> = present
+            .map(|(count, one, more)| format!("{count} {}", if count == 1 { one } else { more }))
+            .collect();
+        (!words.is_empty()).then(|| words.join(", "))
+    }
+
     /// Adds those of another text.
     pub const fn add(&mut self, other: Self) {
         self.html += other.html;
