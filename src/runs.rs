@@ -38,6 +38,7 @@ use tokio::sync::Semaphore;
 use crate::clock::Clock;
 use crate::conversation::{RunOrder, RunWait};
 use crate::engine::Engine;
+use crate::github::task::Task;
 use crate::sandbox::Processes;
 use crate::store::Store;
 use crate::store::conversation::ConversationStore;
@@ -65,6 +66,12 @@ pub trait RunGate: Send + Sync + 'static {
         order: &RunOrder,
         waits: &(dyn Fn(RunWait, String) + Send + Sync),
     ) -> Result<AgentWorkplace, String>;
+
+    /// What the issue is about, for a session that begins; `None` if that is not known.
+    ///
+    /// # Errors
+    /// Why it is not known now, for people.
+    async fn task(&self, home: HomeId) -> Result<Option<Task>, String>;
 }
 
 /// What an agent must know of where it works.

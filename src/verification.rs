@@ -21,6 +21,7 @@ mod error;
 mod hidden;
 mod lookup;
 mod news;
+mod task;
 mod work;
 
 use std::sync::Arc;

@@ -68,8 +68,6 @@ pub struct IssueTask<'a> {
     pub comments: &'a [AuthoredText<'a>],
     /// How many comments are left out.
     pub left_out: usize,
-    /// How many hidden parts were taken out of the texts.
-    pub hidden: usize,
 }
 
 /// Where a message came from.
@@ -212,10 +210,12 @@ pub fn first_message(task: &IssueTask<'_>) -> String {
             task.left_out
         );
     }
-    if task.hidden > 0 {
-        let _ = writeln!(message, "{} hidden parts were taken out of these texts.", task.hidden);
-    }
     message
+}
+
+/// The remark that hidden parts were taken out of the texts of a message: so many, in words.
+pub fn hidden_note(words: &str) -> String {
+    format!("Parts that people do not see were taken out of these texts: {words}.\n")
 }
 
 /// The message of a later run: all that was said since, each part by itself.

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use super::verified::Verifications;
 use crate::checkout::CheckoutWorker;
 use crate::conversation::{RunOrder, RunWait};
+use crate::github::task::Task;
 use crate::runs::{AgentWorkplace, RunGate};
 use crate::store::Store;
 use crate::types::HomeId;
@@ -50,5 +51,9 @@ impl RunGate for WorkGate {
         let row = checkouts.ready(home, sandbox, git, &waits).await;
         let row = row.map_err(|error| error.to_string())?;
         Ok(AgentWorkplace { branch: row.branch, base: row.base })
+    }
+
+    async fn task(&self, home: HomeId) -> Result<Option<Task>, String> {
+        self.verifications.task(home).await
     }
 }

@@ -6,6 +6,7 @@ use dashmap::DashMap;
 use tokio::sync::OnceCell;
 
 use crate::clock::Clock;
+use crate::github::task::Task;
 use crate::logs::Logs;
 use crate::types::{HomeId, SandboxId, Timestamp};
 use crate::verification::IssueVerifier;
@@ -49,6 +50,17 @@ impl Verifications {
             verifier.before_work(home, sandbox, note).await
         };
         *shared.may_begin.get_or_init(verify).await
+    }
+
+    /// What an issue is about, for an agent's new session; `None` without credentials for GitHub.
+    ///
+    /// # Errors
+    /// Why GitHub did not say, for people.
+    pub async fn task(&self, home: HomeId) -> Result<Option<Task>, String> {
+        match &self.verifier {
+            Some(verifier) => verifier.task(home).await,
+            None => Ok(None),
+        }
     }
 
     /// The latest verification if it is new enough and does not speak against work, which may be over by

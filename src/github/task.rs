@@ -1,20 +1,25 @@
-//! What an agent is given to do: the texts of an issue, in fields, without their hidden parts.
+//! What an issue is about, for an agent whose session begins: its texts, without their hidden parts, with
+//! who wrote each and what that person may do.
 //!
 //! # Guarantees
-//! - Title and body are those of the delivery that triggered, not what was edited since.
+//! - Title and body are those of the delivery that triggered, not what others edited since.
 //! - Comments count only if a person with the permission or the issue's author wrote them, and edited
 //!   them last, before the trigger; those that are minimised or ours never do. All others are counted.
 //! - No hidden part of a text reaches a [`Task`].
 
-use crate::issue::{Instruction, instruction::InstructionSource};
 use crate::types::Timestamp;
 
+use super::policy::OwnAccount;
 use super::text::{HiddenParts, cleaned};
 
 /// How many earlier comments a task has at most; the newest count.
 pub const TASK_COMMENTS_MAX: usize = 50;
 /// How many bytes they have together at most.
 pub const TASK_COMMENTS_BYTES_MAX: usize = 100 * 1024;
+/// The permission that is shown of a person who may trigger.
+pub const MAY_TRIGGER: &str = "may trigger";
+/// The permission that is shown of the issue's author if that person may not trigger.
+pub const AUTHOR: &str = "author";
 
 /// A comment on the issue, as GitHub has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +30,7 @@ pub struct IssueComment {
     pub author: Option<u64>,
     /// The author's name, for people.
     pub login: String,
-    /// Whether the author may write to the repository, or whatever else triggers need.
+    /// Whether the author may trigger.
     pub is_permitted: bool,
     /// Who last edited it, if it was edited.
     pub editor: Option<u64>,
@@ -39,34 +44,47 @@ pub struct IssueComment {
     pub body: String,
 }
 
+/// The author of an issue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IssueAuthor {
+    /// GitHub's id of the account.
+    pub id: u64,
+    /// The name.
+    pub login: String,
+    /// Whether the author may trigger.
+    pub is_permitted: bool,
+}
+
 /// What is known when a task is put together.
 #[derive(Clone, Copy, Debug)]
 pub struct TaskSource<'a> {
-    /// The issue's title as the trigger's delivery has it.
+    /// The issue's title; empty if others edited it since the trigger.
     pub title: &'a str,
-    /// Its body as the trigger's delivery has it.
+    /// Its body; empty if others edited it since the trigger.
     pub body: &'a str,
-    /// The words behind the command, when a comment triggered.
-    pub request: Option<&'a Instruction>,
-    /// The issue's author.
-    pub author: Option<u64>,
+    /// The issue's author; `None` if the account is deleted.
+    pub author: Option<&'a IssueAuthor>,
     /// Our own account.
-    pub own: u64,
+    pub own: &'a OwnAccount,
     /// When it was triggered.
     pub triggered_at: Timestamp,
-    /// All comments of the issue, oldest first.
+    /// The comments whose words are messages to the agent.
+    pub said_in: &'a [u64],
+    /// The newest comments of the issue, oldest first.
     pub comments: &'a [IssueComment],
+    /// How many comments the issue has beside those.
+    pub older: usize,
 }
 
-/// What an agent is given to do.
+/// What an issue is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
     /// The issue's title.
     pub title: String,
     /// The issue's body.
     pub body: String,
-    /// The words behind the command that triggered.
-    pub request: Option<String>,
+    /// Who wrote them; `None` if the account is deleted.
+    pub author: Option<TaskAuthor>,
     /// Earlier comments, oldest first.
     pub comments: Vec<TaskComment>,
     /// How many comments are left out.
@@ -75,11 +93,20 @@ pub struct Task {
     pub hidden: HiddenParts,
 }
 
+/// Who wrote a text of a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskAuthor {
+    /// The name.
+    pub login: String,
+    /// [`MAY_TRIGGER`] or [`AUTHOR`].
+    pub permission: &'static str,
+}
+
 /// An earlier comment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskComment {
-    /// Its author's name.
-    pub login: String,
+    /// Its author.
+    pub by: TaskAuthor,
     /// When it was written.
     pub at: Timestamp,
     /// Its text.
@@ -95,18 +122,11 @@ impl Task {
             hidden.add(cleaned.hidden);
             cleaned.text
         };
-        let title = clean(source.title);
-        let body = clean(source.body);
-        let request = source.request.map(|request| clean(&request.text));
-        let asked_in = source.request.and_then(|request| match request.source {
-            InstructionSource::Comment(id) | InstructionSource::PlainComment(id) => Some(id),
-            InstructionSource::Issue
-            | InstructionSource::Review { .. }
-            | InstructionSource::Check(_) => None,
-        });
+        let (title, body) = (clean(source.title), clean(source.body));
+        let is_said = |comment: &IssueComment| source.said_in.contains(&comment.id);
         let (mut comments, mut bytes) = (Vec::new(), 0);
         for comment in source.comments.iter().rev().filter(|comment| counts(source, comment)) {
-            if Some(comment.id) == asked_in {
+            if is_said(comment) {
                 continue;
             }
             bytes += comment.body.len();
@@ -114,21 +134,33 @@ impl Task {
                 break;
             }
             let text = clean(&comment.body);
-            let (login, at) = (comment.login.clone(), comment.created_at);
-            comments.push(TaskComment { login, at, text });
+            let by = TaskAuthor::of(comment.login.clone(), comment.is_permitted);
+            comments.push(TaskComment { by, at: comment.created_at, text });
         }
         comments.reverse();
-        let is_other = |comment: &&IssueComment| {
-            Some(comment.id) != asked_in && comment.author != Some(source.own)
-        };
-        let left_out = source.comments.iter().filter(is_other).count() - comments.len();
-        Self { title, body, request, comments, left_out, hidden }
+        let is_other =
+            |comment: &&IssueComment| !is_said(comment) && !is_own(source.own, comment.author);
+        let others = source.comments.iter().filter(is_other).count() + source.older;
+        let left_out = others - comments.len();
+        let author = source.author.map(|by| TaskAuthor::of(by.login.clone(), by.is_permitted));
+        Self { title, body, author, comments, left_out, hidden }
     }
+}
+
+impl TaskAuthor {
+    fn of(login: String, is_permitted: bool) -> Self {
+        Self { login, permission: if is_permitted { MAY_TRIGGER } else { AUTHOR } }
+    }
+}
+
+fn is_own(own: &OwnAccount, author: Option<u64>) -> bool {
+    author.is_some_and(|author| own.is(author))
 }
 
 /// Whether a comment may be part of the task.
 fn counts(source: &TaskSource<'_>, comment: &IssueComment) -> bool {
-    let is_by_author = |user: Option<u64>| user.is_some() && user == source.author;
+    let author = source.author.map(|author| author.id);
+    let is_by_author = |user: Option<u64>| user.is_some() && user == author;
     let is_trusted = comment.is_permitted || is_by_author(comment.author);
     let edited_by = comment.editor.or(comment.edited_at.and(comment.author));
     let edit_counts = comment.edited_at.is_none_or(|at| {
@@ -138,14 +170,15 @@ fn counts(source: &TaskSource<'_>, comment: &IssueComment) -> bool {
         && edit_counts
         && comment.created_at <= source.triggered_at
         && !comment.is_minimized
-        && comment.author.is_some_and(|author| author != source.own)
+        && comment.author.is_some()
+        && !is_own(source.own, comment.author)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const AUTHOR: u64 = 1;
+    const AUTHOR_ID: u64 = 1;
     const MAINTAINER: u64 = 2;
     const STRANGER: u64 = 3;
     const OWN: u64 = 4;
@@ -168,20 +201,23 @@ mod tests {
         }
     }
 
-    fn task(comments: &[IssueComment]) -> Task {
+    fn task(comments: &[IssueComment], said_in: &[u64]) -> Task {
+        let author = IssueAuthor { id: AUTHOR_ID, login: "user1".to_owned(), is_permitted: false };
         Task::new(&TaskSource {
             title: "A title<!-- hush -->",
             body: "a body [x](y 'hush')",
-            request: None,
-            author: Some(AUTHOR),
-            own: OWN,
+            author: Some(&author),
+            own: &OWN.into(),
             triggered_at: at(100),
+            said_in,
             comments,
+            older: 3,
         })
     }
 
-    fn texts(task: &Task) -> Vec<&str> {
-        task.comments.iter().map(|comment| comment.text.as_str()).collect()
+    fn texts(task: &Task) -> Vec<(&str, &str)> {
+        let comments = task.comments.iter();
+        comments.map(|comment| (comment.text.as_str(), comment.by.permission)).collect()
     }
 
     #[test]
@@ -191,58 +227,39 @@ mod tests {
             edited_at: Some(at(second)),
             ..comment(id, author, 5)
         };
-        let task = task(&[
-            comment(1, AUTHOR, 1),
-            comment(2, MAINTAINER, 2),
-            comment(3, STRANGER, 3),
-            comment(4, OWN, 4),
-            edited(5, AUTHOR, AUTHOR, 50),
-            edited(6, AUTHOR, AUTHOR, 101),
-            edited(7, MAINTAINER, STRANGER, 50),
-            IssueComment { is_minimized: true, ..comment(8, MAINTAINER, 8) },
-            IssueComment { author: None, ..comment(9, MAINTAINER, 9) },
-            comment(10, MAINTAINER, 101),
-        ]);
-        assert_eq!(texts(&task), ["text 1", "text 2", "text 5"]);
-        assert_eq!(task.left_out, 6, "ours is not counted");
+        let task = task(
+            &[
+                comment(1, AUTHOR_ID, 1),
+                comment(2, MAINTAINER, 2),
+                comment(3, STRANGER, 3),
+                comment(4, OWN, 4),
+                edited(5, AUTHOR_ID, AUTHOR_ID, 50),
+                edited(6, AUTHOR_ID, AUTHOR_ID, 101),
+                edited(7, MAINTAINER, STRANGER, 50),
+                IssueComment { is_minimized: true, ..comment(8, MAINTAINER, 8) },
+                IssueComment { author: None, ..comment(9, MAINTAINER, 9) },
+                comment(10, MAINTAINER, 101),
+                comment(11, MAINTAINER, 11),
+            ],
+            &[11],
+        );
+        let expected = [("text 1", AUTHOR), ("text 2", MAY_TRIGGER), ("text 5", AUTHOR)];
+        assert_eq!(texts(&task), expected, "what is a message is no earlier comment");
+        assert_eq!(task.left_out, 6 + 3, "ours is not counted");
         assert_eq!((task.title.as_str(), task.body.as_str()), ("A title", "a body [x](y)"));
+        assert_eq!(task.author.map(|by| by.permission), Some(AUTHOR));
         assert_eq!(task.hidden.total(), 2);
     }
 
     #[test]
     fn the_newest_comments_count_up_to_the_bounds() {
-        let many: Vec<_> = (1..=60).map(|id| comment(id, AUTHOR, 1)).collect();
-        let of_many = task(&many);
-        assert_eq!((of_many.comments.len(), of_many.left_out), (TASK_COMMENTS_MAX, 10));
+        let many: Vec<_> = (1..=60).map(|id| comment(id, AUTHOR_ID, 1)).collect();
+        let of_many = task(&many, &[]);
+        assert_eq!((of_many.comments.len(), of_many.left_out), (TASK_COMMENTS_MAX, 13));
         assert_eq!(of_many.comments[0].text, "text 11");
         let body = "x".repeat(TASK_COMMENTS_BYTES_MAX / 2);
-        let long = |id| IssueComment { body: body.clone(), ..comment(id, AUTHOR, 1) };
-        let of_long = task(&[long(1), long(2), long(3)]);
-        assert_eq!((of_long.comments.len(), of_long.left_out), (2, 1));
-    }
-
-    #[test]
-    fn the_request_is_no_earlier_comment_and_is_cleaned() {
-        let request = Instruction {
-            source: InstructionSource::Comment(2),
-            author: None,
-            sender: None,
-            as_of: at(2),
-            title: None,
-            text: "do it<!-- hush -->".into(),
-        };
-        let comments = [comment(1, AUTHOR, 1), comment(2, AUTHOR, 2)];
-        let source = TaskSource {
-            title: "",
-            body: "",
-            request: Some(&request),
-            author: Some(AUTHOR),
-            own: OWN,
-            triggered_at: at(3),
-            comments: &comments,
-        };
-        let task = Task::new(&source);
-        assert_eq!(task.request.as_deref(), Some("do it"));
-        assert_eq!((texts(&task), task.left_out, task.hidden.html), (vec!["text 1"], 0, 1));
+        let long = |id| IssueComment { body: body.clone(), ..comment(id, AUTHOR_ID, 1) };
+        let of_long = task(&[long(1), long(2), long(3)], &[]);
+        assert_eq!((of_long.comments.len(), of_long.left_out), (2, 4));
     }
 }

@@ -123,7 +123,7 @@ impl RunWorker {
         for _ in 0..2 {
             let (start, text) = match self.turn(bench, begun, session, is_there.as_deref()).await {
                 Ok(turn) => turn,
-                Err(reason) => return unless_down(bench, reason),
+                Err(end) => return end,
             };
             let (outcome, report) = match self.process(bench, begun, start, text, orders).await {
                 Ok(ended) => ended,
@@ -177,8 +177,8 @@ impl RunWorker {
         begun: &BegunRun,
         session: SessionId,
         file: Option<&str>,
-    ) -> Result<(SessionStart, String), String> {
-        let RunParts { rows, .. } = self.parts.as_ref();
+    ) -> Result<(SessionStart, String), RunEnd> {
+        let RunParts { rows, gate, .. } = self.parts.as_ref();
         let start = match file {
             Some(_) => SessionStart::Resume(session),
             None => SessionStart::New(session),
@@ -189,8 +189,16 @@ impl RunWorker {
         {
             return Ok((start, prompt::CONTINUE.to_owned()));
         }
-        let messages = rows.messages_of(bench.run).await.map_err(|error| error.to_string())?;
-        Ok((start, prompt::prompt(&bench.issue.facts, &messages, &id)))
+        let messages = rows.messages_of(bench.run).await;
+        let messages = messages.map_err(|error| RunEnd::Failed(error.to_string()))?;
+        let task = match start {
+            SessionStart::New(_) => gate.task(bench.home).await.map_err(|why| {
+                RunEnd::Unavailable(format!("GitHub did not show the issue: {why}"))
+            })?,
+            // It knows what the issue is about.
+            SessionStart::Resume(_) => None,
+        };
+        Ok((start, prompt::prompt(&bench.issue.facts, task.as_ref(), &messages, &id)))
     }
 
     /// Starts the process and reads it to its end.

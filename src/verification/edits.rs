@@ -28,6 +28,8 @@ pub(super) struct LatestWords {
     pub text: Option<Instruction>,
     /// Those that came last, if they are not the issue's text.
     pub request: Option<Instruction>,
+    /// The comments whose words they are.
+    pub said_in: Vec<u64>,
 }
 
 impl IssueVerifier {
@@ -65,6 +67,11 @@ impl IssueVerifier {
             for row in rows {
                 after = row.number;
                 let instruction = row.instruction;
+                if let InstructionSource::Comment(id) | InstructionSource::PlainComment(id) =
+                    instruction.source
+                {
+                    latest.said_in.push(id);
+                }
                 let asked = || instruction.sender.clone().map(|by| (by, instruction.as_of));
                 match instruction.source {
                     InstructionSource::Issue => {

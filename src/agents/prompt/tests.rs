@@ -25,7 +25,6 @@ fn the_first_message_delimits_each_text() {
         request: Some(written(Some(MONA), "fix the crash")),
         comments: &comments,
         left_out: 2,
-        hidden: 1,
     };
     insta::assert_snapshot!(shown(&first_message(&task)), @r#"
     Do what the request asks for; the issue and its comments say what it is about. The issue is octo/hello#12.
@@ -49,7 +48,6 @@ fn the_first_message_delimits_each_text() {
     </part-MARK>
 
     2 comments of the issue are left out, because of who wrote them, when, or their length.
-    1 hidden parts were taken out of these texts.
     "#);
     let other = IssueTask { request: None, comments: &[], ..task };
     assert!(first_message(&other).starts_with("Do what the issue asks for."));
