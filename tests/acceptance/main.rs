@@ -32,6 +32,7 @@ mod process;
 mod processes;
 mod pull;
 mod refusals;
+mod review;
 mod rotation;
 mod said;
 mod shutdown;
