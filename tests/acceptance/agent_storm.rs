@@ -7,7 +7,7 @@ use issuebox::models::double::{DoubleScript, DoubleTurn};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::process::{Server, until};
+use crate::process::{Server, WAIT, until};
 use crate::talk::{Talk, conversation, run_of, runs, say, stand_in, succeeded};
 
 /// How often the server is killed after each round of messages.
@@ -15,13 +15,14 @@ const KILLS: usize = 3;
 /// How many more requests the model has got when it is.
 const REQUESTS_BETWEEN: usize = 6;
 
-/// Answers each message with a command that leaves a line, and then with words.
+/// Answers each message with a command that leaves a line, two more commands, and then with words: four
+/// requests, so that the model is still being asked when the server has been killed for the last time.
 fn script(messages: usize) -> DoubleScript {
     let answers = (0..messages).flat_map(|n| {
         let words =
             DoubleTurn::says(&format!("Answer {n}, which takes a while to be said in full."));
         let words = DoubleTurn { pause: std::time::Duration::from_millis(20), ..words };
-        [runs(&format!("echo line {n} >> work; sleep 0.2")), words]
+        [runs(&format!("echo line {n} >> work")), runs("sleep 0.2"), runs("sleep 0.2"), words]
     });
     DoubleScript { turns: answers.collect(), side: None }
 }
@@ -34,7 +35,8 @@ async fn talk(messages: usize, home: &TempDir) -> Option<Talk> {
 async fn storm(talk: &Talk, mut server: Server) -> Server {
     for _ in 0..KILLS {
         let before = talk.double.counts().requests;
-        talk.double.wait_for(|counts| counts.requests >= before + REQUESTS_BETWEEN).await;
+        let asked = talk.double.wait_for(|counts| counts.requests >= before + REQUESTS_BETWEEN);
+        tokio::time::timeout(WAIT, asked).await.expect("agents ask the model again");
         server.kill().await;
         server = talk.serve().await;
     }
@@ -109,11 +111,11 @@ async fn twenty_agents_work_at_once_in_little_memory() {
     let begun = futures_util::future::join_all(said).await;
     for (issue, run) in issues.iter().zip(&begun) {
         let run = succeeded(&server, issue, run).await;
-        assert_eq!(run["usage"]["requests"], 2, "{run}");
+        assert_eq!(run["usage"]["requests"], 4, "{run}");
         answered(&server, issue, 1).await;
     }
     let used = talk.double.counts().used;
-    assert_eq!((used.input, used.output), (40 * 100, 40 * 20), "each request was made once");
+    assert_eq!((used.input, used.output), (80 * 100, 80 * 20), "each request was made once");
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid)).expect("it runs");
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
     let kib: u64 = resident.trim().trim_end_matches(" kB").parse().expect("a number");
