@@ -7,8 +7,8 @@ use issuebox::models::double::{DoubleScript, DoubleTurn};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::agent_place::{Talk, conversation, run_of, runs, say, stand_in, succeeded};
 use crate::process::{Server, WAIT, until};
-use crate::talk::{Talk, conversation, run_of, runs, say, stand_in, succeeded};
 
 /// How often the server is killed after each round of messages.
 const KILLS: usize = 3;

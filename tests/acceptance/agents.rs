@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use issuebox::models::double::{DoubleFault, DoubleScript, DoubleTurn};
 use serde_json::Value;
 
+use crate::agent_place::{KEY, Talk, is_below, run_of, runs, say, succeeded};
 use crate::process::{Server, until};
-use crate::talk::{KEY, Talk, is_below, run_of, runs, say, succeeded};
 
 /// The programs below `node_modules`.
 const CLAUDE: &str = "@anthropic-ai/claude-code-linux-x64/claude";

@@ -4,6 +4,7 @@
 //! What takes long, walks `/proc`, makes real sandboxes or needs Chromium or Docker is ignored here
 //! and run by `.ci/run` (`cargo test --test acceptance -- --include-ignored`).
 
+mod agent_place;
 mod agent_storm;
 mod agents;
 mod browser;
@@ -39,7 +40,7 @@ mod shutdown;
 mod startup;
 #[path = "../common/story.rs"]
 mod story;
-mod talk;
+
 mod traces;
 mod watch;
 mod work;
