@@ -13,6 +13,7 @@
 
 mod act;
 mod backup;
+mod chat;
 mod client;
 mod completions;
 mod config;
@@ -48,6 +49,7 @@ mod rejoin;
 mod restart;
 mod retry;
 mod rm;
+mod runs;
 mod serve;
 mod sse;
 mod stand_in;
@@ -57,6 +59,7 @@ mod table;
 mod target;
 mod top;
 mod unresolved;
+mod usage;
 mod version;
 mod wait;
 mod wire;
@@ -97,6 +100,7 @@ Examples:
   issuebox exec octo/hello#12 make test      run a command in it
   issuebox cp octo/hello#12:src/main.rs .    copy a file out of it
   issuebox logs -f octo/hello#12             follow the output of its commands
+  issuebox chat octo/hello#12 fix the build  say something to its agent, see what it does
 
 Exit code: 0 done, 1 failed, 2 wrong usage, 3 not found; exec returns the command's own, 127 if
 there is no such command and 126 if it cannot be executed.")]
@@ -162,6 +166,14 @@ enum CliVerb {
     /// Open a login shell in a sandbox, as exec -it does
     #[command(visible_alias = "ssh")]
     Shell(exec::ShellArgs),
+    /// Talk with the agent of an issue: say something and see what it does
+    Chat(chat::ChatArgs),
+    /// List the runs of agents
+    Runs(runs::RunsArgs),
+    /// Cancel the run of an issue's agent
+    Cancel(runs::CancelArgs),
+    /// Show what agents used of models, and what that cost
+    Usage(usage::UsageArgs),
     /// Copy files and directories between this machine and a workspace
     Cp(cp::CpArgs),
     /// Read and change files of a workspace
@@ -273,6 +285,10 @@ fn dispatch(cli: Cli, env: &EnvVars) -> anyhow::Result<ExitCode> {
         CliVerb::PortForward(args) => {
             remote(&server_args, env, async |s| port_forward::run(s, args).await)
         }
+        CliVerb::Chat(args) => remote(&server_args, env, async |s| chat::run(s, args).await),
+        CliVerb::Runs(args) => remote(&server_args, env, async |s| runs::runs(s, args).await),
+        CliVerb::Cancel(args) => remote(&server_args, env, async |s| runs::cancel(s, args).await),
+        CliVerb::Usage(args) => remote(&server_args, env, async |s| usage::run(s, args).await),
         CliVerb::Logs(args) => remote(&server_args, env, async |s| logs::run(s, args).await),
         CliVerb::Events(args) => remote(&server_args, env, async |s| events::run(s, args).await),
         CliVerb::Hold(args) => remote(&server_args, env, async |s| hold::hold(s, args).await),

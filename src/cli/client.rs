@@ -378,21 +378,46 @@ impl EventStream {
     /// # Errors
     /// [`CliFailure::Failed`] if the connection broke, was silent for too long or sent bad data.
     pub async fn next(&mut self) -> Result<Option<SseEvent>, CliFailure> {
-        let broken = |message: String| CliFailure::Failed {
-            message,
-            hint: "check that the server still runs".to_owned(),
-        };
         loop {
             if let Some(event) = self.ready.pop_front() {
                 return Ok(Some(event));
             }
-            let chunk = tokio::time::timeout(SILENCE_MAX, self.bytes.chunk())
-                .await
-                .map_err(|_elapsed| broken("the connection went silent".to_owned()))?
-                .map_err(|e| broken(format!("the connection broke: {}", e.without_url())))?;
-            let Some(chunk) = chunk else { return Ok(None) };
-            let events = self.decoder.push(&chunk).map_err(|e| broken(e.to_owned()))?;
-            self.ready.extend(events);
+            if !self.read().await? {
+                return Ok(None);
+            }
         }
+    }
+
+    /// The place in the stream that the server says before the first event; `None` if it ended the stream
+    /// or sent an event first.
+    ///
+    /// # Errors
+    /// As for [`EventStream::next`].
+    pub async fn place(&mut self) -> Result<Option<String>, CliFailure> {
+        loop {
+            let place = self.decoder.id();
+            if place.is_some() || !self.ready.is_empty() {
+                return Ok(place.filter(|_| self.ready.is_empty()).map(str::to_owned));
+            }
+            if !self.read().await? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Reads more; false at the end.
+    async fn read(&mut self) -> Result<bool, CliFailure> {
+        let broken = |message: String| CliFailure::Failed {
+            message,
+            hint: "check that the server still runs".to_owned(),
+        };
+        let chunk = tokio::time::timeout(SILENCE_MAX, self.bytes.chunk())
+            .await
+            .map_err(|_elapsed| broken("the connection went silent".to_owned()))?
+            .map_err(|e| broken(format!("the connection broke: {}", e.without_url())))?;
+        let Some(chunk) = chunk else { return Ok(false) };
+        let events = self.decoder.push(&chunk).map_err(|e| broken(e.to_owned()))?;
+        self.ready.extend(events);
+        Ok(true)
     }
 }

@@ -58,6 +58,18 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     ("port-forward", &["issuebox port-forward octo/hello#12 8080:3000"]),
+    (
+        "chat",
+        &[
+            "issuebox chat octo/hello#12 fix the build",
+            "issuebox chat octo/hello#12",
+            "issuebox chat octo/hello#12 < task.md",
+            "issuebox chat --interrupt octo/hello#12 \"stop that, keep the old API\"",
+        ],
+    ),
+    ("runs", &["issuebox runs --state running,queued", "issuebox runs octo/hello#12 -o json"]),
+    ("cancel", &["issuebox cancel octo/hello#12"]),
+    ("usage", &["issuebox usage", "issuebox usage --by day --since 2026-11-01"]),
     ("logs", &["issuebox logs octo/hello#12 --tail 50", "issuebox logs -f -t octo/hello#12"]),
     ("events", &["issuebox events octo/hello#12", "issuebox events -f -o json"]),
     (

@@ -257,10 +257,12 @@ fn takes_colours(is_terminal: bool, env: &EnvVars) -> bool {
 /// Running is green, starting blue, stopping yellow, failed red; deliveries' statuses likewise.
 fn phase_style(phase: &str) -> Style {
     match phase {
-        "running" | "accepted" => Style::new().green(),
-        "creating" | "starting" | "pending" => Style::new().blue(),
-        "stopping" | "deleting" | "badly_signed" | "refused" => Style::new().yellow(),
-        "failed" | "set_aside" => Style::new().red().bold(),
+        "running" | "accepted" | "succeeded" => Style::new().green(),
+        "creating" | "starting" | "pending" | "queued" | "interrupted" => Style::new().blue(),
+        "stopping" | "deleting" | "badly_signed" | "refused" | "cancelling" => {
+            Style::new().yellow()
+        }
+        "failed" | "set_aside" | "over_budget" => Style::new().red().bold(),
         // Stopped, deleted, ignored, and phases of later versions.
         _ => Style::new().dimmed(),
     }

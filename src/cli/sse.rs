@@ -46,6 +46,11 @@ impl Decoder {
         Ok(events)
     }
 
+    /// The last id in the stream.
+    pub fn id(&self) -> Option<&str> {
+        self.event.id.as_deref()
+    }
+
     fn take_line(&mut self, line: &str) -> Option<SseEvent> {
         if line.is_empty() {
             let event = SseEvent { id: self.event.id.clone(), ..SseEvent::default() };

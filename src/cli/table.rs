@@ -7,7 +7,9 @@ use crate::types::{Timestamp, inert};
 
 use super::files::FileRow;
 use super::output::{Screen, Width};
-use super::wire::{ApiSandbox, AskedWords, Checkout, Delivery, Endpoint, HoldRow, Limit};
+use super::runs::{ApiRun, ApiUsage, RunIssue};
+use super::usage::UsageReport;
+use super::wire::{AgentNow, ApiSandbox, AskedWords, Checkout, Delivery, Endpoint, HoldRow, Limit};
 
 /// Longest title or reason if the output is not a terminal, in characters.
 const TITLE_LEN_MAX: usize = 48;
@@ -39,6 +41,7 @@ pub(super) fn list(
             inert(&sandbox.issue()).into_owned(),
             inert(sandbox.issue_title.as_deref().unwrap_or("-")).into_owned(),
             age(&sandbox.created_at, now),
+            inert(sandbox.agent_word().unwrap_or("-")).into_owned(),
             inert(&sandbox.name).into_owned(),
         ];
         if width == Width::Whole {
@@ -56,7 +59,7 @@ pub(super) fn list(
         }
         row
     };
-    let header = ["PHASE", "ISSUE", "TITLE", "AGE", "SANDBOX"];
+    let header = ["PHASE", "ISSUE", "TITLE", "AGE", "AGENT", "SANDBOX"];
     // Of several holds the widest is named.
     let more = ["SINCE", "PROVIDER", "TEMPLATE", "ID", "HELD", "REASON"];
     let more = if width == Width::Whole { &more[..] } else { &[] };
@@ -89,6 +92,52 @@ pub(super) fn deliveries(
     };
     let header = ["STATUS", "AGE", "EVENT", "ISSUE", "REASON", "DELIVERY"];
     laid_out(screen, width, &header, Some(4), deliveries.iter().map(row).collect())
+}
+
+/// A table of runs, the state first.
+pub(super) fn runs(screen: &Screen, width: Width, runs: &[ApiRun], now: Timestamp) -> String {
+    let row = |run: &ApiRun| {
+        let issue = run.issue.as_ref().map_or_else(|| "-".to_owned(), RunIssue::shown);
+        let why = if run.why().is_empty() { "-" } else { run.why() };
+        vec![
+            inert(&run.state).into_owned(),
+            inert(&issue).into_owned(),
+            inert(&run.agent).into_owned(),
+            age(&run.since, now),
+            run.messages.to_string(),
+            dollars(run.usage.cost_usd),
+            inert(why).into_owned(),
+            inert(&run.id).into_owned(),
+        ]
+    };
+    let header = ["STATE", "ISSUE", "AGENT", "SINCE", "MESSAGES", "COST", "WHY", "RUN"];
+    laid_out(screen, width, &header, Some(6), runs.iter().map(row).collect())
+}
+
+/// A table of what was used of models, with the sum of all at the end.
+pub(super) fn usage(screen: &Screen, width: Width, by: &str, report: &UsageReport) -> String {
+    let row = |name: &str, usage: &ApiUsage| {
+        vec![
+            inert(name).into_owned(),
+            usage.requests.to_string(),
+            usage.input_tokens.to_string(),
+            usage.output_tokens.to_string(),
+            dollars(usage.cost_usd),
+        ]
+    };
+    let mut rows: Vec<_> = report.sums.iter().map(|one| row(&one.shown(), &one.usage)).collect();
+    rows.push(row("total", &report.total));
+    let header = [&*by.to_uppercase(), "REQUESTS", "INPUT TOKENS", "OUTPUT TOKENS", "COST"];
+    laid_out(screen, width, &header, None, rows)
+}
+
+/// An amount in dollars and cents; less than half a cent is said to be that.
+pub(super) fn dollars(amount: f64) -> String {
+    match amount {
+        0.0 => "$0.00".to_owned(),
+        amount if amount < 0.005 => "<$0.01".to_owned(),
+        amount => format!("${amount:.2}"),
+    }
 }
 
 /// A table of holds.
@@ -233,6 +282,8 @@ pub(super) fn sheet(
         let reason = reason.map_or_else(String::new, |reason| format!(": {reason}"));
         row("held", Some(&format!("{}, by {}{reason}", hold.shown(), hold.by)));
     }
+    let agent = sandbox.agent.as_ref().filter(|agent| agent.run.is_some());
+    row("agent", agent.map(|agent| agent_words(agent, now)).as_deref());
     row("provider", Some(&sandbox.provider));
     row("template", Some(&sandbox.template));
     row("network", sandbox.network.as_deref());
@@ -252,6 +303,16 @@ pub(super) fn sheet(
         format!("{} {value}", screen.faint(&format!("{name:<10}")))
     };
     rows.into_iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// What an agent does, since when, what that cost and why.
+fn agent_words(agent: &AgentNow, now: Timestamp) -> String {
+    let since = agent.since.as_ref().map(|since| format!(" for {}", age(since, now)));
+    let cost = agent.cost.map(|cost| format!(", {}", dollars(cost)));
+    let reason = Some(&agent.reason).filter(|reason| !reason.is_empty());
+    let reason = reason.map(|reason| format!(": {reason}"));
+    let parts = [Some(agent.state.clone()), since, cost, reason];
+    parts.into_iter().flatten().collect()
 }
 
 /// A row of the details: what a person asked for last.

@@ -221,10 +221,10 @@ fn samples() -> [wire::ApiSandbox; 3] {
 #[test]
 fn a_list_is_calm_and_inert() {
     insta::assert_snapshot!(list(false, output::Width::Fitting, &samples()), @r"
-    PHASE    ISSUE                   TITLE                                            AGE  SANDBOX
-    running  pear-garden/orchard#12  Sign-in loops                                    14m  claude-issue-2874100012
-    failed   test-123                -                                                10d  claude-issue-test-123
-    deleted  pear-garden/orchard#12  \u{1b}[2Ja very long title, with \u{202e}marks…  1s   claude-issue-2874100012
+    PHASE    ISSUE                   TITLE                                            AGE  AGENT  SANDBOX
+    running  pear-garden/orchard#12  Sign-in loops                                    14m  -      claude-issue-2874100012
+    failed   test-123                -                                                10d  -      claude-issue-test-123
+    deleted  pear-garden/orchard#12  \u{1b}[2Ja very long title, with \u{202e}marks…  1s   -      claude-issue-2874100012
     ");
 }
 

@@ -43,9 +43,31 @@ pub(super) struct ApiSandbox {
     pub phase_since: String,
     pub last_activity_at: Option<String>,
     pub deleted_at: Option<String>,
+    /// What its agent does; `None` from an older server.
+    pub agent: Option<AgentNow>,
+}
+
+/// What an agent does.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct AgentNow {
+    pub state: String,
+    pub since: Option<String>,
+    #[serde(default)]
+    pub reason: String,
+    /// The run in progress or the last one; `None` if there was none.
+    pub run: Option<String>,
+    /// What that run cost, in US dollars.
+    pub cost: Option<f64>,
 }
 
 impl ApiSandbox {
+    /// What its agent does, in a word; `None` if it was never asked for anything.
+    pub fn agent_word(&self) -> Option<&str> {
+        let agent = self.agent.as_ref()?;
+        (agent.run.is_some() || agent.state != "idle").then_some(agent.state.as_str())
+    }
+
     /// The phase, or `deleted`.
     pub fn phase_word(&self) -> &str {
         self.phase.as_deref().unwrap_or("deleted")

@@ -22,6 +22,7 @@ pub mod runs;
 pub mod sandboxes;
 pub mod system;
 pub mod terminal;
+pub mod usage;
 
 use std::time::Duration;
 

@@ -75,6 +75,15 @@ struct Live {
     answer: OnceLock<Bytes>,
 }
 
+/// The answer about a live sandbox.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LiveAnswer {
+    /// The answer, without what its agent's run cost.
+    pub json: Bytes,
+    /// The sandbox.
+    pub sandbox: Arc<Sandbox>,
+}
+
 /// Whether two states look the same to people: counters and the last activity may differ.
 pub fn look_alike(one: &Sandbox, other: &Sandbox) -> bool {
     let seen = |sandbox: &Sandbox| Sandbox {
@@ -233,12 +242,12 @@ impl LiveMap {
     }
 
     /// The answer for a home, if it is live.
-    pub fn home(&self, home: HomeId) -> Option<Bytes> {
+    pub fn home(&self, home: HomeId) -> Option<LiveAnswer> {
         self.homes.get(&home)?.live.as_ref().map(Live::answer)
     }
 
     /// The answer for an issue by id, if it is live.
-    pub fn issue(&self, account: &AccountName, id: &IssueId) -> Option<Bytes> {
+    pub fn issue(&self, account: &AccountName, id: &IssueId) -> Option<LiveAnswer> {
         let home = *self.by_issue.get(&key(account, id.as_str()))?;
         self.home(home)
     }
@@ -249,13 +258,13 @@ impl LiveMap {
         account: &AccountName,
         repository: &Repository,
         number: IssueNumber,
-    ) -> Option<Bytes> {
+    ) -> Option<LiveAnswer> {
         let home = self.by_number.get(&number_key(account, repository, number))?.home;
         self.home(home)
     }
 
     /// The answer for a sandbox by its id, if it is live.
-    pub fn sandbox(&self, account: &AccountName, id: &SandboxId) -> Option<Bytes> {
+    pub fn sandbox(&self, account: &AccountName, id: &SandboxId) -> Option<LiveAnswer> {
         let home = *self.by_sandbox.get(&key(account, id.as_str()))?;
         let entry = self.homes.get(&home)?;
         let live = entry.live.as_ref().filter(|live| live.sandbox.id == *id)?;
@@ -300,9 +309,10 @@ impl Live {
         self.sandbox.repository.as_ref().zip(self.sandbox.issue_number)
     }
 
-    fn answer(&self) -> Bytes {
-        let write = || Bytes::from(wire::answer_json(&self.sandbox));
-        self.answer.get_or_init(write).clone()
+    fn answer(&self) -> LiveAnswer {
+        let write = || Bytes::from(wire::answer_json(&self.sandbox, None));
+        let json = self.answer.get_or_init(write).clone();
+        LiveAnswer { json, sandbox: Arc::clone(&self.sandbox) }
     }
 }
 
@@ -391,7 +401,7 @@ mod tests {
         Some(Timestamp::from_unix_ms(seconds * 1000))
     }
 
-    fn id_at(map: &LiveMap, answer: Option<Bytes>) -> Option<String> {
+    fn id_at(map: &LiveMap, answer: Option<LiveAnswer>) -> Option<String> {
         let known = ["5", "6"].map(|id| (id, map.sandbox(&account(), &sandbox_id(id))));
         let found = answer?;
         known.into_iter().find(|(_, known)| *known == Some(found.clone())).map(|(id, _)| id.into())

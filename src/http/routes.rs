@@ -13,7 +13,7 @@ use utoipa_actix_web::service_config::ServiceConfig;
 
 use super::api::{
     checkouts, commands, conversations, deliveries, drift, ensure, events, exec, files, github,
-    holds, issues, limits, login, logs, ports, publish, runs, sandboxes, system, terminal,
+    holds, issues, limits, login, logs, ports, publish, runs, sandboxes, system, terminal, usage,
 };
 use super::error::{ApiError, Code};
 use super::{doc, health, page, webhooks};
@@ -93,7 +93,8 @@ fn conversation_table(app: &mut ServiceConfig<'_>) {
         .service(conversations::events_of_issue)
         .service(runs::list)
         .service(runs::cancel)
-        .service(runs::retry);
+        .service(runs::retry)
+        .service(usage::report);
 }
 
 /// The description of every route in [`table`].

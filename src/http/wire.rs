@@ -4,15 +4,17 @@
 //! RFC 3339 in UTC, 64-bit ids are strings, sizes are bytes, and every duration has its unit in
 //! its name.
 
+use std::borrow::Cow;
+
 use super::doc::words::{
-    ErrorWord, FailureWord, ModeWord, NetworkWord, PhaseWord, StepWord, WantedWord,
+    AgentStateWord, ErrorWord, FailureWord, ModeWord, NetworkWord, PhaseWord, StepWord, WantedWord,
 };
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::instruction::InstructionBody;
 use crate::store::TimelineListRow;
-use crate::types::{Failure, Phase, Sandbox};
+use crate::types::{Failure, Money, Phase, RunState, Sandbox};
 
 /// A successful call.
 #[derive(Debug, Serialize, ToSchema)]
@@ -133,7 +135,7 @@ pub struct SandboxBody<'a> {
     /// The ports that can be reached from outside.
     pub endpoints: Vec<EndpointBody>,
     /// The agent in it.
-    pub agent: AgentBody,
+    pub agent: AgentBody<'a>,
     /// When it was recorded.
     #[schema(format = DateTime)]
     pub created_at: String,
@@ -150,15 +152,54 @@ pub struct SandboxBody<'a> {
     pub meta: Meta,
 }
 
-/// The agent in a sandbox.
+/// What the agent in a sandbox does.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Agent)]
-pub struct AgentBody {
-    /// `idle`.
+pub struct AgentBody<'a> {
+    /// What.
+    #[schema(value_type = AgentStateWord)]
     pub state: &'static str,
     /// Since when.
     #[schema(format = DateTime)]
     pub since: String,
+    /// Why, in words; of an idle one how its last run ended. May be empty.
+    pub reason: Cow<'a, str>,
+    /// The id of the run in progress, else of the last one.
+    pub run: Option<String>,
+    /// What that run has cost so far, in US dollars. Null in events and in answers to commands.
+    pub cost: Option<f64>,
+}
+
+impl<'a> AgentBody<'a> {
+    fn of(sandbox: &'a Sandbox, cost: Option<Money>) -> Self {
+        let Some(agent) = sandbox.agent.as_deref() else {
+            return Self {
+                state: "idle",
+                since: sandbox.phase_since.to_string(),
+                reason: Cow::Borrowed(""),
+                run: None,
+                cost: None,
+            };
+        };
+        let reason = match agent.state {
+            RunState::Failed | RunState::OverBudget | RunState::Cancelled => {
+                let state = agent.state.as_str().replace('_', " ");
+                Cow::Owned(format!("the last run is {state}: {}", agent.reason))
+            }
+            RunState::Queued
+            | RunState::Running
+            | RunState::Cancelling
+            | RunState::Interrupted
+            | RunState::Succeeded => Cow::Borrowed(agent.reason.as_str()),
+        };
+        Self {
+            state: agent.state.of_agent(),
+            since: agent.since.to_string(),
+            reason,
+            run: Some(agent.run.to_string()),
+            cost: cost.map(Money::dollars),
+        }
+    }
 }
 
 /// Reserved for later versions; empty.
@@ -213,8 +254,9 @@ impl EndpointBody {
     }
 }
 
-impl<'a> From<&'a Sandbox> for SandboxBody<'a> {
-    fn from(sandbox: &'a Sandbox) -> Self {
+impl<'a> SandboxBody<'a> {
+    /// A sandbox, with what its agent's run cost if that is known.
+    pub fn of(sandbox: &'a Sandbox, cost: Option<Money>) -> Self {
         Self {
             id: sandbox.id.as_str(),
             name: &sandbox.name,
@@ -236,14 +278,19 @@ impl<'a> From<&'a Sandbox> for SandboxBody<'a> {
             failure: sandbox.failure.as_ref().map(FailureBody::from),
             reason: &sandbox.reason,
             endpoints: EndpointBody::all_of(sandbox),
-            // No agent runs in a sandbox yet: it is idle as long as the phase lasts.
-            agent: AgentBody { state: "idle", since: sandbox.phase_since.to_string() },
+            agent: AgentBody::of(sandbox, cost),
             created_at: sandbox.created_at.to_string(),
             phase_since: sandbox.phase_since.to_string(),
             last_activity_at: sandbox.last_activity_at.to_string(),
             deleted_at: sandbox.deleted_at.map(|at| at.to_string()),
             meta: Meta {},
         }
+    }
+}
+
+impl<'a> From<&'a Sandbox> for SandboxBody<'a> {
+    fn from(sandbox: &'a Sandbox) -> Self {
+        Self::of(sandbox, None)
     }
 }
 
@@ -302,11 +349,11 @@ pub struct LookupAnswer<'a> {
     pub sandbox_id: Option<&'a str>,
 }
 
-/// [`LookupAnswer`] with a sandbox.
-pub fn answer_json(sandbox: &Sandbox) -> String {
+/// [`LookupAnswer`] with a sandbox, and with what its agent's run cost if that is known.
+pub fn answer_json(sandbox: &Sandbox, cost: Option<Money>) -> String {
     to_json(&LookupAnswer {
         success: true,
-        data: Some(SandboxBody::from(sandbox)),
+        data: Some(SandboxBody::of(sandbox, cost)),
         sandbox_id: Some(sandbox.id.as_str()),
     })
 }
@@ -367,7 +414,7 @@ pub(crate) mod tests {
     #[test]
     fn a_sandbox_has_every_field_of_the_contract() {
         let sandbox = sample("444500041");
-        let json = answer_json(&sandbox);
+        let json = answer_json(&sandbox, None);
         let value: serde_json::Value = serde_json::from_str(&json).expect("JSON");
         let at = "2026-01-31T12:00:00.000Z";
         assert_eq!(
@@ -381,7 +428,9 @@ pub(crate) mod tests {
                 "wanted": "running", "generation": 1, "attempt": 2, "failure": null,
                 "reason": "it is up",
                 "endpoints": [{"port": 3000, "url": "/v1/sandboxes/sb-444500041/ports/3000/"}],
-                "agent": {"state": "idle", "since": at},
+                "agent": {
+                    "state": "idle", "since": at, "reason": "", "run": null, "cost": null
+                },
                 "createdAt": at, "phaseSince": at, "lastActivityAt": at, "deletedAt": null,
                 "meta": {}
             }})

@@ -252,6 +252,8 @@ pub struct EnsureAsk {
 pub struct SayIssue {
     /// What.
     pub words: SaidWords,
+    /// The issue's repository and number, if the caller knows them.
+    pub numbered: Option<(Repository, IssueNumber)>,
     /// Names of the issue that belong to no home yet; they become aliases of this one.
     pub claims: Vec<Alias>,
     /// Who.

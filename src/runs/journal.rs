@@ -182,6 +182,21 @@ impl Journals {
         Ok(lines.into_iter().map(|(id, json)| JournalEvent { id, json }).collect())
     }
 
+    /// The id behind which the last `count` events come, or fewer if those have more than `len_max` bytes.
+    ///
+    /// # Errors
+    /// [`JournalError::File`].
+    pub async fn before_last(
+        &self,
+        home: HomeId,
+        count: usize,
+        len_max: u64,
+    ) -> Result<u64, JournalError> {
+        let entry = self.entry(home);
+        self.opened(home, &entry).await?.is_good = true;
+        Ok(file::place_before_last(&self.path(home), count, len_max)?)
+    }
+
     /// Follows how long a journal is: a new value means new events.
     pub fn follow(&self, home: HomeId) -> watch::Receiver<u64> {
         self.entry(home).len.subscribe()

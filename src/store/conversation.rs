@@ -27,6 +27,15 @@ pub struct RunRow {
     pub run: Run,
 }
 
+/// Which runs are listed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunFilter {
+    /// Those of this home alone.
+    pub home: Option<HomeId>,
+    /// Those in one of these states alone, if any are given.
+    pub states: Vec<RunState>,
+}
+
 /// Messages and runs. They are written with the steps of their issues
 /// ([`Write::said`](super::Write::said)); those of an issue that is deleted on GitHub are
 /// removed with it.
@@ -62,11 +71,11 @@ pub trait ConversationStore: Send + Sync + 'static {
     /// The runs of a home, oldest first, at most the newest `limit`.
     async fn runs_of(&self, home: HomeId, limit: usize) -> Result<Vec<RunRow>, StoreError>;
 
-    /// The runs of an account, newest first, in one of these states if any are given.
+    /// The runs of an account that a filter lets through, newest first.
     async fn runs(
         &self,
         account: &AccountName,
-        states: &[RunState],
+        filter: &RunFilter,
         page: &PageAsk,
     ) -> Result<Page<RunRow>, StoreError>;
 }

@@ -90,6 +90,24 @@ pub enum UsageBy {
     Day,
 }
 
+impl UsageBy {
+    /// Those that people ask for.
+    pub const LISTED: [Self; 5] =
+        [Self::Issue, Self::Repository, Self::Account, Self::Model, Self::Day];
+
+    /// The stable word for this.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Run => "run",
+            Self::Issue => "issue",
+            Self::Repository => "repository",
+            Self::Account => "account",
+            Self::Model => "model",
+            Self::Day => "day",
+        }
+    }
+}
+
 /// What a sum is of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UsageKey {

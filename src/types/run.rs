@@ -105,6 +105,16 @@ impl RunState {
         }
     }
 
+    /// What the agent does whose latest run this is, in a word: `idle`, `queued`, `running` or `cancelling`.
+    pub const fn of_agent(self) -> &'static str {
+        match self {
+            Self::Queued | Self::Interrupted => "queued",
+            Self::Running => "running",
+            Self::Cancelling => "cancelling",
+            Self::Succeeded | Self::Failed | Self::OverBudget | Self::Cancelled => "idle",
+        }
+    }
+
     /// Whether there may be a process of it.
     pub const fn has_process(self) -> bool {
         matches!(self, Self::Running | Self::Cancelling)

@@ -1,7 +1,10 @@
 //! The command line, tested by running the program: against a stub of the API, against a server
 //! of the test's own, and against the whole program under `serve`.
 
+#[path = "../common/agent.rs"]
+mod agent;
 mod backup;
+mod chat;
 #[path = "../common/mod.rs"]
 mod common;
 mod copies;

@@ -113,7 +113,8 @@ impl Operation {
 
     /// Whether it reads what was said or printed, which the tests' store in trouble does not keep.
     pub fn reads_conversations(&self) -> bool {
-        self.path == "/v1/runs" || self.path.contains("/conversation")
+        matches!(self.path.as_str(), "/v1/runs" | "/v1/usage")
+            || self.path.contains("/conversation")
     }
 
     /// Its address for a sandbox and an issue, with a query that is right for it.

@@ -23,7 +23,9 @@ use issuebox::issue::{Rules, StepRules};
 use issuebox::logs::{LogBounds, Logs};
 use issuebox::runs::{AgentPrograms, GoingRuns, RunShare};
 use issuebox::sandbox::{Lifecycle, Provider};
+use issuebox::store::Store;
 use issuebox::store::sqlite::{OpenError, SqliteStore};
+use issuebox::store::usage::{NewModelRequest, Reserved, SettledRequest, UsageStore};
 use issuebox::types::*;
 use issuebox::verification::IssueVerifier;
 use reqwest::Method;
@@ -50,6 +52,7 @@ pub struct TestServer {
     pub store: Arc<MoodyStore>,
     pub engine: Engine,
     pub feed: Arc<Feed>,
+    usage: Arc<dyn UsageStore>,
     pub closing: watch::Sender<bool>,
     stop: watch::Sender<bool>,
     pub client: reqwest::Client,
@@ -73,6 +76,7 @@ struct Started {
     store: Arc<MoodyStore>,
     engine: Engine,
     feed: Arc<Feed>,
+    usage: Arc<dyn UsageStore>,
 }
 
 /// An answer, read whole.
@@ -156,7 +160,8 @@ impl TestServer {
             actix::System::new().block_on(serve(parts, io.handle().clone(), tx));
             io.shutdown_timeout(Duration::from_secs(5));
         });
-        let Started { address, store, engine, feed } = started.recv().expect("the server starts");
+        let Started { address, store, engine, feed, usage } =
+            started.recv().expect("the server starts");
         let client = reqwest::Client::builder()
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
@@ -164,7 +169,7 @@ impl TestServer {
             .build()
             .expect("a client");
         let thread = Some(thread);
-        Self { address, data, provider, store, engine, feed, closing, stop, client, thread }
+        Self { address, data, provider, store, engine, feed, usage, closing, stop, client, thread }
     }
 
     /// Where a path is.
@@ -194,6 +199,33 @@ impl TestServer {
         let answer = answer.json();
         assert_eq!(answer["data"]["phase"], "running", "{answer}");
         answer["sandboxId"].as_str().expect("an id").to_owned()
+    }
+
+    /// Has a run of an issue ask a model once, for so many dollars.
+    pub async fn spend(&self, issue: &str, model: &str, dollars: f64) {
+        let account = AccountName::default_account();
+        let alias = Alias::Issue(IssueId::parse(issue).expect("an id"));
+        let home = self.store.resolve(&account, &alias).await.expect("it reads");
+        let cost = Money::from_dollars(dollars).expect("an amount");
+        let request = NewModelRequest {
+            run: RunId::parse("019392f0-5b7e-7a3c-8c55-3c1a0b6a1f2e").expect("an id"),
+            home: home.expect("the issue is known"),
+            sandbox: SandboxId::trusted("s"),
+            account,
+            repository: None,
+            model: model.to_owned(),
+            begun_at: SystemClock.now(),
+            worst: cost,
+            input_cost: cost,
+        };
+        let none = Money::ZERO;
+        let budgets = ModelBudgets { run: none, issue: none, account_per_day: none };
+        let reserved = self.usage.reserve_request(request, budgets).await.expect("it writes");
+        let Reserved::Granted(id) = reserved else { panic!("{reserved:?}") };
+        let (duration, tokens) =
+            (Duration::from_secs(1), Tokens { input: 10, ..Tokens::default() });
+        let settled = SettledRequest { status: 200, duration, tokens, cost };
+        self.usage.settle_request(id, settled).await.expect("it writes");
     }
 
     /// Logs in on the page; its cookie.
@@ -317,6 +349,7 @@ async fn serve(mut parts: Parts, io: tokio::runtime::Handle, started: Sender<Sta
     let store = Arc::new(open_store(parts.data.path()));
     let (sessions, reports) = (Arc::clone(&store) as _, Arc::clone(&store) as _);
     let (rows, runs) = (Arc::clone(&store), runs(parts.data.path(), &store));
+    let usage = Arc::clone(&runs.usage);
     let store = Arc::new(MoodyStore::new(store));
     let feed = Arc::new(Feed::new("testrun"));
     let arbiter = actix::Arbiter::new();
@@ -374,7 +407,7 @@ async fn serve(mut parts: Parts, io: tokio::runtime::Handle, started: Sender<Sta
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("it is bound");
     let server = issuebox::http::build(edge, listener).expect("a usable listener");
-    let of_test = Started { address, store, feed, engine: engine.clone() };
+    let of_test = Started { address, store, feed, engine: engine.clone(), usage };
     started.send(of_test).expect("the test waits");
     let stop = async { drop(parts.stopped.wait_for(|stopped| *stopped).await) };
     server.run(stop).await.expect("the server ends well");

@@ -19,6 +19,9 @@ pub(super) struct Size {
 /// The widths of the columns before the title, with their gaps.
 const PHASE_WIDTH: usize = 10;
 const SINCE_WIDTH: usize = 6;
+/// The width of the agent's column, and of a terminal that has room for it.
+const AGENT_WIDTH: usize = 11;
+const AGENT_FROM: usize = 110;
 /// Widest issue column.
 const ISSUE_WIDTH_MAX: usize = 32;
 
@@ -116,15 +119,21 @@ fn why(sandbox: &ApiSandbox) -> String {
 
 /// The widths of the columns issue, title and reason.
 fn widths(size: Size) -> (usize, usize, usize) {
-    let rest = size.columns.saturating_sub(PHASE_WIDTH + SINCE_WIDTH);
+    let rest = size.columns.saturating_sub(PHASE_WIDTH + SINCE_WIDTH + agent_width(size));
     let issue = (rest / 3).min(ISSUE_WIDTH_MAX);
     let title = (rest - issue) / 2;
     (issue, title, rest - issue - title)
 }
 
+/// The width of the agent's column; 0 if there is no room for it.
+const fn agent_width(size: Size) -> usize {
+    if size.columns >= AGENT_FROM { AGENT_WIDTH } else { 0 }
+}
+
 fn header(size: Size) -> String {
     let (issue, title, reason) = widths(size);
-    let before = format!("{}{}", cell("PHASE", PHASE_WIDTH), cell("SINCE", SINCE_WIDTH));
+    let agent = cell("AGENT", agent_width(size));
+    let before = format!("{}{}{agent}", cell("PHASE", PHASE_WIDTH), cell("SINCE", SINCE_WIDTH));
     let text = format!(
         "{before}{}{}{}",
         cell("ISSUE", issue),
@@ -144,8 +153,9 @@ fn row(
     let (issue, title, reason) = widths(size);
     let phase = sandbox.phase_word();
     let rest = format!(
-        "{}{}{}{}",
+        "{}{}{}{}{}",
         cell(&age(&sandbox.phase_since, now), SINCE_WIDTH),
+        cell(&inert(sandbox.agent_word().unwrap_or("-")), agent_width(size)),
         cell(&inert(&sandbox.issue()), issue),
         cell(&inert(sandbox.issue_title.as_deref().unwrap_or("-")), title),
         fitted(&why(sandbox), reason),

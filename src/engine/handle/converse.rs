@@ -37,7 +37,8 @@ impl Engine {
                 }
                 home = Some(route.home);
                 let (words, cause) = (words.clone(), cause.clone());
-                let event = IssueEvent::Say(SayIssue { words, claims: route.claims, cause });
+                let (numbered, claims) = (issue.numbered.clone(), route.claims);
+                let event = IssueEvent::Say(SayIssue { words, numbered, claims, cause });
                 self.parts.actors.ask(route.home, route.activation, event).await
             };
             let attempt = attempt.await;
@@ -64,7 +65,7 @@ impl Engine {
         }
         let say = || {
             let (words, cause) = (words.clone(), cause.clone());
-            IssueEvent::Say(SayIssue { words, claims: Vec::new(), cause })
+            IssueEvent::Say(SayIssue { words, numbered: None, claims: Vec::new(), cause })
         };
         let answered = self.parts.actors.apply(meant.home, None, say).await?;
         Ok((meant.home, of_reply(answered.reply)?))
@@ -85,6 +86,7 @@ fn of_reply(reply: Reply) -> Result<RunReply, EngineError> {
     match reply {
         Reply::Run(RunReply::Refused(refusal)) => Err(EngineError::RunRefused(refusal)),
         Reply::Run(reply) => Ok(reply),
+        Reply::OtherPlace => Err(EngineError::IssueIdConflict),
         Reply::Denied(denial) => Err(EngineError::Denied(denial)),
         reply => Err(unfitting(&reply)),
     }

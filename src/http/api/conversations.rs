@@ -6,6 +6,7 @@ mod wire;
 
 use actix_web::{HttpRequest, HttpResponse, get, post, put, web};
 
+use super::ensure::{parse_place, read_number};
 use super::sandboxes::parse_issue_id;
 use crate::conversation::{Run, RunReply, SaidWords};
 use crate::engine::{IssueKey, SandboxRef};
@@ -22,13 +23,16 @@ use crate::http::sse;
 use crate::http::wire::Success;
 use crate::types::{AgentName, Alias, HomeId, MessageId};
 
-pub use usage::of_run;
+pub use usage::{RunCosts, RunUsage, of_run};
 pub use wire::{
-    ConversationBody, MessageBody, MessageRef, RunBody, SaidBody, SayRequest, UsageBody, run_body,
+    ConversationBody, MessageBody, MessageRef, RunBody, SaidBody, SayRequest, SayToIssueRequest,
+    UsageBody, run_body,
 };
 
 /// Longest text of one message, in bytes.
 pub const MESSAGE_LEN_MAX: usize = 4 << 20;
+/// How many of the last events a stream can begin with.
+const TAIL_MAX: u64 = 10_000;
 /// How many messages and runs of a conversation are answered: the newest.
 const NEWEST: usize = 1_000;
 
@@ -62,14 +66,15 @@ pub async fn say(
     said(&shared, &caller, &request, home, reply)
 }
 
-/// Says something to the agent of an issue, and makes its sandbox if it has none.
+/// Says something to the agent of an issue, and makes its sandbox if it has none. With repository and
+/// number that sandbox gets a checkout, and counts for the repository's quota and holds.
 #[utoipa::path(
     operation_id = "sayInIssue", tag = "conversations",
     params(params::OneIssue),
-    request_body = SayRequest,
+    request_body = SayToIssueRequest,
     responses(
         (status = 202, body = Success<SaidBody>, description = "the message and the run that answers it"),
-        answers::StoreWriteErrors, only::AgentUnknown, only::QueueFull,
+        answers::StoreWriteErrors, only::AgentUnknown, only::QueueFull, only::IssueIdConflict,
     )
 )]
 #[put("/v1/issues/{issueId}/messages")]
@@ -81,8 +86,11 @@ pub async fn say_in_issue(
     body: MessageJson,
 ) -> Result<HttpResponse, ApiError> {
     Query::parse(request.query_string()).finish()?;
-    let issue = IssueKey { id: Some(parse_issue_id(&path)?), numbered: None };
-    let words = words(&shared, &caller, body.0)?;
+    let id = Some(parse_issue_id(&path)?);
+    let mut fields = body.0;
+    let (repository, number) = (fields.text("repository")?, read_number(&mut fields)?);
+    let issue = IssueKey { id, numbered: parse_place(repository, number)? };
+    let words = words(&shared, &caller, fields)?;
     let engine = &shared.edge.engine;
     let (home, reply) = engine.say(&caller.account, &issue, words, caller.cause()).await?;
     said(&shared, &caller, &request, home, reply)
@@ -191,6 +199,8 @@ async fn answer(shared: &Shared, home: HomeId) -> Result<HttpResponse, ApiError>
     params(
         params::OneSandbox,
         ("Last-Event-ID" = Option<String>, Header, description = "the id of the last event that was received"),
+        ("tail" = Option<u64>, Query, minimum = 0, maximum = 10000,
+         description = "Begin with the last so many events; by default with all. `Last-Event-ID` goes before it"),
     ),
     responses(
         (status = 200, description = "a stream of server-sent events",
@@ -205,9 +215,9 @@ pub async fn events_of_sandbox(
     request: HttpRequest,
     path: web::Path<String>,
 ) -> Result<HttpResponse, ApiError> {
-    Query::parse(request.query_string()).finish()?;
+    let tail = tail(&request)?;
     let home = home_of_sandbox(&shared, &caller, &path).await?;
-    follow::stream(&shared, &caller, &request, home).await
+    follow::stream(&shared, &caller, &request, home, tail).await
 }
 
 /// Streams the events of an issue's conversation, as those of its sandbox. It ends at once if the issue is
@@ -217,6 +227,8 @@ pub async fn events_of_sandbox(
     params(
         params::OneIssue,
         ("Last-Event-ID" = Option<String>, Header, description = "the id of the last event that was received"),
+        ("tail" = Option<u64>, Query, minimum = 0, maximum = 10000,
+         description = "Begin with the last so many events; by default with all. `Last-Event-ID` goes before it"),
     ),
     responses(
         (status = 200, description = "a stream of server-sent events",
@@ -231,13 +243,21 @@ pub async fn events_of_issue(
     request: HttpRequest,
     path: web::Path<String>,
 ) -> Result<HttpResponse, ApiError> {
-    Query::parse(request.query_string()).finish()?;
+    let tail = tail(&request)?;
     let home = home_of_issue(&shared, &caller, &path).await?;
     match home {
-        Some(home) => follow::stream(&shared, &caller, &request, home).await,
+        Some(home) => follow::stream(&shared, &caller, &request, home, tail).await,
         // Nothing was said yet. Readers come again by themselves.
         None => Ok(sse::answer(futures_util::stream::iter([Ok(sse::GREETING)]))),
     }
+}
+
+/// Reads `?tail=`.
+fn tail(request: &HttpRequest) -> Result<Option<usize>, ApiError> {
+    let mut query = Query::parse(request.query_string());
+    let tail = query.number("tail", 0..=TAIL_MAX)?;
+    query.finish()?;
+    Ok(tail.and_then(|tail| usize::try_from(tail).ok()))
 }
 
 async fn home_of_sandbox(shared: &Shared, caller: &Caller, id: &str) -> Result<HomeId, ApiError> {

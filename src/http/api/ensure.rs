@@ -17,7 +17,7 @@ use crate::http::error::{ApiError, only};
 use crate::http::fields::Fields;
 use crate::http::query::Query;
 use crate::http::wire::SandboxBody;
-use crate::types::{IssueId, IssueNumber, Mode, Outcome, TemplateName};
+use crate::types::{IssueId, IssueNumber, Mode, Outcome, Repository, TemplateName};
 
 /// The body of an ensure.
 #[derive(Debug, ToSchema)]
@@ -110,6 +110,32 @@ pub async fn ensure_issue(
     answer_ensure(&shared, &caller, &request, body.0, Some(issue)).await
 }
 
+/// Reads the number of an issue from a body.
+///
+/// # Errors
+/// 400 if it is no whole number from 1.
+pub fn read_number(fields: &mut Fields) -> Result<Option<u64>, ApiError> {
+    fields.number("issueNumber", 1..=i64::MAX as u64)
+}
+
+/// The issue's repository and number, if both are given.
+///
+/// # Errors
+/// 400 if one is given alone, or the repository does not have its form.
+pub fn parse_place(
+    repository: Option<String>,
+    number: Option<u64>,
+) -> Result<Option<(Repository, IssueNumber)>, ApiError> {
+    match (repository, number) {
+        (Some(repository), Some(number)) => {
+            Ok(Some((parse_repository(&repository)?, IssueNumber(number))))
+        }
+        (None, None) => Ok(None),
+        (Some(_), None) => Err(ApiError::field("issueNumber", "is required with repository")),
+        (None, Some(_)) => Err(ApiError::field("repository", "is required with issueNumber")),
+    }
+}
+
 async fn answer_ensure(
     shared: &Shared,
     caller: &Caller,
@@ -162,7 +188,7 @@ impl EnsureRequest {
         let request = Self {
             issue_id: fields.text("issueId")?,
             repository: fields.text("repository")?,
-            issue_number: fields.number("issueNumber", 1..=i64::MAX as u64)?,
+            issue_number: read_number(&mut fields)?,
             template: fields.text("template")?,
             mode: fields.text("mode")?,
             issue_title: fields.text("issueTitle")?,
@@ -179,18 +205,7 @@ impl EnsureRequest {
         {
             return Err(ApiError::field("issueId", "differs from the issue in the path"));
         }
-        let numbered = match (self.repository, self.issue_number) {
-            (Some(repository), Some(number)) => {
-                Some((parse_repository(&repository)?, IssueNumber(number)))
-            }
-            (None, None) => None,
-            (Some(_), None) => {
-                return Err(ApiError::field("issueNumber", "is required with repository"));
-            }
-            (None, Some(_)) => {
-                return Err(ApiError::field("repository", "is required with issueNumber"));
-            }
-        };
+        let numbered = parse_place(self.repository, self.issue_number)?;
         let id = issue.or(given);
         if id.is_none() && numbered.is_none() {
             return Err(ApiError::field("issueId", "is missing")

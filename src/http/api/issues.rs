@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::sandboxes::parse_issue_id;
+use super::sandboxes::{answer_live, parse_issue_id};
 use crate::http::Shared;
 use crate::http::answers;
 use crate::http::auth::Caller;
@@ -16,7 +16,38 @@ use crate::http::doc::params;
 use crate::http::error::ApiError;
 use crate::http::query::Query;
 use crate::http::wire::{self, LookupAnswer, TimelineBody};
-use crate::types::{Alias, IssueNumber, Repository};
+use crate::types::{Alias, HomeId, IssueNumber, Repository};
+
+/// An issue by its names.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct IssueNames {
+    /// Its id.
+    pub issue_id: String,
+    /// `owner/name`, if known.
+    pub repository: Option<String>,
+    /// Its number in its repository, if known.
+    pub issue_number: Option<u64>,
+    /// Its title, if known.
+    pub issue_title: Option<String>,
+}
+
+impl IssueNames {
+    /// The issue of a home; `None` if it is not known any more.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn of_home(shared: &Shared, home: HomeId) -> Result<Option<Self>, ApiError> {
+        let Some(issue) = shared.edge.store.load(home).await? else { return Ok(None) };
+        let facts = issue.facts;
+        Ok(Some(Self {
+            issue_id: facts.issue_id.to_string(),
+            repository: facts.repository.map(|repository| repository.to_string()),
+            issue_number: facts.number.map(|number| number.0),
+            issue_title: facts.title.map(|title| title.value),
+        }))
+    }
+}
 
 /// Gets the sandbox of an issue. `data` is null if it has none.
 #[utoipa::path(
@@ -37,7 +68,7 @@ pub async fn sandbox(
     Query::parse(request.query_string()).finish()?;
     let issue = parse_issue_id(&path)?;
     if let Some(answer) = shared.edge.feed.live.issue(&caller.account, &issue) {
-        return Ok(super::ready(answer));
+        return answer_live(&shared, answer).await;
     }
     by_alias(&shared, &caller, &Alias::Issue(issue)).await
 }
@@ -61,7 +92,7 @@ pub async fn numbered_sandbox(
     Query::parse(request.query_string()).finish()?;
     let (repository, number) = parse_numbered(path.into_inner())?;
     if let Some(answer) = shared.edge.feed.live.numbered(&caller.account, &repository, number) {
-        return Ok(super::ready(answer));
+        return answer_live(&shared, answer).await;
     }
     by_alias(&shared, &caller, &Alias::Numbered(repository, number)).await
 }
@@ -91,7 +122,7 @@ async fn by_alias(
         return none();
     };
     match shared.edge.feed.live.home(home) {
-        Some(answer) => Ok(super::ready(answer)),
+        Some(answer) => answer_live(shared, answer).await,
         None => none(),
     }
 }

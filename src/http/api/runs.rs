@@ -2,7 +2,12 @@
 
 use actix_web::{HttpRequest, HttpResponse, get, post, web};
 
+use serde::Serialize;
+use utoipa::ToSchema;
+
 use super::conversations::{RunBody, of_run, run_body};
+use super::issues::IssueNames;
+use super::sandboxes::parse_issue_id;
 use crate::conversation::{RunEvent, RunReply};
 use crate::http::Shared;
 use crate::http::answers;
@@ -11,8 +16,21 @@ use crate::http::doc::params;
 use crate::http::error::{ApiError, Code, only};
 use crate::http::query::Query;
 use crate::http::wire::{ListAnswer, Success};
-use crate::store::conversation::RunRow;
-use crate::types::{RunId, RunState};
+use crate::store::Page;
+use crate::store::conversation::{RunFilter, RunRow};
+use crate::types::{Alias, RunId, RunState};
+
+/// A run in a list.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = ListedRun)]
+pub struct ListedRunBody {
+    /// The run.
+    #[serde(flatten)]
+    pub run: RunBody,
+    /// Its issue; null if it is not known any more.
+    pub issue: Option<IssueNames>,
+}
 
 /// Lists the runs of the account's agents, newest first.
 #[utoipa::path(
@@ -21,9 +39,10 @@ use crate::types::{RunId, RunState};
         params::PageOf,
         ("state" = Option<String>, Query,
          description = "Only runs in this state; several with commas between them"),
+        ("issueId" = Option<String>, Query, description = "Only runs of this issue"),
     ),
     responses(
-        (status = 200, body = ListAnswer<RunBody>, description = "a page of the runs"),
+        (status = 200, body = ListAnswer<ListedRunBody>, description = "a page of the runs"),
         answers::StoreReadErrors,
     )
 )]
@@ -36,6 +55,7 @@ pub async fn list(
     let mut query = Query::parse(request.query_string());
     let page = super::page(&mut query)?;
     let states = query.text("state")?;
+    let issue = query.text("issueId")?.as_deref().map(parse_issue_id).transpose()?;
     query.finish()?;
     let state = |word: &str| {
         let known = RunState::ALL.map(RunState::as_str).join(", ");
@@ -44,10 +64,24 @@ pub async fn list(
     };
     let states = states.as_deref().map(|words| words.split(',').map(state).collect());
     let states: Vec<RunState> = states.transpose()?.unwrap_or_default();
-    let found = shared.edge.runs.rows.runs(&caller.account, &states, &page).await?;
+    let mut filter = RunFilter { home: None, states };
+    let mut found = Page { items: Vec::new(), next: None, total: 0 };
+    let is_known = match issue {
+        None => true,
+        Some(issue) => {
+            let alias = Alias::Issue(issue);
+            filter.home = shared.edge.store.resolve(&caller.account, &alias).await?;
+            filter.home.is_some()
+        }
+    };
+    if is_known {
+        found = shared.edge.runs.rows.runs(&caller.account, &filter, &page).await?;
+    }
     let mut runs = Vec::with_capacity(found.items.len());
-    for row in &found.items {
-        runs.push(run_body(&row.run, of_run(&shared, row.run.id).await?));
+    for RunRow { home, run } in &found.items {
+        let usage = of_run(&shared, *home, run.id).await?;
+        let issue = IssueNames::of_home(&shared, *home).await?;
+        runs.push(ListedRunBody { run: run_body(run, usage), issue });
     }
     Ok(HttpResponse::Ok().json(ListAnswer {
         success: true,
@@ -110,7 +144,7 @@ async fn find(shared: &Shared, caller: &Caller, id: &str) -> Result<RunRow, ApiE
 async fn ask(shared: &Shared, row: &RunRow, event: RunEvent) -> Result<HttpResponse, ApiError> {
     match shared.edge.engine.run_event(row.home, event).await? {
         RunReply::Is(run) => {
-            let usage = of_run(shared, run.id).await?;
+            let usage = of_run(shared, row.home, run.id).await?;
             Ok(HttpResponse::Accepted().json(Success::of(run_body(&run, usage))))
         }
         reply => {

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::conversations::RunCosts;
 use crate::engine::{SandboxRef, WaitFor};
 use crate::http::Shared;
 use crate::http::answers;
@@ -14,6 +15,7 @@ use crate::http::auth::Caller;
 use crate::http::doc::params;
 use crate::http::doc::words::{PhaseFilterWord, UntilWord};
 use crate::http::error::ApiError;
+use crate::http::live::LiveAnswer;
 use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
 use crate::http::wire::{self, ListAnswer, SandboxBody};
@@ -118,9 +120,10 @@ pub async fn list(
     let list =
         async move |store: Arc<dyn Store>| store.sandboxes(&caller.account, &filter, &page).await;
     let found = shared.read_list(list).await?;
+    let costs = RunCosts::of(&shared, &found.items).await?;
     Ok(HttpResponse::Ok().json(ListAnswer {
         success: true,
-        data: found.items.iter().map(SandboxBody::from).collect(),
+        data: found.items.iter().map(|one| SandboxBody::of(one, costs.of_sandbox(one))).collect(),
         next_cursor: found.next,
         total: found.total,
         event_cursor,
@@ -195,28 +198,28 @@ pub async fn get(
         let sandbox = seen.ok_or_else(ApiError::sandbox_not_found)?;
         return Ok(HttpResponse::Ok().json(SandboxAnswer::new(&sandbox, Some(waited.settled))));
     }
-    let found = find(&shared, &caller, &of).await?;
-    found.map(super::ready).ok_or_else(ApiError::sandbox_not_found)
-}
-
-/// The answer about a sandbox, from the live map or the store.
-async fn find(
-    shared: &Shared,
-    caller: &Caller,
-    of: &SandboxRef,
-) -> Result<Option<Bytes>, ApiError> {
     let live = &shared.edge.feed.live;
-    let answer = match of {
+    let answer = match &of {
         SandboxRef::Id(id) => live.sandbox(&caller.account, id),
         SandboxRef::Name(name) => {
             IssueId::from_sandbox_name(name).and_then(|issue| live.issue(&caller.account, &issue))
         }
     };
-    if answer.is_some() {
-        return Ok(answer);
+    if let Some(answer) = answer {
+        return answer_live(&shared, answer).await;
     }
-    let stored = stored(shared, &caller.account, of).await?;
-    Ok(stored.map(|sandbox| Bytes::from(wire::answer_json(&sandbox))))
+    let sandbox = load(&shared, &caller.account, &of).await?;
+    Ok(super::ready(Bytes::from(wire::answer_json(&sandbox, None))))
+}
+
+/// Answers about a live sandbox. Only of one with an agent is anything read: what its run cost.
+pub async fn answer_live(shared: &Shared, answer: LiveAnswer) -> Result<HttpResponse, ApiError> {
+    let LiveAnswer { json, sandbox } = answer;
+    let costs = RunCosts::of(shared, [&*sandbox]).await?;
+    Ok(super::ready(match costs.of_sandbox(&sandbox) {
+        None => json,
+        cost => Bytes::from(wire::answer_json(&sandbox, cost)),
+    }))
 }
 
 /// Reads a sandbox from the store.

@@ -18,6 +18,7 @@ use crate::issue::{EffectKind, EffectQueue};
 use crate::logs::LogStream;
 use crate::sandbox::Uniqueness;
 use crate::store::github::GithubState;
+use crate::store::usage::UsageBy;
 use crate::types::{
     CheckoutState, FailureCode, Mode, NetworkKind, ObjectState, Outcome, Phase, ProviderStep,
     RunState, Wanted,
@@ -57,6 +58,12 @@ words! {
     PhaseFilterWord as "PhaseFilter" = phase_filters();
     /// The state that an issue's sandbox is to reach.
     WantedWord as "Wanted" = Wanted::ALL;
+    /// What the agent of a sandbox does. `queued`: a run waits or goes on by itself. `idle`: there is no run
+    /// in progress.
+    AgentStateWord as "AgentState" =
+        [Plain("idle"), Plain("queued"), Plain("running"), Plain("cancelling")];
+    /// What sums of usage are made for: each issue, repository, account, model or day (UTC).
+    UsageByWord as "UsageBy" = UsageBy::LISTED;
     /// Where a run of an agent is.
     RunStateWord as "RunState" = RunState::ALL;
     /// What a run waits for.

@@ -70,7 +70,11 @@ impl IssueEvent {
             Self::Merged { .. } => of_home("merged"),
             Self::Observed(_) => of_home("observed"),
             Self::Discard { .. } => of_home("discard"),
-            Self::Say(ask) => EventMeta { claims: &ask.claims, ..of_issue("say") },
+            Self::Say(ask) => EventMeta {
+                repository: ask.numbered.as_ref().map(|(repository, _)| repository),
+                claims: &ask.claims,
+                ..of_issue("say")
+            },
             Self::Run(_) => of_home("run"),
             Self::Granted => of_home("granted"),
             Self::ProviderBack(_) => of_home("provider_back"),

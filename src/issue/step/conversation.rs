@@ -23,9 +23,14 @@ impl Transition<'_> {
     /// stopped it.
     pub fn say(&mut self, ask: SayIssue) {
         self.cause = ask.cause.to_string();
+        if self.is_elsewhere(ask.numbered.as_ref()) {
+            self.reply = Reply::OtherPlace;
+            return;
+        }
         let said = self.said_to_agent(SayAsk::of(ask.words));
         if matches!(said, RunReply::Said(..)) {
             self.aliases = ask.claims;
+            self.learn_from_caller(ask.numbered.as_ref(), None);
             let is_stopped_by_person =
                 matches!(&self.issue.state, IssueState::Stopped { by: StoppedBy::Person, .. });
             if !is_stopped_by_person {

@@ -6,7 +6,8 @@ use crate::issue::event::{Command, CommandAsk, Denial, EnsureAsk};
 use crate::issue::state::{Dated, Goal, IssueState, PendingStart, Step, StoppedBy, Verb};
 use crate::sabotage::{Bug, on};
 use crate::types::{
-    Attempt, Cause, Mode, Outcome, Phase, ProviderStep, SandboxId, Template, Wanted,
+    Attempt, Cause, IssueNumber, Mode, Outcome, Phase, ProviderStep, Repository, SandboxId,
+    Template, Wanted,
 };
 
 use super::transition::Transition;
@@ -15,10 +16,7 @@ impl Transition<'_> {
     /// *Ensure*: this issue wants a running sandbox; give the one it has, or make it.
     pub fn ensure(&mut self, mut ask: EnsureAsk) {
         self.cause = ask.cause.to_string();
-        let facts = &self.issue.facts;
-        if let (Some((repository, number)), Some(known)) = (&ask.numbered, &facts.repository)
-            && (repository.folded(), Some(*number)) != (known.folded(), facts.number)
-        {
+        if self.is_elsewhere(ask.numbered.as_ref()) {
             self.reply = Reply::OtherPlace;
             return;
         }
@@ -27,7 +25,7 @@ impl Transition<'_> {
             return;
         }
         self.aliases = std::mem::take(&mut ask.claims);
-        self.learn_from_caller(&ask);
+        self.learn_from_caller(ask.numbered.as_ref(), ask.title.as_ref());
         let mismatch = match (&ask.template, &self.issue.state, self.issue.state.record()) {
             // The next generation gets the template that was asked for.
             (_, IssueState::Deleting { .. } | IssueState::Absent, _) | (None, _, _) => vec![],
@@ -48,15 +46,29 @@ impl Transition<'_> {
         self.reply = Reply::Ensured { outcome, reason, mismatch };
     }
 
-    fn learn_from_caller(&mut self, ask: &EnsureAsk) {
-        if let Some((repository, number)) = &ask.numbered
+    /// Whether the issue is known to be in another place than a caller says.
+    pub fn is_elsewhere(&self, numbered: Option<&(Repository, IssueNumber)>) -> bool {
+        let facts = &self.issue.facts;
+        let (Some((repository, number)), Some(known)) = (numbered, &facts.repository) else {
+            return false;
+        };
+        (repository.folded(), Some(*number)) != (known.folded(), facts.number)
+    }
+
+    /// Takes from a caller what is not known of the issue yet.
+    pub fn learn_from_caller(
+        &mut self,
+        numbered: Option<&(Repository, IssueNumber)>,
+        title: Option<&String>,
+    ) {
+        if let Some((repository, number)) = numbered
             && self.issue.facts.repository.is_none()
         {
             self.issue.facts.repository = Some(repository.clone());
             self.issue.facts.number = Some(*number);
         }
         // GitHub's word on a title is newer than a caller's; a caller's fills the gap.
-        if let Some(title) = &ask.title
+        if let Some(title) = title
             && self.issue.facts.title.is_none()
         {
             let as_of = crate::types::Timestamp::from_unix_ms(0);

@@ -60,6 +60,49 @@ impl JournalFile {
     }
 }
 
+/// How many bytes are read at once when lines are counted from the end.
+const TAIL_PIECE_LEN: u64 = 64 * 1024;
+
+/// The place before the last `count` lines, or before fewer if those have more than `len_max` bytes; at
+/// least one, if any is asked for. A last line that is being written is none yet.
+pub(super) fn place_before_last(path: &Path, count: usize, len_max: u64) -> io::Result<u64> {
+    let mut file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+        file => file?,
+    };
+    let mut at = file.metadata()?.len();
+    let mut piece = Vec::new();
+    // Where the last whole line ends, the place so far, and how many lines are behind it.
+    let (mut end, mut place, mut lines) = (None, 0, 0);
+    while at > 0 {
+        let len = at.min(TAIL_PIECE_LEN);
+        at -= len;
+        piece.clear();
+        file.seek(SeekFrom::Start(at))?;
+        (&mut file).take(len).read_to_end(&mut piece)?;
+        for found in memchr::memrchr_iter(b'\n', &piece) {
+            let begin = at + found as u64 + 1;
+            let Some(end) = end else {
+                (end, place) = (Some(begin), begin);
+                if count == 0 {
+                    return Ok(begin);
+                }
+                continue;
+            };
+            if lines > 0 && end - begin > len_max {
+                return Ok(place);
+            }
+            (place, lines) = (begin, lines + 1);
+            if lines == count {
+                return Ok(begin);
+            }
+        }
+    }
+    // The first line begins at 0.
+    let is_too_long = lines > 0 && end.is_some_and(|end: u64| end > len_max);
+    Ok(if is_too_long { place } else { 0 })
+}
+
 /// A line, and the place behind it.
 type Line = (u64, Bytes);
 

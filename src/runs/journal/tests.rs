@@ -6,7 +6,7 @@ use uuid::Uuid;
 use super::*;
 use crate::clock::SystemClock;
 use crate::conversation::RunWait;
-use crate::store::conversation::RunRow;
+use crate::store::conversation::{RunFilter, RunRow};
 use crate::store::{Page, PageAsk, StoreError};
 use crate::types::{AccountName, AgentName};
 
@@ -54,7 +54,7 @@ impl ConversationStore for Rows {
     async fn runs(
         &self,
         _: &AccountName,
-        _: &[RunState],
+        _: &RunFilter,
         _: &PageAsk,
     ) -> Result<Page<RunRow>, StoreError> {
         Err(StoreError::BadCursor)
@@ -98,6 +98,10 @@ fn journals(dir: &std::path::Path, rows: &Rows) -> Journals {
     Journals::new(dir.to_owned(), Arc::new(rows.clone()), Arc::new(SystemClock))
 }
 
+fn last_of(ids: &[u64]) -> u64 {
+    *ids.last().expect("one")
+}
+
 /// The types of all events, with the state of a run.
 fn words(events: &[JournalEvent]) -> Vec<String> {
     let word = |event: &JournalEvent| {
@@ -130,6 +134,18 @@ async fn a_reader_that_goes_on_anywhere_sees_what_one_sees_that_never_left() {
         }
         assert_eq!(rest, whole[place + 1..]);
     }
+    let ids: Vec<u64> = [0].into_iter().chain(whole.iter().map(|event| event.id)).collect();
+    for count in 0..=60 {
+        let before = journals.before_last(HOME, count, u64::MAX).await.expect("read");
+        assert_eq!(before, ids[whole.len().saturating_sub(count)], "the last {count}");
+        // As many as fit, and one that does not.
+        let (last, third) = (ids[whole.len()], ids[whole.len() - 3]);
+        for (len_max, fitting) in [(last - third, 3), (last - third - 1, 2), (0, 1)] {
+            let before = journals.before_last(HOME, count, len_max).await.expect("read");
+            assert_eq!(before, ids[whole.len() - count.min(fitting)], "{count}, {len_max} bytes");
+        }
+    }
+    assert_eq!(journals.before_last(HOME, 60, last_of(&ids) - 1).await.expect("read"), ids[1]);
     let inside = whole[3].id - 1;
     let error = journals.read(HOME, inside, 100).await.expect_err("no event has this id");
     assert!(matches!(error, JournalError::NoSuchEvent(id) if id == inside));

@@ -11,9 +11,9 @@ use super::instructions;
 use super::pages::{behind, page_of};
 use super::read::{all, bound, one};
 use crate::conversation::{ConversationRows, MessageText, SaidMessage};
-use crate::store::conversation::{ConversationStore, MessageRow, RunRow};
+use crate::store::conversation::{ConversationStore, MessageRow, RunFilter, RunRow};
 use crate::store::{CommitError, Page, PageAsk, StoreError, rows};
-use crate::types::{AccountName, HomeId, MessageId, RunId, RunState, Timestamp};
+use crate::types::{AccountName, HomeId, MessageId, RunId, Timestamp};
 
 const MESSAGES: &str =
     "SELECT message.number, message.id, message.run, message.source, message.author, message.at,
@@ -75,19 +75,22 @@ impl ConversationStore for SqliteStore {
     async fn runs(
         &self,
         account: &AccountName,
-        states: &[RunState],
+        filter: &RunFilter,
         page: &PageAsk,
     ) -> Result<Page<RunRow>, StoreError> {
         let behind = behind(page.cursor.as_deref(), "r:")?;
+        let RunFilter { home, states } = filter;
         let marks = vec!["?"; states.len()].join(", ");
         let of_state =
             if states.is_empty() { String::new() } else { format!("AND run.state IN ({marks})") };
+        let of_home = if home.is_some() { "AND run.home = ?" } else { "" };
         let from = format!(
             "FROM run JOIN issue ON issue.home = run.home
-             JOIN account ON account.id = issue.account WHERE account.name = ? {of_state}"
+             JOIN account ON account.id = issue.account WHERE account.name = ? {of_state} {of_home}"
         );
         let mut values = vec![Value::from(account.as_str().to_owned())];
         values.extend(states.iter().map(|state| Value::from(state.as_str().to_owned())));
+        values.extend(home.map(|home| Value::from(home.0)));
         self.readers.read(|conn| {
             let moment = conn
                 .unchecked_transaction()

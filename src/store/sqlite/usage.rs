@@ -272,12 +272,14 @@ fn sums(conn: &Connection, ask: &UsageAsk) -> Result<Vec<(UsageKey, UsageSum)>, 
         UsageBy::Model => ("model", "cost DESC"),
         UsageBy::Day => ("day", "key"),
     };
+    // What is not asked for is not in the query, so that a run's or an issue's rows are found by the key.
+    let of_run = if ask.run.is_some() { "run = ?1" } else { "?1 IS NULL" };
+    let of_home = if ask.home.is_some() { "home = ?2" } else { "?2 IS NULL" };
     let sql = format!(
         "SELECT {key} AS key, sum(requests), sum(input), sum(output), sum(cache_read),
                 sum(cache_write), sum(cost) AS cost
          FROM model_usage
-         WHERE (?1 IS NULL OR run = ?1) AND (?2 IS NULL OR home = ?2)
-           AND (?3 IS NULL OR account = ?3) AND day >= ?4
+         WHERE {of_run} AND {of_home} AND (?3 IS NULL OR account = ?3) AND day >= ?4
          GROUP BY key ORDER BY {order}, key LIMIT ?5"
     );
     let params = params![

@@ -49,6 +49,7 @@ const CALLS: &[(&str, &str, &str)] = &[
     ("GET", "/v1/issues/nope/conversation", ""),
     ("GET", "/v1/issues/nope/conversation/events", ""),
     ("GET", "/v1/runs?state=queued,running", ""),
+    ("GET", "/v1/usage?by=model", ""),
     ("DELETE", "/v1/sandboxes/claude-issue-1", ""),
     ("DELETE", "/v1/sandboxes/claude-issue-1?wait=5", ""),
     ("GET", "/v1/deliveries", ""),

@@ -4,7 +4,7 @@ use std::io;
 
 use super::*;
 use crate::cli::top::state::{System, ViewUpdate};
-use crate::cli::wire::{Changed, SandboxFailure};
+use crate::cli::wire::{AgentNow, Changed, SandboxFailure};
 
 /// A sandbox of this issue, in this phase since so many milliseconds.
 pub(in crate::cli::top) fn sandbox(issue: &str, phase: &str, since: usize) -> ApiSandbox {
@@ -37,6 +37,7 @@ pub(in crate::cli::top) fn sandbox(issue: &str, phase: &str, since: usize) -> Ap
         phase_since: format!("2026-03-02T09:00:{:02}.{:03}Z", since / 1_000, since % 1_000),
         last_activity_at: None,
         deleted_at: None,
+        agent: None,
     }
 }
 
@@ -93,6 +94,20 @@ fn what_needs_attention_stands_first_and_then_the_latest_change() {
             "q quit  j/k move  / filter",
         ]
     );
+}
+
+#[test]
+fn a_wide_terminal_shows_what_agents_do() {
+    let mut busy = sandbox("2", "running", 0);
+    let (state_word, run) = ("queued".to_owned(), Some("r".to_owned()));
+    let (since, reason, cost) = (None, String::new(), None);
+    busy.agent = Some(AgentNow { state: state_word, since, reason, run, cost });
+    let state = state(vec![busy, sandbox("1", "running", 1_000)], &[]);
+    let of = |columns| plain(&state, columns, 8)[3..6].join("\n");
+    let wide = of(AGENT_FROM);
+    assert!(wide.contains("SINCE AGENT      ISSUE"), "{wide}");
+    assert!(wide.contains("59s   -          1") && wide.contains("1m    queued     2"), "{wide}");
+    assert!(!of(AGENT_FROM - 1).contains("AGENT"));
 }
 
 #[test]

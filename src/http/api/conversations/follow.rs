@@ -36,23 +36,30 @@ impl From<JournalError> for ApiError {
     }
 }
 
-/// Answers with the events behind `Last-Event-ID`, until the session or the server ends.
+/// Answers with the events behind `Last-Event-ID`, else with the last `tail` ones or all, until the session
+/// or the server ends.
 pub(super) async fn stream(
     shared: &web::Data<Shared>,
     caller: &Caller,
     request: &HttpRequest,
     home: HomeId,
+    tail: Option<usize>,
 ) -> Result<HttpResponse, ApiError> {
-    let last = request.headers().get("last-event-id").and_then(|value| value.to_str().ok());
-    let after = match last.filter(|last| !last.is_empty()) {
-        None => 0,
-        Some(last) => last.parse().map_err(|_| ApiError::from(JournalError::NoSuchEvent(0)))?,
-    };
     let journals = Arc::clone(&shared.edge.runs.journals);
+    let last = request.headers().get("last-event-id").and_then(|value| value.to_str().ok());
+    let after = match (last.filter(|last| !last.is_empty()), tail) {
+        (Some(last), _) => {
+            last.parse().map_err(|_| ApiError::from(JournalError::NoSuchEvent(0)))?
+        }
+        (None, Some(tail)) => journals.before_last(home, tail, u64::MAX).await?,
+        (None, None) => 0,
+    };
     // An unknown id is an answer of its own, before the stream begins.
     journals.read(home, after, 1).await?;
     let follower = JournalFollower::new(journals, home, after, Ending::new(shared, caller));
-    Ok(sse::answer(follower.stream()))
+    // The place is said at once, so that who loses the connection before the first event goes on from it.
+    let place = (after > 0 || tail.is_some()).then(|| Ok(Bytes::from(format!("id: {after}\n\n"))));
+    Ok(sse::answer(stream::iter(place).chain(follower.stream())))
 }
 
 /// The events of a message and its run, from the message on until the run ends.

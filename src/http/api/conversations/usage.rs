@@ -6,7 +6,7 @@ use super::wire::UsageBody;
 use crate::http::Shared;
 use crate::http::error::ApiError;
 use crate::store::usage::{UsageAsk, UsageBy, UsageKey, UsageSum};
-use crate::types::{HomeId, RunId};
+use crate::types::{HomeId, Money, RunId, Sandbox};
 
 /// How many runs of an issue are summed up one by one.
 const RUNS_MAX: usize = 1_000;
@@ -47,12 +47,45 @@ impl RunUsage {
     }
 }
 
-/// What one run used.
+/// What one run of a home used.
 ///
 /// # Errors
 /// If the store cannot be read.
-pub async fn of_run(shared: &Shared, run: RunId) -> Result<UsageBody, ApiError> {
-    let ask = UsageAsk { run: Some(run), limit: 1, ..UsageAsk::all(UsageBy::Run) };
+pub async fn of_run(shared: &Shared, home: HomeId, run: RunId) -> Result<UsageBody, ApiError> {
+    Ok(UsageBody::from(&sum_of_run(shared, home, run).await?))
+}
+
+async fn sum_of_run(shared: &Shared, home: HomeId, run: RunId) -> Result<UsageSum, ApiError> {
+    let all = UsageAsk::all(UsageBy::Run);
+    let ask = UsageAsk { home: Some(home), run: Some(run), limit: 1, ..all };
     let sums = shared.edge.runs.usage.usage(ask).await?;
-    Ok(sums.first().map(|(_, sum)| UsageBody::from(sum)).unwrap_or_default())
+    Ok(sums.first().map(|(_, sum)| *sum).unwrap_or_default())
+}
+
+/// What the runs cost that the agents of sandboxes are at, or were at last.
+pub struct RunCosts(HashMap<RunId, Money>);
+
+impl RunCosts {
+    /// Those of these sandboxes.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn of(
+        shared: &Shared,
+        sandboxes: impl IntoIterator<Item = &Sandbox>,
+    ) -> Result<Self, ApiError> {
+        let mut costs = HashMap::new();
+        for sandbox in sandboxes {
+            if let Some(agent) = &sandbox.agent {
+                let sum = sum_of_run(shared, sandbox.home, agent.run).await?;
+                costs.insert(agent.run, sum.cost);
+            }
+        }
+        Ok(Self(costs))
+    }
+
+    /// What the run of a sandbox's agent cost; `None` if it has none.
+    pub fn of_sandbox(&self, sandbox: &Sandbox) -> Option<Money> {
+        self.0.get(&sandbox.agent.as_ref()?.run).copied()
+    }
 }

@@ -23,6 +23,22 @@ pub struct SayRequest {
     pub interrupt: Option<bool>,
 }
 
+/// Something to say to the agent of an issue.
+#[derive(Debug, ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct SayToIssueRequest {
+    /// What; at most 4 MiB.
+    pub text: String,
+    /// The agent that is to answer; by default the one of the sandbox's template.
+    pub agent_id: Option<String>,
+    /// Whether a run in progress is cancelled for it; by default as the template says.
+    pub interrupt: Option<bool>,
+    /// `owner/name`, if the server may not know it; together with `issueNumber`.
+    pub repository: Option<String>,
+    /// The issue's number in its repository.
+    pub issue_number: Option<u64>,
+}
+
 /// A message that was taken in, and the run that answers it.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = AcceptedMessage)]
