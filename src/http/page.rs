@@ -29,6 +29,7 @@ mod providers;
 mod sandbox;
 mod session;
 mod shell;
+mod talk;
 mod text;
 mod time;
 mod visitor;
@@ -73,6 +74,8 @@ pub fn pages(app: &mut web::ServiceConfig) {
         .service(logs::show)
         .service(logs::stream_output)
         .service(exec::run)
+        .service(talk::show)
+        .service(talk::change)
         .service(sandbox::command)
         .service(deliveries::show)
         .service(providers::show)

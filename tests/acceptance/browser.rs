@@ -276,10 +276,11 @@ async fn a_command_is_shown_to_run_can_be_ended_and_is_kept_for_the_next_time() 
 }
 
 /// Every page, by a name for its picture.
-const PAGES: [(&str, &str); 12] = [
+const PAGES: [(&str, &str); 13] = [
     ("sandboxes", "/"),
     ("failed", "/?phase=failed"),
     ("sandbox", "/sandboxes/claude-issue-one"),
+    ("conversation-empty", "/sandboxes/claude-issue-one/conversation"),
     ("failed-sandbox", "/sandboxes/claude-issue-broken"),
     ("deliveries", "/deliveries"),
     ("providers", "/providers"),

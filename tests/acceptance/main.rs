@@ -4,6 +4,8 @@
 //! What takes long, walks `/proc`, makes real sandboxes or needs Chromium or Docker is ignored here
 //! and run by `.ci/run` (`cargo test --test acceptance -- --include-ignored`).
 
+#[path = "../common/agent.rs"]
+mod agent;
 mod agent_place;
 mod agent_storm;
 mod agents;
@@ -40,7 +42,7 @@ mod shutdown;
 mod startup;
 #[path = "../common/story.rs"]
 mod story;
-
+mod talk;
 mod traces;
 mod watch;
 mod work;

@@ -7,6 +7,7 @@ mod before_work;
 mod capabilities;
 #[path = "../common/mod.rs"]
 mod common;
+mod conversations;
 mod deliveries;
 mod drift;
 mod edge;
@@ -27,6 +28,7 @@ mod readers;
 mod sandboxes;
 mod server;
 mod streams;
+mod talk;
 mod terminal;
 mod verification;
 mod webhooks;

@@ -24,7 +24,16 @@ pub async fn read(
     request: &HttpRequest,
     payload: web::Payload,
 ) -> Result<Query, ApiError> {
-    let body = body::read(shared, request, payload, FORM_LEN_MAX).await?;
+    read_up_to(shared, request, payload, FORM_LEN_MAX).await
+}
+
+async fn read_up_to(
+    shared: &Shared,
+    request: &HttpRequest,
+    payload: web::Payload,
+    len_max: usize,
+) -> Result<Query, ApiError> {
+    let body = body::read(shared, request, payload, len_max).await?;
     let form = std::str::from_utf8(&body).map_err(|_| ApiError::field("form", "is not UTF-8"))?;
     Ok(Query::parse(form))
 }
@@ -39,7 +48,21 @@ pub async fn read_change(
     visitor: &Visitor,
     payload: web::Payload,
 ) -> Result<Query, ApiError> {
-    let mut form = read(shared, request, payload).await?;
+    read_long_change(shared, request, visitor, payload, FORM_LEN_MAX).await
+}
+
+/// The same with a form of another length.
+///
+/// # Errors
+/// As for [`read_change`].
+pub async fn read_long_change(
+    shared: &Shared,
+    request: &HttpRequest,
+    visitor: &Visitor,
+    payload: web::Payload,
+    len_max: usize,
+) -> Result<Query, ApiError> {
+    let mut form = read_up_to(shared, request, payload, len_max).await?;
     let token = form.text(FORM_TOKEN)?.unwrap_or_default();
     check_change(shared, request, &visitor.session, &token)?;
     Ok(form)

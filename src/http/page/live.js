@@ -94,6 +94,14 @@
     focusAgain(fresh, focused);
   };
 
+  // A box that shows its end goes on doing so; in one that was scrolled up what is read stays in place.
+  const keepPlace = (part, change) => {
+    const box = part.closest("[data-scroll]");
+    const [top, height] = box ? [box.scrollTop, box.scrollHeight] : [0, 0];
+    change();
+    if (box && top < -40) box.scrollTop = top - (box.scrollHeight - height);
+  };
+
   const signature = shape;
   let failing = false;
   let lastGood = Date.now();
@@ -118,7 +126,7 @@
       if (answer.ok) {
         for (const old of document.querySelectorAll("[data-live]")) {
           const fresh = page.getElementById(old.id);
-          if (fresh && signature(fresh) !== signature(old)) exchange(old, document.adoptNode(fresh));
+          if (fresh && signature(fresh) !== signature(old)) keepPlace(old, () => exchange(old, document.adoptNode(fresh)));
         }
         tick();
       }
@@ -199,17 +207,31 @@
       }
     });
   };
+  // What an agent says comes in a stream of its own. The browser goes on at the last event by itself.
+  const talk = document.querySelector("[data-events]")?.dataset.events;
+  let words = null;
+  const listen = () => {
+    if (!talk || words) return;
+    words = new EventSource(talk);
+    words.addEventListener("conversation", soon);
+    words.addEventListener("gap", soon);
+  };
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) {
       events?.close();
-      events = null;
+      words?.close();
+      events = words = null;
       connected = false;
     } else if (!events) {
       follow();
+      listen();
       soon();
     }
   });
-  if (!document.hidden) follow();
+  if (!document.hidden) {
+    follow();
+    listen();
+  }
 
   // Some content causes no events, and a stream can die silently: update now and then.
   const every = 1000 * Number(main.dataset.poll || 30);
@@ -330,6 +352,9 @@
     rows[next].scrollIntoView({ block: "nearest" });
   };
   document.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && event.target.matches?.("textarea[data-send]")) {
+      event.target.form.requestSubmit();
+    }
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const typing = event.target.matches?.("input, select, textarea");
     if (typing) {

@@ -131,6 +131,7 @@ fn render(view: &View, frame: &Frame) -> Markup {
         p .back { a href="/" { "← Sandboxes" } }
         section #live data-live aria-label="The sandbox" {
             (head(sandbox, *now))
+            (tabs(sandbox, PageTab::Overview))
             (notices(view))
             (actions::forms(view, frame))
         }
@@ -142,6 +143,31 @@ fn render(view: &View, frame: &Frame) -> Markup {
                 section #history data-live aria-label="History" { (timeline::card(view)) }
                 (work(sandbox, frame))
             }
+        }
+    }
+}
+
+/// The pages about one sandbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageTab {
+    Overview,
+    Conversation,
+}
+
+/// The links to those pages. The conversation's says what the agent does, unless it is idle.
+pub fn tabs(sandbox: &Sandbox, current: PageTab) -> Markup {
+    let agent = sandbox.agent.as_deref().map_or("idle", |agent| agent.state.of_agent());
+    let is = |tab: PageTab| (tab == current).then_some("page");
+    let base = format!("/sandboxes/{}", sandbox.id);
+    html! {
+        nav .tabs .of-one aria-label="Pages of the sandbox" data-key="tabs" {
+            a href=(base) aria-current=[is(PageTab::Overview)] { "Overview" }
+            a href={ (base) "/conversation" } aria-current=[is(PageTab::Conversation)] {
+                "Conversation"
+                @if agent != "idle" { " " span .badge { (agent) } }
+            }
+            @if sandbox.phase.is_some() { a href={ (base) "/files" } { "Files" } }
+            a href={ (base) "/logs" } { "Logs" }
         }
     }
 }
