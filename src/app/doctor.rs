@@ -1,6 +1,7 @@
 //! The doctor's checks on the server's machine: whether a server could start here and work. A check
 //! changes nothing, and removes what it creates.
 
+mod agents;
 mod descriptors;
 mod github;
 
@@ -22,6 +23,7 @@ use super::exposure;
 use super::providers;
 
 pub use crate::types::{Check, CheckState};
+pub use agents::look_at_agents;
 pub use github::look_at_github;
 
 /// Less free space than this is noted.

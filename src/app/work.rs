@@ -1,5 +1,6 @@
 //! Builds what works in sandboxes: verification before it, checkouts, entry commands and runs of agents.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
@@ -15,11 +16,13 @@ use crate::config::Config;
 use crate::engine::Engine;
 use crate::logs::Logs;
 use crate::runs::{
-    AgentPrograms, GoingRuns, RunChange, RunParts, RunShare, RunWorker, SessionCopies,
+    AgentPrograms, GoingRuns, KnownAgent, ProgramError, ProgramVersion, RunChange, RunParts,
+    RunShare, RunWorker, SessionCopies,
 };
 use crate::sandbox::Capability;
 use crate::store::Store;
 use crate::store::sqlite::SqliteStore;
+use crate::types::AgentName;
 use crate::verification::IssueVerifier;
 
 /// What works in sandboxes is built from.
@@ -42,6 +45,42 @@ pub(super) struct WorkParts<'a> {
     pub io: &'a Handle,
 }
 
+/// The agents that templates name, each with its program or why there is none.
+fn wanted(
+    config: &Config,
+    programs: &AgentPrograms,
+) -> BTreeMap<AgentName, Result<KnownAgent, ProgramError>> {
+    let templates = config.templates.values();
+    let names = templates.filter_map(|one| Some(one.workload.agent.as_ref()?.name.clone()));
+    names.map(|name| (name.clone(), programs.get(&name))).collect()
+}
+
+/// Logs which versions of agents work here, and which of them were not tested.
+async fn log_versions(agents: BTreeMap<AgentName, Result<KnownAgent, ProgramError>>) {
+    for (agent, found) in agents {
+        let known = match found {
+            Ok(known) => known,
+            Err(error) => {
+                tracing::warn!(%agent, %error, "runs of this agent will fail");
+                continue;
+            }
+        };
+        if known.adapter.tested_versions().is_empty() {
+            continue;
+        }
+        let program = known.program.file().display().to_string();
+        match ProgramVersion::ask(&known).await {
+            Ok(ProgramVersion { text, is_tested: true }) => {
+                tracing::info!(%agent, program, version = text, "agent found");
+            }
+            Ok(ProgramVersion { text, is_tested: false }) => {
+                tracing::warn!(%agent, program, version = text, "this version was not tested");
+            }
+            Err(error) => tracing::warn!(%agent, error, "an agent did not say its version"),
+        }
+    }
+}
+
 impl WorkParts<'_> {
     /// Begins to work, until the server ends.
     pub fn start(self) -> RunShare {
@@ -49,6 +88,7 @@ impl WorkParts<'_> {
         let verifications =
             Verifications::new(self.verifier.clone(), (*logs).clone(), Arc::clone(clock));
         let programs = self.programs.clone();
+        self.io.spawn(log_versions(wanted(config, &programs)));
         let data = &config.server.data;
         let going = Arc::clone(self.going);
         let share = RunShare::new(data, programs, (*sqlite).clone(), going, Arc::clone(clock));

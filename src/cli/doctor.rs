@@ -67,6 +67,7 @@ fn look_here(
     }];
     checks.extend(doctor::look(config));
     runtime.block_on(async {
+        checks.extend(doctor::look_at_agents(config).await);
         checks.push(ask::clock_of("GitHub", &config.github.api_url).await);
         if config.github.login.is_some() {
             checks.extend(doctor::look_at_github(config).await);

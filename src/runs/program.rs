@@ -1,5 +1,7 @@
 //! The agents' programs: where each is on this machine, and where a sandbox sees it.
 
+mod version;
+
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
@@ -8,6 +10,8 @@ use crate::agents::{Agent, built_in};
 use crate::config::AgentProgram;
 use crate::sandbox::GivenProgram;
 use crate::types::AgentName;
+
+pub use version::ProgramVersion;
 
 /// Why an agent cannot be started.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -27,9 +27,15 @@ struct Findings(i32, Vec<Value>);
 
 impl Findings {
     async fn by(place: &Place, listen: &str, github: &str) -> Self {
+        Self::with(place, listen, github, &[]).await
+    }
+
+    /// The same with more variables.
+    async fn with(place: &Place, listen: &str, github: &str, vars: &[(&str, &str)]) -> Self {
         let mut command = place.command(&["doctor", "-o", "json"]);
         command.arg("--config").arg(place.config()).arg("--data").arg(place.data());
         command.env("ISSUEBOX_LISTEN", listen).env("ISSUEBOX__GITHUB__API_URL", github);
+        command.envs(vars.iter().copied());
         let ended = command.output().await.expect("it runs");
         let findings =
             serde_json::from_slice(&ended.stdout).unwrap_or_else(|_| panic!("{ended:?}"));
@@ -124,6 +130,48 @@ async fn a_running_server_is_checked_through_its_api() {
     }
     let findings = Findings::by(&place, "127.0.0.1:0", nowhere).await;
     findings.is("store", "broken", "restore it from a backup");
+}
+
+#[tokio::test]
+async fn agents_models_and_budgets_are_looked_at_where_a_template_has_an_agent() {
+    let place = Place::simulated("");
+    let of = async |vars: &[(&str, &str)]| {
+        Findings::with(&place, "127.0.0.1:0", "http://127.0.0.1:1", vars).await
+    };
+    let none = of(&[]).await;
+    assert!(none.1.iter().all(|one| one["check"] != "models"), "{:#?}", none.1);
+    let agent = ("ISSUEBOX__TEMPLATES__DEFAULT__AGENT", "claude-code");
+    let missing = of(&[agent]).await;
+    assert_eq!(missing.0, 1);
+    missing.is("agent claude-code", "broken", "npm install -g @anthropic-ai/claude-code");
+    missing.is("models", "broken", "[models.anthropic]");
+    missing.is("budgets", "right", "run $5.00, issue $10.00, account per day $50.00");
+
+    let bin = place.data().with_file_name("bin");
+    std::fs::create_dir(&bin).expect("made");
+    let write = r#"printf '#!/bin/sh\necho "%s (Claude Code)"\n' "$1" > "$2" && chmod 755 "$2""#;
+    for (version, state) in [("2.1.197", "right"), ("3.0.0", "noted")] {
+        let mut writing = tokio::process::Command::new("/bin/sh");
+        let writing = writing.args(["-c", write, "sh", version]).arg(bin.join("claude"));
+        assert!(writing.status().await.expect("it runs").success());
+        let key = bin.join("key");
+        std::fs::write(&key, "sk-secret-of-ours\n").expect("written");
+        let vars = [
+            agent,
+            ("PATH", bin.to_str().expect("UTF-8")),
+            ("ISSUEBOX__MODELS__ANTHROPIC__KEY_FILE", key.to_str().expect("UTF-8")),
+            ("ISSUEBOX__BUDGETS__ISSUE", "0"),
+        ];
+        let found = of(&vars).await;
+        assert_eq!(found.0, 0, "{:#?}", found.1);
+        found.is("agent claude-code", state, &format!("version {version} (Claude Code)"));
+        found.is("models", "right", "anthropic (*)");
+        found.is("budgets", "noted", "no limit for issue");
+        assert!(!format!("{:?}", found.1).contains("sk-secret"), "a key is not shown");
+    }
+    let unreadable = of(&[agent, ("ISSUEBOX__MODELS__ANTHROPIC__KEY_FILE", "/nowhere/key")]).await;
+    assert_eq!(unreadable.0, 1);
+    unreadable.is("configuration", "broken", "/nowhere/key");
 }
 
 #[tokio::test]
