@@ -10,6 +10,8 @@ use tempfile::TempDir;
 use crate::agent_place::{Talk, conversation, run_of, runs, say, stand_in, succeeded};
 use crate::process::{Server, WAIT, until};
 
+/// What is in flight when a server is killed counts as spent at its worst case, for an hour.
+const WITHOUT_BUDGETS: &str = "[budgets]\nrun = 0\nissue = 0\naccount_per_day = 0\n";
 /// How often the server is killed after each round of messages.
 const KILLS: usize = 3;
 /// How many more requests the model has got when it is.
@@ -28,7 +30,7 @@ fn script(messages: usize) -> DoubleScript {
 }
 
 async fn talk(messages: usize, home: &TempDir) -> Option<Talk> {
-    Talk::new("claude-code", &stand_in(home.path()), script(messages), "").await
+    Talk::new("claude-code", &stand_in(home.path()), script(messages), WITHOUT_BUDGETS).await
 }
 
 /// Kills a server over this place some times while agents work, and gives the last one.
