@@ -7,7 +7,7 @@ use anyhow::Context;
 
 use crate::clock::Clock;
 use crate::config::{GitHub, GitHubLogin};
-use crate::github::api::{GitHubApi, WritePace};
+use crate::github::api::{GitHubWriter, WritePace};
 use crate::github::client::{ClientError, GitHubClient, GitHubCredentials};
 use crate::github::policy::OwnAccount;
 

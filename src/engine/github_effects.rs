@@ -39,7 +39,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio_util::task::TaskTracker;
 
 use crate::git::LatePublisher;
-use crate::github::api::GitHubApi;
+use crate::github::api::GitHubWriter;
 use crate::github::messages::{LiveAgents, MessageContext, OutgoingTexts};
 use crate::store::StoreError;
 use crate::store::checkout::CheckoutStore;
@@ -62,7 +62,7 @@ const SLEEP_MAX: Duration = Duration::from_secs(60);
 #[derive(Clone)]
 pub struct GithubParts {
     /// GitHub.
-    pub api: Arc<dyn GitHubApi>,
+    pub api: Arc<dyn GitHubWriter>,
     /// The outbox.
     pub outbox: Arc<dyn GithubOutbox>,
     /// What each sandbox has checked out and pushed.

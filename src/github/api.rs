@@ -35,22 +35,17 @@ use async_trait::async_trait;
 
 use crate::types::{IssueNumber, Timestamp};
 
-/// What can be asked of GitHub and done there, under one identity.
+/// What is written at GitHub under one identity, and the reads that show whether it was written.
 ///
-/// Every method fails with [`GitHubError`]; the table at [`GitHubError`] says which answer of GitHub
-/// becomes which error.
+/// Every method fails with [`GitHubError`]; the table there says which answer of GitHub becomes which
+/// error.
 #[async_trait]
-pub trait GitHubApi: Send + Sync + 'static {
+pub trait GitHubWriter: Send + Sync + 'static {
     /// Who we are; asked once and then remembered until the credentials change.
     async fn identity(&self) -> Result<GitHubIdentity, GitHubError>;
 
     /// GitHub's clock, as its last answers had it; ours before the first answer.
     fn github_now(&self) -> Timestamp;
-
-    /// What was counted since the start.
-    fn figures(&self) -> GitHubFigures {
-        GitHubFigures::default()
-    }
 
     /// Waits for this identity's turn to write.
     ///
@@ -63,23 +58,7 @@ pub trait GitHubApi: Send + Sync + 'static {
         urgency: WriteUrgency,
     ) -> Result<WriteTurn, GitHubError>;
 
-    // Reads for what a person or an effect waits for.
-
-    /// An issue by its number. A transferred one is [`GitHubError::Moved`], a deleted one
-    /// [`GitHubError::Gone`].
-    async fn issue(
-        &self,
-        target: &RepositoryTarget,
-        number: IssueNumber,
-        known: Option<&str>,
-    ) -> Result<Conditional<GitHubIssue>, GitHubError>;
-
-    /// What a login may do in a repository. [`GitHubError::NotFound`] is no user.
-    async fn permission(
-        &self,
-        target: &RepositoryTarget,
-        login: &str,
-    ) -> Result<LoginPermission, GitHubError>;
+    // Reads that a write is preceded by.
 
     /// One page of an issue's comments that were changed since then, oldest first.
     async fn comments_since(
@@ -104,6 +83,110 @@ pub trait GitHubApi: Send + Sync + 'static {
         target: &RepositoryTarget,
         branch: &str,
     ) -> Result<Vec<GitHubPull>, GitHubError>;
+
+    // Writes: each takes a turn, which ends with the call.
+
+    /// Writes a comment on an issue.
+    async fn create_comment(
+        &self,
+        turn: WriteTurn,
+        target: &RepositoryTarget,
+        number: IssueNumber,
+        body: &str,
+    ) -> Result<GitHubComment, GitHubError>;
+
+    /// Replaces a comment's text.
+    async fn edit_comment(
+        &self,
+        turn: WriteTurn,
+        target: &RepositoryTarget,
+        id: u64,
+        body: &str,
+    ) -> Result<GitHubComment, GitHubError>;
+
+    /// Reacts to an issue or comment. Harmless when repeated.
+    async fn react(
+        &self,
+        turn: WriteTurn,
+        target: &RepositoryTarget,
+        to: ReactionTarget,
+        with: Reaction,
+    ) -> Result<(), GitHubError>;
+
+    /// Adds a label to an issue. Harmless when repeated.
+    async fn add_label(
+        &self,
+        turn: WriteTurn,
+        target: &RepositoryTarget,
+        number: IssueNumber,
+        label: &str,
+    ) -> Result<(), GitHubError>;
+
+    /// Removes a label from an issue; one that is not there is fine.
+    async fn remove_label(
+        &self,
+        turn: WriteTurn,
+        target: &RepositoryTarget,
+        number: IssueNumber,
+        label: &str,
+    ) -> Result<(), GitHubError>;
+
+    /// Opens a pull request. [`GitHubError::AlreadyExists`] where the branch has one.
+    async fn create_pull(
+        &self,
+        turn: WriteTurn,
+        target: &RepositoryTarget,
+        pull: &NewPull,
+    ) -> Result<GitHubPull, GitHubError>;
+
+    /// Changes a pull request's title or text.
+    async fn edit_pull(
+        &self,
+        turn: WriteTurn,
+        target: &RepositoryTarget,
+        number: IssueNumber,
+        edit: &PullEdit,
+    ) -> Result<GitHubPull, GitHubError>;
+
+    /// Sets a commit's status of one context. Harmless when repeated.
+    async fn set_status(
+        &self,
+        turn: WriteTurn,
+        target: &RepositoryTarget,
+        commit: &str,
+        status: &StatusEntry,
+    ) -> Result<(), GitHubError>;
+}
+
+/// What can be asked of GitHub and done there, under one identity: all of [`GitHubWriter`], and the
+/// reads that nothing is written by.
+///
+/// Every method fails with [`GitHubError`]; the table at [`GitHubError`] says which answer of GitHub
+/// becomes which error.
+#[async_trait]
+pub trait GitHubApi: GitHubWriter {
+    /// What was counted since the start.
+    fn figures(&self) -> GitHubFigures {
+        GitHubFigures::default()
+    }
+
+    // Reads for what a person or an effect waits for.
+
+    /// An issue by its number. A transferred one is [`GitHubError::Moved`], a deleted one
+    /// [`GitHubError::Gone`].
+    async fn issue(
+        &self,
+        target: &RepositoryTarget,
+        number: IssueNumber,
+        known: Option<&str>,
+    ) -> Result<Conditional<GitHubIssue>, GitHubError>;
+
+    /// What a login may do in a repository. [`GitHubError::NotFound`] is no user.
+    async fn permission(
+        &self,
+        target: &RepositoryTarget,
+        login: &str,
+    ) -> Result<LoginPermission, GitHubError>;
 
     /// One page of the remarks of a review, oldest first.
     async fn review_comments(
@@ -194,77 +277,4 @@ pub trait GitHubApi: Send + Sync + 'static {
 
     /// The webhooks of a repository.
     async fn hooks(&self, target: &RepositoryTarget) -> Result<Vec<GitHubHook>, GitHubError>;
-
-    // Writes: each takes a turn, which ends with the call.
-
-    /// Writes a comment on an issue.
-    async fn create_comment(
-        &self,
-        turn: WriteTurn,
-        target: &RepositoryTarget,
-        number: IssueNumber,
-        body: &str,
-    ) -> Result<GitHubComment, GitHubError>;
-
-    /// Replaces a comment's text.
-    async fn edit_comment(
-        &self,
-        turn: WriteTurn,
-        target: &RepositoryTarget,
-        id: u64,
-        body: &str,
-    ) -> Result<GitHubComment, GitHubError>;
-
-    /// Reacts to an issue or comment. Harmless when repeated.
-    async fn react(
-        &self,
-        turn: WriteTurn,
-        target: &RepositoryTarget,
-        to: ReactionTarget,
-        with: Reaction,
-    ) -> Result<(), GitHubError>;
-
-    /// Adds a label to an issue. Harmless when repeated.
-    async fn add_label(
-        &self,
-        turn: WriteTurn,
-        target: &RepositoryTarget,
-        number: IssueNumber,
-        label: &str,
-    ) -> Result<(), GitHubError>;
-
-    /// Removes a label from an issue; one that is not there is fine.
-    async fn remove_label(
-        &self,
-        turn: WriteTurn,
-        target: &RepositoryTarget,
-        number: IssueNumber,
-        label: &str,
-    ) -> Result<(), GitHubError>;
-
-    /// Opens a pull request. [`GitHubError::AlreadyExists`] where the branch has one.
-    async fn create_pull(
-        &self,
-        turn: WriteTurn,
-        target: &RepositoryTarget,
-        pull: &NewPull,
-    ) -> Result<GitHubPull, GitHubError>;
-
-    /// Changes a pull request's title or text.
-    async fn edit_pull(
-        &self,
-        turn: WriteTurn,
-        target: &RepositoryTarget,
-        number: IssueNumber,
-        edit: &PullEdit,
-    ) -> Result<GitHubPull, GitHubError>;
-
-    /// Sets a commit's status of one context. Harmless when repeated.
-    async fn set_status(
-        &self,
-        turn: WriteTurn,
-        target: &RepositoryTarget,
-        commit: &str,
-        status: &StatusEntry,
-    ) -> Result<(), GitHubError>;
 }

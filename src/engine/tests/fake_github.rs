@@ -195,12 +195,8 @@ impl FakeGitHub {
     }
 }
 
-fn not_here<T>() -> Result<T, GitHubError> {
-    Err(GitHubError::Refused { status: 501, words: "not in this test".into() })
-}
-
 #[async_trait]
-impl GitHubApi for FakeGitHub {
+impl GitHubWriter for FakeGitHub {
     async fn identity(&self) -> Result<GitHubIdentity, GitHubError> {
         Ok(GitHubIdentity {
             kind: IdentityKind::Token,
@@ -299,23 +295,6 @@ impl GitHubApi for FakeGitHub {
         .await
     }
 
-    async fn issue(
-        &self,
-        _: &RepositoryTarget,
-        _: IssueNumber,
-        _: Option<&str>,
-    ) -> Result<Conditional<GitHubIssue>, GitHubError> {
-        not_here()
-    }
-
-    async fn permission(
-        &self,
-        _: &RepositoryTarget,
-        _: &str,
-    ) -> Result<LoginPermission, GitHubError> {
-        not_here()
-    }
-
     async fn pulls_of(
         &self,
         _: &RepositoryTarget,
@@ -328,76 +307,6 @@ impl GitHubApi for FakeGitHub {
             return Ok(Vec::new());
         }
         Ok(state.pulls.iter().rev().cloned().collect())
-    }
-
-    async fn branch_tip(
-        &self,
-        _: &RepositoryTarget,
-        _: &str,
-    ) -> Result<Option<String>, GitHubError> {
-        not_here()
-    }
-
-    async fn verify(
-        &self,
-        _: &RepositoryTarget,
-        _: IssueNumber,
-        _: &str,
-    ) -> Result<VerifiedIssue, GitHubError> {
-        not_here()
-    }
-
-    async fn repository(&self, _: &RepositoryTarget) -> Result<GitHubRepository, GitHubError> {
-        not_here()
-    }
-
-    async fn repository_by_id(
-        &self,
-        _: &RepositoryTarget,
-        _: u64,
-    ) -> Result<GitHubRepository, GitHubError> {
-        not_here()
-    }
-
-    async fn installation_of(&self, _: &RepositoryTarget) -> Result<Installation, GitHubError> {
-        not_here()
-    }
-
-    async fn installations(
-        &self,
-        _: &PageCursor,
-    ) -> Result<(Vec<Installation>, Option<PageCursor>), GitHubError> {
-        not_here()
-    }
-
-    async fn labelled_issues(
-        &self,
-        _: &RepositoryTarget,
-        _: &str,
-        _: &PageCursor,
-        _: Option<&str>,
-    ) -> Result<Conditional<(Vec<GitHubIssue>, Option<PageCursor>)>, GitHubError> {
-        not_here()
-    }
-
-    async fn delivery_log(
-        &self,
-        _: &DeliverySource,
-        _: &PageCursor,
-    ) -> Result<DeliveryLogPage, GitHubError> {
-        not_here()
-    }
-
-    async fn delivery(&self, _: &DeliverySource, _: u64) -> Result<StoredDelivery, GitHubError> {
-        not_here()
-    }
-
-    async fn redeliver(&self, _: &DeliverySource, _: u64) -> Result<(), GitHubError> {
-        not_here()
-    }
-
-    async fn hooks(&self, _: &RepositoryTarget) -> Result<Vec<GitHubHook>, GitHubError> {
-        not_here()
     }
 
     async fn add_label(

@@ -10,9 +10,9 @@ use crate::types::{IssueNumber, Timestamp};
 use super::super::api::{
     Conditional, DeliveryLogPage, DeliverySource, GitHubApi, GitHubComment, GitHubError,
     GitHubFigures, GitHubHook, GitHubIdentity, GitHubIssue, GitHubPull, GitHubRepository,
-    Installation, LoginPermission, NewPull, PageCursor, PullEdit, Reaction, ReactionTarget,
-    RepositoryTarget, ReviewComment, StatusEntry, StoredDelivery, VERIFICATION_QUERY,
-    VerifiedIssue, WriteTurn, WriteUrgency,
+    GitHubWriter, Installation, LoginPermission, NewPull, PageCursor, PullEdit, Reaction,
+    ReactionTarget, RepositoryTarget, ReviewComment, StatusEntry, StoredDelivery,
+    VERIFICATION_QUERY, VerifiedIssue, WriteTurn, WriteUrgency,
 };
 use super::GitHubClient;
 use super::ask::{Ask, CallClass};
@@ -79,7 +79,7 @@ impl GitHubClient {
 }
 
 #[async_trait]
-impl GitHubApi for GitHubClient {
+impl GitHubWriter for GitHubClient {
     async fn identity(&self) -> Result<GitHubIdentity, GitHubError> {
         let mut known = self.identity.lock().await;
         if let Some(identity) = known.as_ref() {
@@ -94,14 +94,6 @@ impl GitHubApi for GitHubClient {
         self.transport.clock.now()
     }
 
-    fn figures(&self) -> GitHubFigures {
-        GitHubFigures {
-            requests: self.counts.all(),
-            remaining: self.reads.lowest(),
-            queue: u64::try_from(self.queues.len()).unwrap_or(u64::MAX),
-        }
-    }
-
     async fn turn(
         &self,
         target: &RepositoryTarget,
@@ -109,27 +101,6 @@ impl GitHubApi for GitHubClient {
     ) -> Result<WriteTurn, GitHubError> {
         let writer = self.writer(target).await?;
         self.queues.turn(writer, urgency).await
-    }
-
-    async fn issue(
-        &self,
-        target: &RepositoryTarget,
-        number: IssueNumber,
-        known: Option<&str>,
-    ) -> Result<Conditional<GitHubIssue>, GitHubError> {
-        let below = format!("/issues/{number}");
-        let answer = self.read_of("issue", target, List, &below, known).await?;
-        conditional(&answer, |wire: WireIssue| wire.into())
-    }
-
-    async fn permission(
-        &self,
-        target: &RepositoryTarget,
-        login: &str,
-    ) -> Result<LoginPermission, GitHubError> {
-        let below = format!("/collaborators/{}/permission", segment(login));
-        let answer = self.read_of("permission", target, List, &below, None).await?;
-        Ok(read::<WirePermission>(&answer.body)?.into())
     }
 
     async fn comments_since(
@@ -168,6 +139,155 @@ impl GitHubApi for GitHubClient {
         let below = format!("/pulls?head={head}&state=all&per_page=100");
         let answer = self.read_of("pulls", target, Speak, &below, None).await?;
         list::<WirePull, _>(&answer.body)
+    }
+
+    async fn create_comment(
+        &self,
+        turn: WriteTurn,
+        target: &RepositoryTarget,
+        number: IssueNumber,
+        body: &str,
+    ) -> Result<GitHubComment, GitHubError> {
+        let (below, body) = (format!("/issues/{number}/comments"), Some(json!({"body": body})));
+        let answer = self.write("create_comment", turn, target, Method::POST, &below, body).await?;
+        Ok(read::<WireComment>(&answer.body)?.into())
+    }
+
+    async fn edit_comment(
+        &self,
+        turn: WriteTurn,
+        target: &RepositoryTarget,
+        id: u64,
+        body: &str,
+    ) -> Result<GitHubComment, GitHubError> {
+        let (below, body) = (format!("/issues/comments/{id}"), Some(json!({"body": body})));
+        let answer = self.write("edit_comment", turn, target, Method::PATCH, &below, body).await?;
+        Ok(read::<WireComment>(&answer.body)?.into())
+    }
+
+    async fn react(
+        &self,
+        turn: WriteTurn,
+        target: &RepositoryTarget,
+        to: ReactionTarget,
+        with: Reaction,
+    ) -> Result<(), GitHubError> {
+        let below = match to {
+            ReactionTarget::Issue(number) => format!("/issues/{number}/reactions"),
+            ReactionTarget::Comment(id) => format!("/issues/comments/{id}/reactions"),
+        };
+        let body = Some(json!({"content": with.as_str()}));
+        self.write("react", turn, target, Method::POST, &below, body).await.map(|_| ())
+    }
+
+    async fn add_label(
+        &self,
+        turn: WriteTurn,
+        target: &RepositoryTarget,
+        number: IssueNumber,
+        label: &str,
+    ) -> Result<(), GitHubError> {
+        let (below, body) = (format!("/issues/{number}/labels"), Some(json!({"labels": [label]})));
+        self.write("add_label", turn, target, Method::POST, &below, body).await.map(|_| ())
+    }
+
+    async fn remove_label(
+        &self,
+        turn: WriteTurn,
+        target: &RepositoryTarget,
+        number: IssueNumber,
+        label: &str,
+    ) -> Result<(), GitHubError> {
+        let below = format!("/issues/{number}/labels/{}", segment(label));
+        match self.write("remove_label", turn, target, Method::DELETE, &below, None).await {
+            Err(GitHubError::NotFound(words)) if words.contains("Label does not exist") => Ok(()),
+            asked => asked.map(|_| ()),
+        }
+    }
+
+    async fn create_pull(
+        &self,
+        turn: WriteTurn,
+        target: &RepositoryTarget,
+        pull: &NewPull,
+    ) -> Result<GitHubPull, GitHubError> {
+        let body = json!({
+            "title": pull.title, "head": pull.head, "base": pull.base, "body": pull.body,
+            "draft": pull.draft, "maintainer_can_modify": true,
+        });
+        let answer =
+            self.write("create_pull", turn, target, Method::POST, "/pulls", Some(body)).await?;
+        Ok(read::<WirePull>(&answer.body)?.into())
+    }
+
+    async fn edit_pull(
+        &self,
+        turn: WriteTurn,
+        target: &RepositoryTarget,
+        number: IssueNumber,
+        edit: &PullEdit,
+    ) -> Result<GitHubPull, GitHubError> {
+        let mut body = serde_json::Map::new();
+        for (name, text) in [("title", &edit.title), ("body", &edit.body)] {
+            if let Some(text) = text {
+                body.insert(name.to_owned(), json!(text));
+            }
+        }
+        let (below, body) = (format!("/pulls/{number}"), Some(Value::Object(body)));
+        let answer = self.write("edit_pull", turn, target, Method::PATCH, &below, body).await?;
+        Ok(read::<WirePull>(&answer.body)?.into())
+    }
+
+    async fn set_status(
+        &self,
+        turn: WriteTurn,
+        target: &RepositoryTarget,
+        commit: &str,
+        status: &StatusEntry,
+    ) -> Result<(), GitHubError> {
+        let mut body = json!({
+            "state": status.state.as_str(), "context": status.context,
+            "description": status.description,
+        });
+        if let Some(url) = &status.target_url {
+            body["target_url"] = json!(url);
+        }
+        let below = format!("/statuses/{}", segment(commit));
+        let answer =
+            self.write("set_status", turn, target, Method::POST, &below, Some(body)).await?;
+        read::<IgnoredAny>(&answer.body).map(|_| ())
+    }
+}
+
+#[async_trait]
+impl GitHubApi for GitHubClient {
+    fn figures(&self) -> GitHubFigures {
+        GitHubFigures {
+            requests: self.counts.all(),
+            remaining: self.reads.lowest(),
+            queue: u64::try_from(self.queues.len()).unwrap_or(u64::MAX),
+        }
+    }
+
+    async fn issue(
+        &self,
+        target: &RepositoryTarget,
+        number: IssueNumber,
+        known: Option<&str>,
+    ) -> Result<Conditional<GitHubIssue>, GitHubError> {
+        let below = format!("/issues/{number}");
+        let answer = self.read_of("issue", target, List, &below, known).await?;
+        conditional(&answer, |wire: WireIssue| wire.into())
+    }
+
+    async fn permission(
+        &self,
+        target: &RepositoryTarget,
+        login: &str,
+    ) -> Result<LoginPermission, GitHubError> {
+        let below = format!("/collaborators/{}/permission", segment(login));
+        let answer = self.read_of("permission", target, List, &below, None).await?;
+        Ok(read::<WirePermission>(&answer.body)?.into())
     }
 
     async fn review_comments(
@@ -338,122 +458,5 @@ impl GitHubApi for GitHubClient {
     async fn hooks(&self, target: &RepositoryTarget) -> Result<Vec<GitHubHook>, GitHubError> {
         let answer = self.read_of("hooks", target, List, "/hooks?per_page=100", None).await?;
         list::<WireHook, _>(&answer.body)
-    }
-
-    async fn create_comment(
-        &self,
-        turn: WriteTurn,
-        target: &RepositoryTarget,
-        number: IssueNumber,
-        body: &str,
-    ) -> Result<GitHubComment, GitHubError> {
-        let (below, body) = (format!("/issues/{number}/comments"), Some(json!({"body": body})));
-        let answer = self.write("create_comment", turn, target, Method::POST, &below, body).await?;
-        Ok(read::<WireComment>(&answer.body)?.into())
-    }
-
-    async fn edit_comment(
-        &self,
-        turn: WriteTurn,
-        target: &RepositoryTarget,
-        id: u64,
-        body: &str,
-    ) -> Result<GitHubComment, GitHubError> {
-        let (below, body) = (format!("/issues/comments/{id}"), Some(json!({"body": body})));
-        let answer = self.write("edit_comment", turn, target, Method::PATCH, &below, body).await?;
-        Ok(read::<WireComment>(&answer.body)?.into())
-    }
-
-    async fn react(
-        &self,
-        turn: WriteTurn,
-        target: &RepositoryTarget,
-        to: ReactionTarget,
-        with: Reaction,
-    ) -> Result<(), GitHubError> {
-        let below = match to {
-            ReactionTarget::Issue(number) => format!("/issues/{number}/reactions"),
-            ReactionTarget::Comment(id) => format!("/issues/comments/{id}/reactions"),
-        };
-        let body = Some(json!({"content": with.as_str()}));
-        self.write("react", turn, target, Method::POST, &below, body).await.map(|_| ())
-    }
-
-    async fn add_label(
-        &self,
-        turn: WriteTurn,
-        target: &RepositoryTarget,
-        number: IssueNumber,
-        label: &str,
-    ) -> Result<(), GitHubError> {
-        let (below, body) = (format!("/issues/{number}/labels"), Some(json!({"labels": [label]})));
-        self.write("add_label", turn, target, Method::POST, &below, body).await.map(|_| ())
-    }
-
-    async fn remove_label(
-        &self,
-        turn: WriteTurn,
-        target: &RepositoryTarget,
-        number: IssueNumber,
-        label: &str,
-    ) -> Result<(), GitHubError> {
-        let below = format!("/issues/{number}/labels/{}", segment(label));
-        match self.write("remove_label", turn, target, Method::DELETE, &below, None).await {
-            Err(GitHubError::NotFound(words)) if words.contains("Label does not exist") => Ok(()),
-            asked => asked.map(|_| ()),
-        }
-    }
-
-    async fn create_pull(
-        &self,
-        turn: WriteTurn,
-        target: &RepositoryTarget,
-        pull: &NewPull,
-    ) -> Result<GitHubPull, GitHubError> {
-        let body = json!({
-            "title": pull.title, "head": pull.head, "base": pull.base, "body": pull.body,
-            "draft": pull.draft, "maintainer_can_modify": true,
-        });
-        let answer =
-            self.write("create_pull", turn, target, Method::POST, "/pulls", Some(body)).await?;
-        Ok(read::<WirePull>(&answer.body)?.into())
-    }
-
-    async fn edit_pull(
-        &self,
-        turn: WriteTurn,
-        target: &RepositoryTarget,
-        number: IssueNumber,
-        edit: &PullEdit,
-    ) -> Result<GitHubPull, GitHubError> {
-        let mut body = serde_json::Map::new();
-        for (name, text) in [("title", &edit.title), ("body", &edit.body)] {
-            if let Some(text) = text {
-                body.insert(name.to_owned(), json!(text));
-            }
-        }
-        let (below, body) = (format!("/pulls/{number}"), Some(Value::Object(body)));
-        let answer = self.write("edit_pull", turn, target, Method::PATCH, &below, body).await?;
-        Ok(read::<WirePull>(&answer.body)?.into())
-    }
-
-    async fn set_status(
-        &self,
-        turn: WriteTurn,
-        target: &RepositoryTarget,
-        commit: &str,
-        status: &StatusEntry,
-    ) -> Result<(), GitHubError> {
-        let mut body = json!({
-            "state": status.state.as_str(), "context": status.context,
-            "description": status.description,
-        });
-        if let Some(url) = &status.target_url {
-            body["target_url"] = json!(url);
-        }
-        let below = format!("/statuses/{}", segment(commit));
-        let answer =
-            self.write("set_status", turn, target, Method::POST, &below, Some(body)).await?;
-        read::<IgnoredAny>(&answer.body).map(|_| ())
     }
 }

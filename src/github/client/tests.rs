@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::*;
 use crate::clock::SystemClock;
 use crate::github::api::{
-    GitHubApi, GitHubError, RepositoryTarget, UnkeptPace, WriteTurn, WriteUrgency,
+    GitHubApi, GitHubError, GitHubWriter, RepositoryTarget, UnkeptPace, WriteTurn, WriteUrgency,
 };
 use crate::github::model::{APP_KEY, GithubModel, ModelCall};
 use crate::types::{IssueNumber, Repository, Secret};
