@@ -35,7 +35,7 @@ const REST_MAX: Duration = Duration::from_secs(900);
 
 /// All write queues. Clones share them.
 #[derive(Clone)]
-pub(super) struct WriteQueues(Arc<SharedQueues>);
+pub(crate) struct WriteQueues(Arc<SharedQueues>);
 
 struct SharedQueues {
     clock: Arc<dyn Clock>,
@@ -68,6 +68,8 @@ struct Writer {
     last_at: Option<Timestamp>,
     rests_until: Option<Timestamp>,
     strikes: u32,
+    /// The rest could not be kept; that is tried again.
+    is_unkept: bool,
     /// By minutes since 1970.
     writes: BTreeMap<i64, u32>,
 }
@@ -112,8 +114,12 @@ impl WriteQueues {
                     shared.keep(record).await?;
                     return Ok(WriteTurn::new(turn));
                 }
-                NextTurn::Rests(until) => return Err(GitHubError::Limited { until }),
+                NextTurn::Rests(until) => {
+                    shared.keep_rest(writer).await;
+                    return Err(GitHubError::Limited { until });
+                }
                 NextTurn::At(at) => tokio::select! {
+                    biased;
                     () = changed => {}
                     () = shared.clock.sleep_until(at) => {}
                 },
@@ -137,7 +143,7 @@ impl WriteQueues {
             tracing::error!(%writer, %error, "the pace of writing is not known");
         }
         let now = self.0.clock.now();
-        let (until, record) = {
+        let until = {
             let mut state = self.0.locked();
             let of_writer = state.writers.entry(writer).or_default();
             let until = until.unwrap_or_else(|| {
@@ -148,12 +154,11 @@ impl WriteQueues {
             // A shorter limit does not end a longer one.
             let until = of_writer.rests_until.map_or(until, |before| before.max(until));
             of_writer.rests_until = Some(until);
-            (until, of_writer.record(writer))
+            of_writer.is_unkept = true;
+            until
         };
         self.0.changed.notify_waiters();
-        if let Err(error) = self.0.keep(record).await {
-            tracing::error!(%writer, %error, "a rest of the write queue is not durable");
-        }
+        self.0.keep_rest(writer).await;
         tracing::warn!(%writer, %until, "writing at GitHub rests");
         until
     }
@@ -178,6 +183,24 @@ impl SharedQueues {
         self.is_loaded.get_or_try_init(load).await.copied()
     }
 
+    /// Keeps the rest of an identity, if it is not kept.
+    async fn keep_rest(&self, writer: WriterId) {
+        let record = {
+            let mut state = self.locked();
+            let Some(of_writer) = state.writers.get_mut(&writer) else { return };
+            if !std::mem::take(&mut of_writer.is_unkept) {
+                return;
+            }
+            of_writer.record(writer)
+        };
+        if let Err(error) = self.keep(record).await {
+            tracing::error!(%writer, %error, "a rest of the write queue is not durable");
+            if let Some(of_writer) = self.locked().writers.get_mut(&writer) {
+                of_writer.is_unkept = true;
+            }
+        }
+    }
+
     async fn keep(&self, record: PaceRecord) -> Result<(), GitHubError> {
         self.pace.save(record).await.map_err(unkept)
     }
@@ -199,7 +222,8 @@ impl QueueState {
             }
             let writes = writes.into_iter().collect();
             let rests_until = rests_until.filter(|_| !on(Bug::RestForgotten));
-            let kept = Writer { is_busy: false, last_at: Some(now), rests_until, strikes, writes };
+            let last_at = Some(now);
+            let kept = Writer { last_at, rests_until, strikes, writes, ..Writer::default() };
             self.writers.insert(writer, kept);
         }
         begun.sort_unstable();
