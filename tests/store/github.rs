@@ -155,6 +155,12 @@ async fn what_is_held_or_gone_waits_for_what_releases_it() {
     assert_eq!(only(&store).await.state, GithubState::Held, "a newer status is held, too");
     unlock().await.expect("stored");
     assert_eq!(only(&store).await.state, GithubState::Due);
+    // The lock is gone before its refusal arrives.
+    store.begin_github(row.id, at(5)).await.expect("stored");
+    unlock().await.expect("stored");
+    assert_eq!(only(&store).await.state, GithubState::Asked);
+    store.end_github(row.id, held("unlocked")).await.expect("stored");
+    assert_eq!(only(&store).await.state, GithubState::Due, "nothing else would release it");
 
     let id = only(&store).await.id;
     store.end_github(id, ended(&row, GithubState::Gone)).await.expect("stored");

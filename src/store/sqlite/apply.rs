@@ -158,6 +158,8 @@ pub(super) fn apply(
                 instructions::hand_over(conn, issue.home, *other)?;
                 conversations::hand_over(conn, issue.home, *other)?;
                 usage::hand_over(conn, issue.home, *other)?;
+                // The other one may not have heard of what this one did.
+                github::unlock(conn, *other)?;
             }
             match (instruction, delivery) {
                 (Some(instruction), Some(delivery)) => {

@@ -5,7 +5,7 @@ use rusqlite::{Connection, Row, params};
 
 use super::SqliteStore;
 use super::apply::{execute, failed};
-use super::read::{all, one, readable};
+use super::read::{all, bound, one, readable};
 use super::trouble::Troubles;
 use crate::github::api::{PaceError, PaceRecord, WritePace, WriterId};
 use crate::issue::GithubEffect;
@@ -78,8 +78,12 @@ pub(super) fn record(
 
 /// The issue's conversation was unlocked: what was held because of that is due.
 pub(super) fn unlock(conn: &Connection, home: HomeId) -> Result<(), CommitError> {
-    let sql = "UPDATE github_effect SET state = 'due', due_at = 0, tries = 0
-               WHERE home = ?1 AND state = 'held' AND released_by = 'unlocked'";
+    // A call under way may be refused for the lock that is gone by now: its due time says so to its end.
+    let sql = "UPDATE github_effect SET
+                   state = CASE WHEN state = 'asked' THEN 'asked' ELSE 'due' END,
+                   due_at = 0, tries = 0
+               WHERE home = ?1
+               AND (state = 'asked' OR (state = 'held' AND released_by = 'unlocked'))";
     execute(conn, sql, [home.0]).map(|_released| ())
 }
 
@@ -146,14 +150,20 @@ fn end(conn: &Connection, id: EffectId, end: &GithubEnd) -> Result<usize, Commit
     }
     let ms = |time: Option<Timestamp>| time.map(Timestamp::unix_ms);
     let shown = &end.shown;
-    execute(
-        conn,
+    // A newer one was recorded meanwhile, or the issue was unlocked.
+    let again = "((?3 = 'done' AND revision <> ?2)
+                  OR (?3 = 'held' AND ?10 = 'unlocked' AND state = 'asked' AND due_at IS NOT NULL))";
+    let sql = format!(
         "UPDATE github_effect SET
-             state = CASE WHEN ?3 = 'done' AND revision <> ?2 THEN 'due' ELSE ?3 END,
-             due_at = CASE WHEN ?3 = 'done' AND revision <> ?2 THEN ?4 ELSE ?5 END,
+             state = CASE WHEN {again} THEN 'due' ELSE ?3 END,
+             due_at = CASE WHEN {again} THEN ?4 ELSE ?5 END,
              tries = ?6, failing_since = ?7, first_begun_at = ?8, reason = ?9, released_by = ?10,
              comment = ?11, author = ?12, shown_hash = ?13, shown_phase = ?14, shown_at = ?15
-         WHERE id = ?1",
+         WHERE id = ?1"
+    );
+    execute(
+        conn,
+        &sql,
         params![
             id.number,
             id.revision,
@@ -174,6 +184,58 @@ fn end(conn: &Connection, id: EffectId, end: &GithubEnd) -> Result<usize, Commit
     )
 }
 
+fn next_due(conn: &Connection, now: Timestamp) -> Result<Option<Timestamp>, StoreError> {
+    let sql = "SELECT due_at FROM github_effect WHERE due_at > ?1 ORDER BY due_at LIMIT 1";
+    one(conn, sql, [now.unix_ms()], |row| row.get(0).map(Timestamp::from_unix_ms))
+}
+
+fn counts(conn: &Connection) -> Result<Vec<(GithubState, u64)>, StoreError> {
+    let sql = "SELECT state, count(*) FROM github_effect GROUP BY state ORDER BY state";
+    all(conn, sql, [], |row| {
+        let count: i64 = row.get(1)?;
+        Ok((state(row.get_ref(0)?.as_str()?)?, count.cast_unsigned()))
+    })
+}
+
+fn edited_since(conn: &Connection, since: Timestamp) -> Result<u64, StoreError> {
+    let sql = "SELECT count(*) FROM github_effect WHERE kind = 'show_status' AND shown_at >= ?1";
+    let count = one(conn, sql, [since.unix_ms()], |row| row.get::<_, i64>(0))?;
+    Ok(count.map(i64::cast_unsigned).unwrap_or_default())
+}
+
+fn of_home(conn: &Connection, home: HomeId) -> Result<Vec<GithubRow>, StoreError> {
+    let sql = format!("SELECT {COLUMNS} FROM github_effect WHERE home = ?1 ORDER BY kind, id");
+    all(conn, &sql, [home.0], read_row)
+}
+
+fn unfinished(conn: &Connection, limit: usize) -> Result<Vec<GithubRow>, StoreError> {
+    let sql =
+        format!("SELECT {COLUMNS} FROM github_effect WHERE state <> 'done' ORDER BY id LIMIT ?1");
+    all(conn, &sql, [bound(limit)], read_row)
+}
+
+fn give_up(conn: &Connection, home: HomeId, reason: &str) -> Result<usize, CommitError> {
+    let sql = "UPDATE github_effect SET state = 'given_up', due_at = NULL, reason = ?2
+               WHERE home = ?1 AND state <> 'done'";
+    execute(conn, sql, params![home.0, reason])
+}
+
+fn retry(conn: &Connection, number: i64, now: Timestamp) -> Result<usize, CommitError> {
+    // What a call may have done is looked for first, and a comment that a person deleted is
+    // written again.
+    let sql = "UPDATE github_effect SET
+                   state = CASE WHEN first_begun_at IS NULL THEN 'due' ELSE 'look' END,
+                   due_at = ?2, tries = 0, failing_since = NULL,
+                   comment = CASE WHEN state = 'gone' THEN NULL ELSE comment END
+               WHERE id = ?1 AND state NOT IN ('done', 'asked')";
+    execute(conn, sql, params![number, now.unix_ms()])
+}
+
+fn resume(conn: &Connection, now: Timestamp) -> Result<usize, CommitError> {
+    let sql = "UPDATE github_effect SET state = 'look', due_at = ?1 WHERE state = 'asked'";
+    execute(conn, sql, [now.unix_ms()])
+}
+
 #[async_trait]
 impl GithubOutbox for SqliteStore {
     async fn github_effects(
@@ -185,34 +247,19 @@ impl GithubOutbox for SqliteStore {
     }
 
     async fn next_github_effect(&self, now: Timestamp) -> Result<Option<Timestamp>, StoreError> {
-        let sql = "SELECT due_at FROM github_effect WHERE due_at > ?1 ORDER BY due_at LIMIT 1";
-        self.readers.read(|conn| {
-            one(conn, sql, [now.unix_ms()], |row| row.get(0).map(Timestamp::from_unix_ms))
-        })
+        self.readers.read(|conn| next_due(conn, now))
     }
 
     async fn github_counts(&self) -> Result<Vec<(GithubState, u64)>, StoreError> {
-        let sql = "SELECT state, count(*) FROM github_effect GROUP BY state ORDER BY state";
-        self.readers.read(|conn| {
-            all(conn, sql, [], |row| {
-                let count: i64 = row.get(1)?;
-                Ok((state(row.get_ref(0)?.as_str()?)?, count.cast_unsigned()))
-            })
-        })
+        self.readers.read(counts)
     }
 
     async fn comments_edited_since(&self, since: Timestamp) -> Result<u64, StoreError> {
-        let sql =
-            "SELECT count(*) FROM github_effect WHERE kind = 'show_status' AND shown_at >= ?1";
-        let count = self.readers.read(|conn| {
-            one(conn, sql, [since.unix_ms()], |row| row.get::<_, i64>(0).map(i64::cast_unsigned))
-        })?;
-        Ok(count.unwrap_or_default())
+        self.readers.read(|conn| edited_since(conn, since))
     }
 
     async fn github_effects_of(&self, home: HomeId) -> Result<Vec<GithubRow>, StoreError> {
-        let sql = format!("SELECT {COLUMNS} FROM github_effect WHERE home = ?1 ORDER BY kind, id");
-        self.readers.read(|conn| all(conn, &sql, [home.0], read_row))
+        self.readers.read(|conn| of_home(conn, home))
     }
 
     async fn begin_github(&self, id: EffectId, at: Timestamp) -> Result<(), CommitError> {
@@ -224,42 +271,19 @@ impl GithubOutbox for SqliteStore {
     }
 
     async fn give_up_github(&self, home: HomeId, reason: String) -> Result<(), CommitError> {
-        self.change(move |conn| {
-            let sql = "UPDATE github_effect SET state = 'given_up', due_at = NULL, reason = ?2
-                       WHERE home = ?1 AND state <> 'done'";
-            execute(conn, sql, params![home.0, reason])
-        })
-        .await
+        self.change(move |conn| give_up(conn, home, &reason)).await
     }
 
     async fn unfinished_github(&self, limit: usize) -> Result<Vec<GithubRow>, StoreError> {
-        let sql = format!(
-            "SELECT {COLUMNS} FROM github_effect WHERE state <> 'done' ORDER BY id LIMIT ?1"
-        );
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.readers.read(|conn| all(conn, &sql, [limit], read_row))
+        self.readers.read(|conn| unfinished(conn, limit))
     }
 
     async fn retry_github(&self, number: i64, now: Timestamp) -> Result<(), CommitError> {
-        self.change(move |conn| {
-            // What a call may have done is looked for first, and a comment that a person deleted is
-            // written again.
-            let sql = "UPDATE github_effect SET
-                           state = CASE WHEN first_begun_at IS NULL THEN 'due' ELSE 'look' END,
-                           due_at = ?2, tries = 0, failing_since = NULL,
-                           comment = CASE WHEN state = 'gone' THEN NULL ELSE comment END
-                       WHERE id = ?1 AND state NOT IN ('done', 'asked')";
-            execute(conn, sql, params![number, now.unix_ms()])
-        })
-        .await
+        self.change(move |conn| retry(conn, number, now)).await
     }
 
     async fn resume_github(&self, now: Timestamp) -> Result<(), CommitError> {
-        self.change(move |conn| {
-            let sql = "UPDATE github_effect SET state = 'look', due_at = ?1 WHERE state = 'asked'";
-            execute(conn, sql, [now.unix_ms()])
-        })
-        .await
+        self.change(move |conn| resume(conn, now)).await
     }
 }
 
