@@ -6,7 +6,7 @@ use crate::issue::commit::DeliveryResult;
 use crate::issue::event::{DeliveryEffect, GithubRules, IssueDelivery, TriggerKind};
 use crate::issue::state::Issue;
 use crate::issue::{CommentAnswer, Effect, GithubEffect, ReactTo};
-use crate::types::{Phase, PullRequestMode};
+use crate::types::{Phase, PullRequestMode, Timestamp};
 
 use super::transition::Transition;
 
@@ -66,12 +66,15 @@ impl Transition<'_> {
     }
 
     /// Asks for the status comment to be brought up to date, if the timeline has something new about a
-    /// sandbox, or a person asked for one.
-    pub fn show_status(&mut self) {
+    /// sandbox, what else the comment says changed, or a person asked for one.
+    pub fn show_status(&mut self, before: &Issue) {
         let Some(rules) = self.github() else { return };
         let Issue { generation, pending_start, version, state, .. } = &self.issue;
-        let has_sandbox = generation.0 > 0 || pending_start.is_some();
-        if !rules.comments || !has_sandbox || !(self.has_news() || self.is_asked) {
+        // Also if the start was just withdrawn.
+        let is_pending = pending_start.is_some() || before.pending_start.is_some();
+        let has_sandbox = generation.0 > 0 || is_pending;
+        let is_other = said_of(before) != said_of(&self.issue);
+        if !rules.comments || !has_sandbox || !(self.has_news() || self.is_asked || is_other) {
             return;
         }
         let can_wait = matches!(
@@ -109,4 +112,10 @@ impl Transition<'_> {
             self.effects.push(Effect::Github(GithubEffect::SetCommitStatus { sandbox }));
         }
     }
+}
+
+/// What the status comment says of an issue although the timeline has nothing of it.
+fn said_of(issue: &Issue) -> (Option<bool>, Option<Timestamp>, bool, bool) {
+    let is_open = issue.facts.open.as_ref().map(|open| open.value);
+    (is_open, issue.delete_due, issue.pending_start.is_some(), issue.merged_into.is_some())
 }

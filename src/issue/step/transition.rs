@@ -95,7 +95,7 @@ impl<'a> Transition<'a> {
         if changed {
             self.issue.version += 1;
         }
-        self.show_status();
+        self.show_status(before);
         self.mark_work(before.state.phase());
         Commit {
             issue: self.issue,

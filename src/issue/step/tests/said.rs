@@ -108,3 +108,15 @@ fn an_unlocked_conversation_releases_what_was_held() {
     assert!(bench.apply(unlocked).is_unlocked);
     assert!(!bench.apply(labelled(2)).is_unlocked);
 }
+
+#[test]
+fn the_status_follows_what_the_timeline_does_not_have() {
+    let mut bench = bench();
+    bench.apply(labelled(1));
+    bench.up();
+    let edited =
+        |second, open| issue_delivery("edited", DeliveryEffect::Update, second, open, true);
+    let closed = bench.apply(edited(2, false));
+    assert_eq!(kinds(&closed), [EffectKind::ShowStatus], "the delivery of the act was lost");
+    assert_eq!(kinds(&bench.apply(edited(3, false))), []);
+}
