@@ -82,6 +82,10 @@ pub(crate) enum Bug {
     EffectRemovedFirst,
     /// A call to GitHub whose outcome is unknown is forgotten.
     AskedForgotten,
+    /// What is written at GitHub is written again while the first call may still take effect.
+    RepeatedInFlight,
+    /// What GitHub showed before a call of unknown outcome is taken for what it shows.
+    ShownBelieved,
     /// A comment with our marker is taken for ours, whatever account wrote it.
     MarkerAlone,
     /// A pull request that a person closed is not looked for.

@@ -5,9 +5,11 @@
 //! [`answers`]; what each kind does is in [`attempt`], [`marks`], [`pull`] and [`status`].
 //!
 //! # Guarantees
-//! - **Once.** A comment whose creation has an unknown outcome, also after a crash, is looked for by its
-//!   marker *and* its author before it is written again. The look counts only [`LANDED_AFTER`] after
-//!   the call began, since GitHub may still work on it until then.
+//! - **In order.** A call with an unknown outcome, also after a crash, is followed by another one of its
+//!   effect only [`LANDED_AFTER`] after it began, since GitHub may still work on it until then: so no
+//!   earlier text replaces a later one.
+//! - **Once.** A comment whose creation has an unknown outcome is looked for by its marker *and* its
+//!   author before it is written again.
 //! - **One pull request.** The pull requests of a branch are listed before one is opened, and GitHub
 //!   refuses a second one of an open one's branch. One that a person closed or merged is left alone.
 //! - **The newest counts.** The status is composed from the stored state when its turn has come: ten
@@ -51,8 +53,10 @@ use super::environment::Environment;
 
 /// How many homes are worked on at once. The write queue lets one after the other write.
 const HOMES_AT_ONCE_MAX: usize = 64;
-/// How long after a call began its comment is there, if it will ever be.
+/// How long after a call began it has come into effect, if it will ever do.
 const LANDED_AFTER: Duration = Duration::from_secs(60);
+/// How soon a call is made after its beginning was recorded; later, that is recorded anew.
+const BEGUN_WITHIN: Duration = Duration::from_secs(10);
 /// The pause after the store failed.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
 /// The longest sleep, in case the clock is set forward.

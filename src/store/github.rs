@@ -74,7 +74,7 @@ pub enum GithubState {
     Due,
     /// A call is under way, or was when the server ended.
     Asked,
-    /// The outcome of a call is unknown: look first.
+    /// The outcome of a call is unknown: wait until it has come into effect if it ever does, then look.
     Look,
     /// Done; what is wanted is shown.
     Done,
@@ -127,7 +127,7 @@ pub struct GithubRow {
     pub tries: u32,
     /// Since when they fail.
     pub failing_since: Option<Timestamp>,
-    /// When the latest call that writes a comment began, if its outcome is unknown.
+    /// When the latest writing call began, if its outcome is unknown.
     pub begun_at: Option<Timestamp>,
     /// When the first one of those began.
     pub first_begun_at: Option<Timestamp>,

@@ -10,7 +10,7 @@
 //! | credentials refused | each minute; no try is spent |
 //! | deleted | all effects of the home are given up |
 //! | moved, unreachable | again after 2, 4, … 300 s, for a day |
-//! | unknown | the same; a comment that was to be created is looked for first |
+//! | unknown | the same; what may still come into effect is waited for, and a comment that was to be created is looked for |
 
 use std::time::Duration;
 
@@ -39,8 +39,11 @@ const CREDENTIALS_PAUSE: Duration = Duration::from_secs(60);
 pub(super) enum AttemptError {
     /// By GitHub's answer.
     GitHub(GitHubError),
-    /// By GitHub's answer to the creation of a comment, which began then.
-    Creating(GitHubError, Timestamp),
+    /// By GitHub's answer to a writing call that began then. If that is unknown, the call may still come
+    /// into effect, so none is made after it until [`LANDED_AFTER`].
+    Writing(GitHubError, Timestamp),
+    /// By what GitHub does not show yet.
+    Hidden(String),
     /// By the store.
     Store(String),
 }
@@ -65,9 +68,8 @@ impl From<CommitError> for AttemptError {
 
 /// The end of a try, if nothing changed by it.
 pub(super) fn unchanged(row: &GithubRow, at: Timestamp) -> GithubEnd {
-    let is_unknown = row.first_begun_at.is_some() && row.shown.comment.is_none();
     GithubEnd {
-        state: if is_unknown { GithubState::Look } else { GithubState::Due },
+        state: if row.first_begun_at.is_some() { GithubState::Look } else { GithubState::Due },
         due_at: Some(at),
         tries: row.tries,
         failing_since: row.failing_since,
@@ -83,7 +85,9 @@ pub(super) fn unchanged(row: &GithubRow, at: Timestamp) -> GithubEnd {
 /// The end of an effect that is over in this way.
 pub(super) fn over(row: &GithubRow, at: Timestamp, state: GithubState, reason: &str) -> GithubEnd {
     let reason = (!reason.is_empty()).then(|| reason.to_owned());
-    let (tries, failing_since, first_begun_at) = (0, None, None);
+    // What a call may have done is looked for if the effect begins again.
+    let first_begun_at = row.first_begun_at.filter(|_| state == GithubState::GivenUp);
+    let (tries, failing_since) = (0, None);
     GithubEnd {
         state,
         due_at: None,
@@ -99,13 +103,14 @@ impl GithubWorker {
     /// What becomes of an effect whose try failed.
     pub(super) async fn answered(&self, row: &GithubRow, error: AttemptError) -> GithubEnd {
         let now = self.env.now();
-        let (error, created_at) = match error {
+        let (error, begun_at) = match error {
             AttemptError::Store(why) => {
                 let due_at = Some(now.after(STORE_PAUSE));
                 return GithubEnd { due_at, reason: Some(why), ..unchanged(row, now) };
             }
+            AttemptError::Hidden(why) => return failed(row, now, None, &why),
             AttemptError::GitHub(error) => (error, None),
-            AttemptError::Creating(error, begun_at) => (error, Some(begun_at)),
+            AttemptError::Writing(error, begun_at) => (error, Some(begun_at)),
         };
         let words = error.to_string();
         let later = |due_at| GithubEnd {
@@ -132,7 +137,7 @@ impl GithubWorker {
             | GitHubError::Unreachable(_)
             | GitHubError::Unknown(_) => {
                 let is_unknown = !error.had_no_effect();
-                failed(row, now, created_at.filter(|_| is_unknown), &words)
+                failed(row, now, begun_at.filter(|_| is_unknown), &words)
             }
         }
     }
@@ -151,27 +156,21 @@ const fn is_reaction_to_comment(row: &GithubRow) -> bool {
     matches!(row.effect, GithubEffect::React { to: Comment(_), .. })
 }
 
-/// It is tried again later, for a day. `created_at` is when the creation of a comment began that may
-/// still come into effect.
-fn failed(
-    row: &GithubRow,
-    now: Timestamp,
-    created_at: Option<Timestamp>,
-    words: &str,
-) -> GithubEnd {
+/// It is tried again later, for a day. `begun_at` is when a call began that may still come into effect.
+fn failed(row: &GithubRow, now: Timestamp, begun_at: Option<Timestamp>, words: &str) -> GithubEnd {
     let failing_since = row.failing_since.unwrap_or(now);
     if now.since(failing_since) >= TRIED_FOR {
         return over(row, now, GithubState::GivenUp, &format!("tried for a day: {words}"));
     }
     let backoff = BACKOFF_FIRST.saturating_mul(1 << row.tries.min(16)).min(BACKOFF_MAX);
-    let landed = created_at.map(|begun_at| begun_at.after(LANDED_AFTER));
+    let landed = begun_at.map(|begun_at| begun_at.after(LANDED_AFTER));
     let end = unchanged(row, now);
     GithubEnd {
-        state: if created_at.is_some() { GithubState::Look } else { end.state },
+        state: if begun_at.is_some() { GithubState::Look } else { end.state },
         due_at: Some(now.after(backoff)).max(landed),
         tries: row.tries + 1,
         failing_since: Some(failing_since),
-        first_begun_at: row.first_begun_at.or(created_at),
+        first_begun_at: row.first_begun_at.or(begun_at),
         reason: Some(words.to_owned()),
         ..end
     }

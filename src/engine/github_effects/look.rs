@@ -1,35 +1,36 @@
 //! Looks at GitHub for a comment of ours: by its marker and its author.
 
+use std::time::Duration;
+
 use sha2::{Digest, Sha256};
 
 use crate::github::api::{GitHubComment, GitHubError, GitHubIdentity, PageCursor};
 use crate::github::messages;
 use crate::sabotage::{Bug, on};
-use crate::store::github::{GithubEnd, GithubRow, ShownComment};
+use crate::store::github::{GithubRow, ShownComment};
 use crate::types::Timestamp;
 
-use super::answers::{AttemptError, unchanged};
+use super::GithubWorker;
+use super::answers::AttemptError;
 use super::place::SaidWhere;
-use super::{GithubWorker, LANDED_AFTER};
+
+/// How long before a call began its comment is looked for: GitHub's clock is not ours, and ours may have
+/// been set since.
+const SEARCHED_BEFORE: Duration = Duration::from_secs(86_400);
 
 impl GithubWorker {
-    /// Looks for a comment whose creation has an unknown outcome.
+    /// Looks for a comment whose creation has an unknown outcome. It is there by now, if it will ever be.
     pub(super) async fn look(
         &self,
         row: &GithubRow,
         place: &SaidWhere,
         marker: &str,
-    ) -> Result<Looked, AttemptError> {
+    ) -> Result<Option<GitHubComment>, AttemptError> {
         let unknown = row.first_begun_at.filter(|_| !on(Bug::AskedForgotten));
-        let (Some(first), Some(latest)) = (unknown, row.begun_at) else {
-            return Ok(Looked::Nothing);
-        };
-        let landed = latest.after(LANDED_AFTER);
-        if self.env.now() < landed {
-            return Ok(Looked::TooEarly(landed));
+        match unknown {
+            Some(first) => self.find(place, marker, first.before(SEARCHED_BEFORE)).await,
+            None => Ok(None),
         }
-        let found = self.find(place, marker, first.before(LANDED_AFTER)).await?;
-        Ok(found.map_or(Looked::Nothing, Looked::Found))
     }
 
     /// The status comment that we know of; under another id if the issue was transferred.
@@ -73,23 +74,9 @@ impl GithubWorker {
     }
 }
 
-/// What a look found.
-pub(super) enum Looked {
-    /// It counts only from then on.
-    TooEarly(Timestamp),
-    /// This.
-    Found(GitHubComment),
-    /// Nothing, or there is nothing to look for.
-    Nothing,
-}
-
 /// Whether our own account wrote a comment.
 pub(super) fn is_ours(identity: &GitHubIdentity, comment: &GitHubComment) -> bool {
     identity.is_ours(comment.author.id, comment.via_app) || on(Bug::MarkerAlone)
-}
-
-pub(super) fn too_early(row: &GithubRow, now: Timestamp, at: Timestamp) -> GithubEnd {
-    GithubEnd { due_at: Some(at), ..unchanged(row, now) }
 }
 
 pub(super) fn shown(

@@ -3,10 +3,11 @@
 use crate::github::api::{CommitState, StatusEntry, WriteUrgency};
 use crate::issue::Issue;
 use crate::store::github::{GithubEnd, GithubRow, GithubState, ShownComment};
-use crate::types::{Phase, SandboxId};
+use crate::types::{HomeId, Phase, SandboxId};
 
 use super::GithubWorker;
 use super::answers::{AttemptError, over};
+use super::attempt::known_hash;
 use super::look::hash;
 use super::place::SaidWhere;
 
@@ -34,7 +35,7 @@ impl GithubWorker {
             Some(_) | None => (CommitState::Success, "The sandbox stopped."),
         };
         let wanted = hash(&format!("{tip} {}", state.as_str()));
-        if row.shown.hash.as_ref() == Some(&wanted) {
+        if known_hash(row) == Some(&*wanted) {
             return Ok(done(Some(wanted)));
         }
         let url = self.parts.context.public_url.as_ref();
@@ -46,32 +47,44 @@ impl GithubWorker {
         };
         let api = &self.parts.api;
         let turn = api.turn(&place.repository, WriteUrgency::Progress).await?;
-        let _call = self.begin(row).await?;
-        api.set_status(turn, &place.repository, &tip, &status).await?;
+        let call = self.begin(row).await?;
+        let set = api.set_status(turn, &place.repository, &tip, &status).await;
+        set.map_err(|error| call.failed(error))?;
         Ok(done(Some(wanted)))
     }
 
     /// Puts the label on or takes it off. What is known to be on is kept, so that a label of another
-    /// name is taken off after the configuration changed.
+    /// name is taken off after the configuration changed. `survivor` is the home of the issue by now: if
+    /// its own home gave way to it, the label is that one's as soon as it works.
     pub(super) async fn set_working_label(
         &self,
         row: &GithubRow,
         place: &SaidWhere,
-        issue: &Issue,
+        survivor: &Issue,
     ) -> Result<GithubEnd, AttemptError> {
         let (api, repository) = (&self.parts.api, &place.repository);
         let label = &self.parts.working_label;
-        let is_wanted = issue.state.phase().is_some_and(Phase::is_at_work) && !label.is_empty();
+        let is_at_work = survivor.state.phase().is_some_and(Phase::is_at_work);
+        let is_own = survivor.home == row.home;
+        if is_at_work && !is_own {
+            return Ok(self.marked(row, None));
+        }
+        let is_wanted = is_at_work && !label.is_empty();
         // With an unknown outcome it may be on.
         let asked = row.first_begun_at.map(|_| label.clone());
         let known = row.shown.hash.clone().or(asked);
-        if is_wanted && row.shown.hash.as_ref() == Some(label) {
+        if is_wanted && known_hash(row) == Some(&**label) {
             return Ok(self.marked(row, Some(label.clone())));
         }
         if let Some(old) = known.filter(|known| !is_wanted || known != label) {
             let turn = api.turn(repository, WriteUrgency::Progress).await?;
-            let _call = self.begin(row).await?;
-            api.remove_label(turn, repository, place.number, &old).await?;
+            // As of now: it may have waited while the other home began to work.
+            if !is_own && self.is_at_work(survivor.home).await? {
+                return Ok(self.marked(row, None));
+            }
+            let call = self.begin(row).await?;
+            let removed = api.remove_label(turn, repository, place.number, &old).await;
+            removed.map_err(|error| call.failed(error))?;
         }
         if !is_wanted {
             return Ok(self.marked(row, None));
@@ -79,8 +92,14 @@ impl GithubWorker {
         let turn = api.turn(repository, WriteUrgency::Progress).await?;
         let call = self.begin(row).await?;
         let added = api.add_label(turn, repository, place.number, label).await;
-        added.map_err(|error| AttemptError::Creating(error, call.begun_at))?;
+        added.map_err(|error| call.failed(error))?;
         Ok(self.marked(row, Some(label.clone())))
+    }
+
+    async fn is_at_work(&self, home: HomeId) -> Result<bool, AttemptError> {
+        let issue = self.env.store.load(home).await?;
+        let phase = issue.and_then(|issue| issue.state.phase());
+        Ok(phase.is_some_and(Phase::is_at_work))
     }
 
     fn marked(&self, row: &GithubRow, hash: Option<String>) -> GithubEnd {

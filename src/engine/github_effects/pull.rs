@@ -1,7 +1,12 @@
 //! The pull request of a sandbox's branch: looked for, opened once, and edited in our part alone.
 //!
-//! GitHub refuses a second pull request of a branch that has an open one. So a call with an unknown
-//! outcome may be followed at once by another look and, if nothing is there, another call.
+//! GitHub refuses a second pull request of a branch that has an open one, also where its list does not
+//! show that one yet. So a call with an unknown outcome may be followed at once by another look and, if
+//! nothing is there, another call.
+//!
+//! # Races it accepts
+//! If a person closes the pull request within the minute in which an earlier call may still take effect,
+//! that one opens a second.
 
 use crate::github::api::{GitHubError, GitHubPull, NewPull, PullEdit, PullState, WriteUrgency};
 use crate::github::messages::{self, PullText};
@@ -13,6 +18,7 @@ use crate::types::{PullRequestMode, SandboxId};
 
 use super::GithubWorker;
 use super::answers::{AttemptError, over};
+use super::attempt::known_hash;
 use super::look::hash;
 use super::place::SaidWhere;
 
@@ -60,7 +66,7 @@ impl GithubWorker {
         let context = &self.parts.context;
         let text = messages::pull_text(context, issue, sandbox, asked, summary.as_deref());
         let wanted = WantedPull { head, base, hash: hash(&text.part), text };
-        if row.shown.comment.is_some() && row.shown.hash.as_ref() == Some(&wanted.hash) {
+        if row.shown.comment.is_some() && known_hash(row) == Some(&*wanted.hash) {
             return Ok(over(row, self.env.now(), GithubState::Done, ""));
         }
         match self.find_pull(row, place, &wanted).await? {
@@ -124,7 +130,8 @@ impl GithubWorker {
             let words = error.to_string().to_lowercase();
             match error {
                 GitHubError::AlreadyExists(_) => {
-                    let found = self.find_pull(row, place, wanted).await?.ok_or(error)?;
+                    let found = self.find_pull(row, place, wanted).await?;
+                    let found = found.ok_or_else(|| AttemptError::Hidden(error.to_string()))?;
                     return Ok(self.pull_is_there(row, &found, wanted));
                 }
                 // Not every plan of GitHub has drafts in private repositories.
@@ -158,9 +165,10 @@ impl GithubWorker {
         let edit = part.filter(|body| is_ours && *body != pull.body);
         if let (PullState::Open, Some(body)) = (pull.state, edit) {
             let turn = api.turn(&place.repository, WriteUrgency::End).await?;
-            let _call = self.begin(row).await?;
+            let call = self.begin(row).await?;
             let edit = PullEdit { title: None, body: Some(body) };
-            api.edit_pull(turn, &place.repository, pull.number, &edit).await?;
+            let edited = api.edit_pull(turn, &place.repository, pull.number, &edit).await;
+            edited.map_err(|error| call.failed(error))?;
         }
         Ok(self.pull_is_there(row, pull, wanted))
     }

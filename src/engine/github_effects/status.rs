@@ -11,7 +11,8 @@ use crate::types::Timestamp;
 
 use super::GithubWorker;
 use super::answers::{AttemptError, over, unchanged};
-use super::look::{Looked, hash, is_ours, shown, too_early};
+use super::attempt::known_hash;
+use super::look::{hash, is_ours, shown};
 use super::place::SaidWhere;
 
 /// The shortest pause between two edits that show progress alone.
@@ -32,7 +33,7 @@ impl GithubWorker {
         let marker = messages::status_marker(&self.parts.context, row.home);
         let text = self.compose(row).await?;
         let done = || Ok(over(row, now, GithubState::Done, ""));
-        if row.shown.comment.is_some() && row.shown.hash.as_deref() == Some(&*hash(&text.part)) {
+        if row.shown.comment.is_some() && known_hash(row) == Some(&*hash(&text.part)) {
             return done();
         }
         if let Some(at) = self.progress_due(row, &text).await?.filter(|at| *at > now) {
@@ -44,10 +45,8 @@ impl GithubWorker {
                 None => return Ok(over(row, now, GithubState::Gone, "the comment was deleted")),
             },
             None => match self.look(row, place, &marker).await? {
-                Looked::TooEarly(at) => return Ok(too_early(row, now, at)),
-                Looked::Found(comment) => Some(comment),
-                Looked::Nothing if text.is_end => return done(),
-                Looked::Nothing => None,
+                None if text.is_end => return done(),
+                found => found,
             },
         };
         let identity = self.parts.api.identity().await?;
@@ -89,14 +88,14 @@ impl GithubWorker {
     ) -> Result<GithubEnd, AttemptError> {
         let api = &self.parts.api;
         let turn = api.turn(&place.repository, WriteUrgency::FirstComment).await?;
-        let call = self.begin(row).await?;
         let text = self.compose(row).await?;
         let earlier = earlier.map(|url| format!("\n\nThis goes on from {url}."));
         let part = format!("{}{}", text.part, earlier.unwrap_or_default());
         let body = messages::comment_body(marker, &part);
+        let call = self.begin(row).await?;
         match api.create_comment(turn, &place.repository, place.number, &body).await {
             Ok(created) => Ok(self.shown_now(row, &created, &text)),
-            Err(error) => Err(AttemptError::Creating(error, call.begun_at)),
+            Err(error) => Err(call.failed(error)),
         }
     }
 
@@ -119,8 +118,9 @@ impl GithubWorker {
             return Ok(over(row, self.env.now(), GithubState::Gone, why));
         };
         if body != comment.body {
-            let _call = self.begin(row).await?;
-            api.edit_comment(turn, &place.repository, comment.id, &body).await?;
+            let call = self.begin(row).await?;
+            let edited = api.edit_comment(turn, &place.repository, comment.id, &body).await;
+            edited.map_err(|error| call.failed(error))?;
         }
         Ok(self.shown_now(row, comment, &text))
     }

@@ -471,3 +471,29 @@ async fn a_retry_of_an_unknown_outcome_looks_first() {
     bench.until_state("reply", GithubState::Done).await;
     assert_eq!(bench.github.ours(), 1, "{:?}", bench.github.bodies());
 }
+
+#[actix::test]
+async fn an_edit_with_an_unknown_outcome_is_repeated_when_it_must_have_landed() {
+    let bench = SaidBench::new().await;
+    bench.deliver("a", |_| {}).await;
+    bench.until_said("**Running**").await;
+    bench.until_state("show_status", GithubState::Done).await;
+    bench.github.fail([WriteFault::Before(unknown())]);
+    bench.command(Command::Stop).await;
+    bench.phase(Phase::Stopped).await;
+    bench.clock.set_forward(Duration::from_secs(4));
+    bench.until_state("show_status", GithubState::Look).await;
+    let row = bench.row("show_status").await.expect("it is there");
+    let landed = row.first_begun_at.expect("it began").after(Duration::from_secs(60));
+    assert_eq!(row.due_at, Some(landed), "it may land until then");
+    // A person does not hurry it.
+    bench.engine.retry_github_effect(row.id.number).await.expect("durable");
+    eventually("it was looked at", async || {
+        let row = bench.row("show_status").await.expect("it is there");
+        row.tries == 0 && row.due_at == Some(landed)
+    })
+    .await;
+    bench.clock.set_forward(Duration::from_secs(61));
+    bench.until_said("**Stopped**").await;
+    assert_eq!(bench.github.ours(), 1);
+}
