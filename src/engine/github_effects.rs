@@ -45,7 +45,7 @@ use crate::github::api::GitHubWriter;
 use crate::github::messages::{LiveAgents, MessageContext, OutgoingTexts};
 use crate::store::StoreError;
 use crate::store::checkout::CheckoutStore;
-use crate::store::conversation::ConversationStore;
+use crate::store::conversation::RunHistory;
 use crate::store::github::{GithubOutbox, GithubRow, GithubState};
 use crate::types::{HomeId, Timestamp};
 
@@ -78,7 +78,7 @@ pub struct GithubParts {
     /// What the sentences need to know.
     pub context: MessageContext,
     /// The runs of agents.
-    pub runs: Arc<dyn ConversationStore>,
+    pub runs: Arc<dyn RunHistory>,
     /// What agents do now.
     pub live: Arc<dyn LiveAgents>,
     /// Makes texts of agents safe to publish.

@@ -5,7 +5,8 @@
 //! providers that lose answers and act late (`provider`, `objects`, `lists`), GitHub (`github`), callers
 //! (`clients`), people who change objects at the provider (`outsiders`), and another provider at the
 //! same address (`impostors`). GitHub transfers issues (`transfers`), renames and archives repositories
-//! (`scope_event`). All of that is the `world`, which outlives every server; a `ServerLife` is one server
+//! (`scope_event`), and has what the server writes on issues (`said`, by the client `writer`, from the
+//! rows of `outbox`), where people comment, delete, quote, lock and close (`people`). All of that is the `world`, which outlives every server; a `ServerLife` is one server
 //! process. What happens is chosen by the `driver`, how bad it is by the `weather`, both from the
 //! seed (`chance`), so that a seed is one history and can be repeated. In the end it becomes calm, and all must come to `rest`.
 //! What happened in all of them is counted (`counts`), and a run of all seeds in which something never happened fails.
@@ -45,6 +46,12 @@
 //! - A provider's answer is taken; no caller is refused without a fault that explains it; no two
 //!   activations of a home write, except behind an actor that ended in the middle.
 //!
+//! Of what is written at GitHub (`said`), in the histories that have it:
+//! - There are never two comments of ours with one marker, nor two pull requests of one sandbox.
+//! - Nothing is replaced by what was written before it, although a call of unknown outcome takes effect
+//!   late. A stranger's comment is never edited, whatever it quotes.
+//! - A call is recorded before it is made, alone, within GitHub's limits, and never while calls rest.
+//!
 //! # What is checked at rest
 //! That it comes at all: a history, and its calm, may last for a bounded virtual time.
 //!
@@ -52,7 +59,8 @@
 //! of its home: no orphan. If no outsider was, sweeps find no drift, and what is recorded as up or
 //! down is there; if only GitHub spoke, an issue that is closed has nothing running. Once all is
 //! released, no pending start waits for nothing, and no more are live than may be. Once all is deleted, nothing
-//! is left.
+//! is left. What was to be said is there as the state asks for it, or was given up for a reason that
+//! there was (`spoken`).
 //!
 //! # What providers keep to
 //! The contract of `sandbox.rs`, and not more: an effect comes at the latest at the call's deadline
@@ -65,6 +73,10 @@
 //! In fast mode a crash, a create whose answer was lost, or one that cannot be undone in all its
 //! tries, may leave an object without a record until sweeps have removed it; such a one does not
 //! count as a second.
+//!
+//! # What GitHub keeps to
+//! A writing call takes effect within [`said`]'s bound after its arrival, or never; what is refused or was
+//! not reached had no effect. Lists of comments and pull requests may lack what was made some seconds ago.
 //!
 //! # Repeating a seed
 //! `SIM_SEED=7 cargo test --lib engine::simulation::the_promise -- --nocapture` lives through one
@@ -85,18 +97,23 @@ mod holds;
 mod impostors;
 mod lists;
 mod objects;
+mod outbox;
 mod outsiders;
+mod people;
 mod proof;
 mod provider;
 mod rest;
+mod said;
 mod scope_event;
 mod spawner;
+mod spoken;
 mod store;
 mod time;
 mod transfers;
 mod unique;
 mod weather;
 mod world;
+mod writer;
 
 use std::sync::Arc;
 

@@ -7,6 +7,7 @@ mod effects;
 pub(in crate::engine) mod executor;
 mod fake_github;
 mod fast;
+pub(in crate::engine) mod outbox;
 mod provider;
 mod pulls;
 mod races;

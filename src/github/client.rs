@@ -37,7 +37,7 @@ use super::api::{GitHubIdentity, WritePace};
 use counts::CallCounts;
 pub use credentials::GitHubCredentials;
 use limits::ReadLimits;
-use queue::WriteQueues;
+pub(crate) use queue::WriteQueues;
 pub use registration::AppRegistrar;
 use tokens::TokenCache;
 use transport::Transport;

@@ -36,11 +36,21 @@ pub struct RunFilter {
     pub states: Vec<RunState>,
 }
 
+/// Reads the runs of homes.
+#[async_trait]
+pub trait RunHistory: Send + Sync + 'static {
+    /// The runs of a home, oldest first, at most the newest `limit`.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn runs_of(&self, home: HomeId, limit: usize) -> Result<Vec<RunRow>, StoreError>;
+}
+
 /// Messages and runs. They are written with the steps of their issues
 /// ([`Write::said`](super::Write::said)); those of an issue that is deleted on GitHub are
 /// removed with it.
 #[async_trait]
-pub trait ConversationStore: Send + Sync + 'static {
+pub trait ConversationStore: RunHistory {
     /// Messages of a home whose number is greater than `after`, oldest first, at most `limit`.
     ///
     /// # Errors
@@ -67,9 +77,6 @@ pub trait ConversationStore: Send + Sync + 'static {
 
     /// A run by its id.
     async fn run(&self, account: &AccountName, id: RunId) -> Result<Option<RunRow>, StoreError>;
-
-    /// The runs of a home, oldest first, at most the newest `limit`.
-    async fn runs_of(&self, home: HomeId, limit: usize) -> Result<Vec<RunRow>, StoreError>;
 
     /// The runs of an account that a filter lets through, newest first.
     async fn runs(

@@ -57,6 +57,8 @@ use rusqlite::Connection;
 
 pub use backup::{BackupError, Restored};
 use checkpoints::Checkpoints;
+#[cfg(test)]
+pub(crate) use github::OutboxInMemory;
 pub use inspect::Inspected;
 pub use open::OpenError;
 use presence::Presence;

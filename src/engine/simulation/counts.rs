@@ -43,10 +43,19 @@ pub enum Happening {
     SecondProvider,
     FastCreate,
     CleanUp,
+    /// A writing call at GitHub whose answer was lost took effect.
+    LostWrite,
+    /// GitHub's limit of writing calls was reached.
+    WriteLimit,
+    /// A person deleted a comment of ours.
+    DeletedComment,
+    /// A person quoted the marker of a comment of ours.
+    QuotedMarker,
+    PullRequest,
 }
 
 impl Happening {
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 31] = [
         Self::Crash,
         Self::Downtime,
         Self::Panic,
@@ -73,6 +82,11 @@ impl Happening {
         Self::SecondProvider,
         Self::FastCreate,
         Self::CleanUp,
+        Self::LostWrite,
+        Self::WriteLimit,
+        Self::DeletedComment,
+        Self::QuotedMarker,
+        Self::PullRequest,
     ];
 
     /// What a denial is about, by its words.

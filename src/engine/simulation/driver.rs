@@ -6,13 +6,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::people::context;
 use super::provider::SimProvider;
 use super::spawner::SimSpawner;
 use super::store::SimStore;
 use super::time::{SimClock, SimIds};
 use super::world::{ServerLife, WorldState};
+use super::writer::SimGitHubWriter;
 use crate::engine::registry::Registry;
-use crate::engine::{Change, Engine, EngineParts, Publisher, Retention};
+use crate::engine::{Change, Engine, EngineParts, GithubParts, Publisher, Retention};
+use crate::git::LatePublisher;
+use crate::github::messages::OutgoingTexts;
 use crate::types::{AccountName, Cause, Timestamp};
 
 struct Listener(Arc<ServerLife>);
@@ -49,10 +53,22 @@ pub async fn live(life: Arc<ServerLife>) -> bool {
         let provider = SimProvider { life: Arc::clone(&life), cloud };
         (weather.providers[cloud].name.clone(), Arc::new(provider) as _)
     });
+    let store = Arc::new(SimStore::open(Arc::clone(&life)));
+    let github = weather.said.as_ref().map(|_| GithubParts {
+        api: Arc::new(SimGitHubWriter::new(&life, &store)),
+        outbox: Arc::clone(&store) as _,
+        checkouts: Arc::clone(&store) as _,
+        publisher: LatePublisher::default(),
+        working_label: "at work".into(),
+        context: context(),
+        runs: Arc::clone(&store) as _,
+        live: Arc::new(()),
+        texts: OutgoingTexts::default(),
+    });
     let started = Engine::start(EngineParts {
-        github: None,
+        github,
         retention: Retention::default(),
-        store: Arc::new(SimStore::open(Arc::clone(&life))),
+        store,
         clock: Arc::new(SimClock(Arc::clone(&life))),
         ids: Arc::new(SimIds(Arc::clone(&life))),
         rules: weather.rules(),
@@ -114,6 +130,7 @@ enum Act {
     StaleObservation,
     Hold,
     Release,
+    People,
     Crash,
     Restart,
 }
@@ -163,6 +180,7 @@ impl WorldState {
             (Act::Impersonate, only(weather.impostors, 4)),
             (Act::Force, only(weather.force, 8)),
             (Act::Absence, only(weather.absences, 4)),
+            (Act::People, weather.said.as_ref().map_or(0, |said| said.people)),
         ];
         let all = weights.iter().map(|(_, weight)| weight).sum();
         let mut left = self.chance.below(all);
@@ -247,6 +265,7 @@ impl SimServer {
             Act::Outsider => self.with(WorldState::outsider),
             Act::StaleAnswer => self.stale_answer(),
             Act::StaleObservation => self.stale_observation(),
+            Act::People => self.people(),
             Act::Hold => self.hold(),
             Act::Release => self.release(),
             Act::Crash => self.with(|inner| inner.crash_in = Some(inner.chance.below(60))),

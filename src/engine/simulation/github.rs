@@ -36,6 +36,8 @@ pub struct SimIssue {
     pub open: bool,
     pub labelled: bool,
     pub deleted: bool,
+    /// Whether its conversation is locked.
+    pub locked: bool,
 }
 
 /// What an issue is called in one repository.
@@ -84,6 +86,7 @@ impl SimGitHub {
             open: true,
             labelled: false,
             deleted: false,
+            locked: false,
         };
         Self {
             repositories: SimRepository::all(),
@@ -233,7 +236,10 @@ impl WorldState {
             _ => &[("pinned", DeliveryEffect::Update)],
         };
         let news = self.news(at);
-        acts.iter().map(|(action, effect)| self.report(&news, action, effect.clone())).collect()
+        let report = |(action, effect): &(&str, DeliveryEffect)| {
+            self.report(&news, action, effect.clone(), None)
+        };
+        acts.iter().map(report).collect()
     }
 
     /// What GitHub says of an issue now.
@@ -256,7 +262,13 @@ impl WorldState {
         }
     }
 
-    fn report(&mut self, news: &News, action: &str, effect: DeliveryEffect) -> usize {
+    pub fn report(
+        &mut self,
+        news: &News,
+        action: &str,
+        effect: DeliveryEffect,
+        comment: Option<u64>,
+    ) -> usize {
         let issue_delivery = IssueDelivery {
             delivery: self.fresh_guid(),
             received_at: self.now(),
@@ -266,7 +278,7 @@ impl WorldState {
             news: news.clone(),
             acted_at: news.as_of,
             formerly: None,
-            comment: None,
+            comment,
             installation: self.weather.scope_events.then_some(INSTALLATION),
             effect,
             instruction: None,

@@ -417,6 +417,8 @@ impl WorldState {
                 | SimEffect::Answer(_)
                 | SimEffect::Vanish(..)
                 | SimEffect::Taken(..)
+                | SimEffect::WriteLands(_)
+                | SimEffect::WriteAnswered(_)
                 | SimEffect::CheckPhases => {}
             }
         }

@@ -65,4 +65,9 @@ noticed! {
     a_fast_create_of_an_uncertain_home_is_noticed: FastOnUncertainHome near 546,
     an_effect_that_is_removed_before_it_is_carried_out_is_noticed: EffectRemovedFirst near 0,
     a_store_without_a_fence_of_versions_is_noticed: NoVersionFence near 0,
+    a_writing_call_that_is_forgotten_is_noticed: AskedForgotten near 8,
+    a_look_by_the_marker_alone_is_noticed: MarkerAlone near 74,
+    a_rest_that_is_forgotten_is_noticed: RestForgotten near 92,
+    a_write_that_is_repeated_in_flight_is_noticed: RepeatedInFlight near 146,
+    a_belief_in_what_was_shown_before_is_noticed: ShownBelieved near 1052,
 }

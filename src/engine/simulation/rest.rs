@@ -82,6 +82,7 @@ impl SimServer {
             }
             tokio::time::sleep(SWEEP_PERIOD).await;
         }
+        self.rest("everything comes to rest after all sweeps").await;
         self.with(|inner| {
             // What an outsider made stays, until a person decides.
             if !inner.weather.outsiders {
@@ -95,6 +96,7 @@ impl SimServer {
         loop {
             // Also what was just being put on when it became calm.
             self.release_all().await;
+            self.with(WorldState::people_relent);
             for delivery in self.with(|inner| inner.missing()) {
                 self.deliver(delivery);
             }
@@ -130,6 +132,9 @@ impl WorldState {
         }
         if let Some(row) = self.rows.outbox.first() {
             return Some((Some(row.home), "an effect is still in the outbox".into()));
+        }
+        if let Some(unsaid) = self.unsaid() {
+            return Some(unsaid);
         }
         let under_way = |issue: &&crate::issue::Issue| issue.state.step().is_some();
         if let Some(issue) = self.rows.issues.values().find(under_way) {
@@ -177,6 +182,7 @@ impl WorldState {
             }
         }
         self.check_all_merged();
+        self.check_said();
         self.check_quotas();
         if !self.weather.outsiders {
             self.check_present();

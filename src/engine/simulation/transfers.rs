@@ -36,6 +36,7 @@ impl WorldState {
             number: IssueNumber(before.number),
         };
         self.count(Happening::Transfer);
+        self.renumber_comments(at);
         let news = self.news(at);
         let sides: &[&str] = match self.chance.below(4) {
             0 => &["transferred"],

@@ -6,8 +6,10 @@ use std::time::Duration;
 use super::chance::Chance;
 use crate::engine::Quotas;
 use crate::issue::event::ProviderRules;
-use crate::issue::{Rules, StepRules};
-use crate::types::{Mode, Network, OnLimit, ProviderName, Resources, Template, TemplateName};
+use crate::issue::{GithubRules, Rules, StepRules};
+use crate::types::{
+    Mode, Network, OnLimit, ProviderName, PullRequestMode, Resources, Template, TemplateName,
+};
 
 /// How long one look at a provider may take, as the lifecycle has it.
 pub const LOOK_TIME_MAX: Duration = Duration::from_secs(30);
@@ -85,6 +87,21 @@ pub struct Weather {
     pub absences: bool,
     /// Programs of another account ask for sandboxes of the same issues.
     pub accounts: bool,
+    /// What the server says on issues, and how that goes; `None` if it has no credentials.
+    pub said: Option<SaidWeather>,
+}
+
+/// What it is like to say something on issues.
+#[derive(Clone, Debug)]
+pub struct SaidWeather {
+    /// Calls that go wrong in some way.
+    pub faults: u64,
+    /// Lists lack what was made just before.
+    pub lists_lag: bool,
+    /// Comments get other ids when their issue is transferred.
+    pub renumbers: bool,
+    /// How often people do something, beside what else happens.
+    pub people: u64,
 }
 
 /// What one provider is like.
@@ -152,10 +169,11 @@ impl Weather {
             creates_in_flight: 0,
             absences: false,
             accounts: false,
+            said: SaidWeather::of(seed),
         };
         weather.add_extremes(chance);
         // Every other seed keeps the history that it had before there were these.
-        if !seed.is_multiple_of(2) {
+        if !seed.is_multiple_of(2) || weather.said.is_some() {
             weather.add_later_extremes(&mut Chance::new(!seed));
         }
         weather
@@ -247,7 +265,13 @@ impl Weather {
         let of_provider = |provider: &ProviderWeather| (provider.name.clone(), provider.rules);
         let templates = self.templates();
         Rules {
-            github: None,
+            github: self.said.as_ref().map(|_| GithubRules {
+                comments: true,
+                reactions: true,
+                pull_request: PullRequestMode::Draft,
+                statuses: true,
+                working_label: true,
+            }),
             create: self.step,
             start: self.step,
             stop: self.step,

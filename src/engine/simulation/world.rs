@@ -18,7 +18,9 @@ use super::checks::Ledger;
 use super::counts::{Counts, Happening};
 use super::github::SimGitHub;
 use super::objects::SimCall;
+use super::outbox::StoredSaid;
 use super::provider::Cloud;
+use super::said::SimSaid;
 use super::scope_event::SimFanOuts;
 use super::store::SimWriter;
 use super::time::BEGIN;
@@ -51,6 +53,10 @@ pub enum SimEffect {
     Taken(u64),
     /// Phases must not last for ever.
     CheckPhases,
+    /// A writing call at GitHub takes effect.
+    WriteLands(u64),
+    /// A writing call at GitHub is answered.
+    WriteAnswered(u64),
 }
 
 /// What went wrong first.
@@ -75,6 +81,8 @@ pub struct WorldState {
     pub clouds: Vec<Cloud>,
     pub calls: BTreeMap<u64, SimCall>,
     pub github: SimGitHub,
+    pub said: SimSaid,
+    pub stored: StoredSaid,
     pub fan_outs: SimFanOuts,
     pub ledger: Ledger,
     pub counts: Counts,
@@ -131,6 +139,8 @@ impl World {
             clouds: weather.providers.iter().map(Cloud::new).collect(),
             calls: BTreeMap::new(),
             github: SimGitHub::new(weather.issues),
+            said: SimSaid::default(),
+            stored: StoredSaid::new(),
             fan_outs: SimFanOuts::new(),
             ledger: Ledger::default(),
             counts: Counts::default(),
@@ -313,6 +323,14 @@ impl WorldState {
                 self.check_phases();
                 false
             }
+            SimEffect::WriteLands(call) => {
+                self.write_lands(call);
+                true
+            }
+            SimEffect::WriteAnswered(call) => {
+                self.write_answered(call);
+                true
+            }
         };
         if seen_by_server {
             self.step();
@@ -350,10 +368,13 @@ impl WorldState {
             | SimEffect::Apply(_)
             | SimEffect::Answer(_)
             | SimEffect::Vanish(..)
+            | SimEffect::WriteLands(_)
+            | SimEffect::WriteAnswered(_)
             | SimEffect::CheckPhases => true,
         });
         self.crash_writer();
         self.crash_calls();
+        self.crash_writes();
         self.over.notify_one();
     }
 
@@ -374,12 +395,30 @@ impl WorldState {
             | SimEffect::Answer(_)
             | SimEffect::Vanish(..)
             | SimEffect::Taken(..)
+            | SimEffect::WriteLands(_)
+            | SimEffect::WriteAnswered(_)
             | SimEffect::CheckPhases => None,
         };
         let calls = self.queue.iter().filter_map(|(key, effect)| Some((*key, of_call(effect)?)));
         let keys: Vec<_> =
             calls.filter(|(_, call)| which(self, *call)).map(|(key, _)| key).collect();
         keys.iter().filter_map(|key| self.queue.remove(key)).collect()
+    }
+
+    /// Writing calls at GitHub that take effect until then on the server's clock do so now.
+    fn land_writes(&mut self, now: Timestamp) {
+        let is_due = |effect: &SimEffect| match effect {
+            SimEffect::WriteLands(call) => self.must_land_until(*call) <= Some(now),
+            _ => false,
+        };
+        let due = self.queue.iter().filter(|(_, effect)| is_due(effect));
+        let keys: Vec<_> = due.map(|(key, _)| *key).collect();
+        for key in keys {
+            if let Some(effect) = self.queue.remove(&key) {
+                self.take_effect(effect);
+            }
+        }
+        self.said.fresh_ms = self.elapsed_ms();
     }
 
     /// The wall clock steps. What may only come until some time on it comes before it is past.
@@ -393,6 +432,7 @@ impl WorldState {
         for effect in self.take_calls(|inner, call| inner.must_apply_until(call) <= Some(now)) {
             self.take_effect(effect);
         }
+        self.land_writes(now);
         self.disturb("the clock stepped");
         self.jumped.notify_waiters();
     }

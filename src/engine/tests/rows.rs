@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use crate::issue::{EffectKind, FanOut, Issue, Scope};
+use crate::issue::{EffectKind, EffectQueue, FanOut, Issue, Scope};
 use crate::sabotage::{Bug, on};
 use crate::store::{
     CommitError, DeliveryRow, DeliveryState, EffectDelay, EffectId, EffectRow, Look, LookAsk,
@@ -84,6 +84,9 @@ impl TestRows {
 
     fn record_effect(&mut self, new: &NewEffect) {
         let NewEffect { home, effect, due_at } = new;
+        if effect.kind().queue() != EffectQueue::Provider {
+            return;
+        }
         let is_same = |row: &&mut EffectRow| {
             row.home == *home
                 && (row.effect.kind(), row.effect.key()) == (effect.kind(), effect.key())

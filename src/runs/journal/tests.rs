@@ -6,7 +6,7 @@ use uuid::Uuid;
 use super::*;
 use crate::clock::SystemClock;
 use crate::conversation::RunWait;
-use crate::store::conversation::{RunFilter, RunRow};
+use crate::store::conversation::{RunFilter, RunHistory, RunRow};
 use crate::store::{Page, PageAsk, StoreError};
 use crate::types::{AccountName, AgentName};
 
@@ -17,6 +17,13 @@ const HOME: HomeId = HomeId(7);
 struct Rows {
     messages: Vec<SaidMessage>,
     runs: Vec<Run>,
+}
+
+#[async_trait]
+impl RunHistory for Rows {
+    async fn runs_of(&self, home: HomeId, _: usize) -> Result<Vec<RunRow>, StoreError> {
+        Ok(self.runs.iter().map(|run| RunRow { home, run: run.clone() }).collect())
+    }
 }
 
 #[async_trait]
@@ -45,10 +52,6 @@ impl ConversationStore for Rows {
 
     async fn run(&self, _: &AccountName, _: RunId) -> Result<Option<RunRow>, StoreError> {
         Ok(None)
-    }
-
-    async fn runs_of(&self, home: HomeId, _: usize) -> Result<Vec<RunRow>, StoreError> {
-        Ok(self.runs.iter().map(|run| RunRow { home, run: run.clone() }).collect())
     }
 
     async fn runs(

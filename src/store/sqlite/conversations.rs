@@ -11,7 +11,7 @@ use super::instructions;
 use super::pages::{behind, page_of};
 use super::read::{all, bound, one};
 use crate::conversation::{ConversationRows, MessageText, SaidMessage};
-use crate::store::conversation::{ConversationStore, MessageRow, RunFilter, RunRow};
+use crate::store::conversation::{ConversationStore, MessageRow, RunFilter, RunHistory, RunRow};
 use crate::store::{CommitError, Page, PageAsk, StoreError, rows};
 use crate::types::{AccountName, HomeId, MessageId, RunId, Timestamp};
 
@@ -20,6 +20,15 @@ const MESSAGES: &str =
             message.guid, message.text, instruction.body, instruction.text
      FROM message LEFT JOIN instruction
           ON instruction.home = message.home AND instruction.guid = message.guid";
+
+#[async_trait]
+impl RunHistory for SqliteStore {
+    async fn runs_of(&self, home: HomeId, limit: usize) -> Result<Vec<RunRow>, StoreError> {
+        let sql = "SELECT home, body FROM (SELECT number, home, body FROM run WHERE home = ?1
+                   ORDER BY number DESC LIMIT ?2) ORDER BY number";
+        self.readers.read(|conn| all(conn, sql, params![home.0, bound(limit)], run))
+    }
+}
 
 #[async_trait]
 impl ConversationStore for SqliteStore {
@@ -64,12 +73,6 @@ impl ConversationStore for SqliteStore {
                    WHERE run.id = ?1 AND account.name = ?2";
         let by = params![id.0.as_bytes().as_slice(), account.as_str()];
         self.readers.read(|conn| one(conn, sql, by, run))
-    }
-
-    async fn runs_of(&self, home: HomeId, limit: usize) -> Result<Vec<RunRow>, StoreError> {
-        let sql = "SELECT home, body FROM (SELECT number, home, body FROM run WHERE home = ?1
-                   ORDER BY number DESC LIMIT ?2) ORDER BY number";
-        self.readers.read(|conn| all(conn, sql, params![home.0, bound(limit)], run))
     }
 
     async fn runs(

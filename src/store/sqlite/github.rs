@@ -318,3 +318,78 @@ impl WritePace for SqliteStore {
         saved.await.map_err(|error| PaceError(error.to_string()))
     }
 }
+
+/// The outbox alone, in memory, for tests that decide themselves when a write is durable.
+#[cfg(test)]
+pub(crate) struct OutboxInMemory {
+    conn: Connection,
+    troubles: Troubles,
+}
+
+#[cfg(test)]
+impl OutboxInMemory {
+    pub(crate) fn new() -> Self {
+        let conn = Connection::open_in_memory().expect("a database");
+        // The outbox has no part in the tables of the other migrations.
+        conn.execute_batch(include_str!("../../../migrations/sqlite/0008_github.sql"))
+            .expect("its tables");
+        Self { conn, troubles: Troubles::default() }
+    }
+
+    pub(crate) fn record(
+        &self,
+        home: HomeId,
+        effect: &GithubEffect,
+        due_at: Timestamp,
+    ) -> Result<(), CommitError> {
+        record(&self.conn, home, effect, due_at)
+    }
+
+    pub(crate) fn unlock(&self, home: HomeId) -> Result<(), CommitError> {
+        unlock(&self.conn, home)
+    }
+
+    pub(crate) fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<GithubRow>, StoreError> {
+        list(&self.conn, &self.troubles, now, limit)
+    }
+
+    pub(crate) fn next_due(&self, now: Timestamp) -> Result<Option<Timestamp>, StoreError> {
+        next_due(&self.conn, now)
+    }
+
+    pub(crate) fn counts(&self) -> Result<Vec<(GithubState, u64)>, StoreError> {
+        counts(&self.conn)
+    }
+
+    pub(crate) fn edited_since(&self, since: Timestamp) -> Result<u64, StoreError> {
+        edited_since(&self.conn, since)
+    }
+
+    pub(crate) fn of_home(&self, home: HomeId) -> Result<Vec<GithubRow>, StoreError> {
+        of_home(&self.conn, home)
+    }
+
+    pub(crate) fn unfinished(&self, limit: usize) -> Result<Vec<GithubRow>, StoreError> {
+        unfinished(&self.conn, limit)
+    }
+
+    pub(crate) fn begin(&self, id: EffectId, at: Timestamp) -> Result<(), CommitError> {
+        begin(&self.conn, id, at).map(|_begun| ())
+    }
+
+    pub(crate) fn end(&self, id: EffectId, ended: &GithubEnd) -> Result<(), CommitError> {
+        end(&self.conn, id, ended).map(|_ended| ())
+    }
+
+    pub(crate) fn give_up(&self, home: HomeId, reason: &str) -> Result<(), CommitError> {
+        give_up(&self.conn, home, reason).map(|_given_up| ())
+    }
+
+    pub(crate) fn retry(&self, number: i64, now: Timestamp) -> Result<(), CommitError> {
+        retry(&self.conn, number, now).map(|_due| ())
+    }
+
+    pub(crate) fn resume(&self, now: Timestamp) -> Result<(), CommitError> {
+        resume(&self.conn, now).map(|_resumed| ())
+    }
+}
