@@ -18,6 +18,7 @@ use crate::agents::{
     AgentEvent, AgentExit, AgentTurn, GATEWAY_URL, LineReader, LineSplitter, RunOutcome, RunReport,
     SessionStart, TurnLimits,
 };
+use crate::clock::Clock;
 use crate::conversation::{RunEnd, RunEvent, RunOrder, RunOrderKind};
 use crate::engine::{SandboxRef, Work};
 use crate::issue::Issue;
@@ -337,13 +338,11 @@ impl<'a> Reading<'a> {
             self.obey(&orders.borrow_and_update());
             self.send_due(id).await;
             self.show_due().await;
-            let wake = [
-                self.live.due(),
-                self.ending.as_ref().map(|ending| ending.due),
-                drained_at,
-                Some(bounds.next(self.bench.going.run.active_at())),
-            ];
-            let wake = wake.into_iter().flatten().min().unwrap_or(clock.now());
+            let due = [self.live.due(), self.ending.as_ref().map(|ending| ending.due), drained_at];
+            // A process that ends or has ended is bound by that alone.
+            let is_bounded = self.ending.is_none() && exit.is_none();
+            let active_at = self.bench.going.run.active_at();
+            let wake = bounds.wake(is_bounded, active_at, due.into_iter().flatten());
             tokio::select! {
                 biased;
                 event = output.events.recv() => match event {
@@ -364,7 +363,7 @@ impl<'a> Reading<'a> {
                     changed.ok()?;
                     self.ask_held().await;
                 }
-                () = clock.sleep_until(wake) => {}
+                () = sleep_until(clock, wake) => {}
             }
             if drained_at.is_some_and(|at| at <= clock.now()) {
                 break;
@@ -481,6 +480,14 @@ impl<'a> Reading<'a> {
             self.worker.report(*home, RunEvent::InSession(*run, *attempt, session)).await;
         }
         self.worker.parts.journals.printed(*home, *run, &events).await;
+    }
+}
+
+/// Sleeps; for ever if there is no time to wake.
+async fn sleep_until(clock: &Arc<dyn Clock>, wake: Option<Timestamp>) {
+    match wake {
+        Some(at) => clock.sleep_until(at).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -75,8 +75,20 @@ impl RunBounds {
             .then(|| format!("it wrote nothing and asked no model for {} s", quiet.as_secs()))
     }
 
+    /// When the reader of a process has something to do: at these times, and at the next bound unless the
+    /// process ends already. A bound that was passed stays passed, so it would wake the reader at once,
+    /// again and again.
+    pub fn wake(
+        &self,
+        is_bounded: bool,
+        active_at: Timestamp,
+        due: impl Iterator<Item = Timestamp>,
+    ) -> Option<Timestamp> {
+        due.chain(is_bounded.then(|| self.next(active_at))).min()
+    }
+
     /// When the next bound could be passed.
-    pub fn next(&self, active_at: Timestamp) -> Timestamp {
+    fn next(&self, active_at: Timestamp) -> Timestamp {
         let run = self.started_at.after(self.run_time_max);
         run.min(active_at.after(self.quiet_time_max))
     }
@@ -112,5 +124,18 @@ mod tests {
         assert_eq!(bounds.passed(at(80), at(99)), None);
         assert!(bounds.passed(at(99), at(100)).is_some_and(|why| why.contains("100 s")));
         assert_eq!((bounds.next(at(0)), bounds.next(at(90))), (at(30), at(100)));
+    }
+
+    #[test]
+    fn a_bound_that_was_passed_does_not_wake_the_reader_of_what_ends() {
+        let bounds = RunBounds {
+            run_time_max: Duration::from_secs(100),
+            quiet_time_max: Duration::from_secs(30),
+            started_at: at(0),
+        };
+        let killed_at = at(140);
+        assert_eq!(bounds.wake(true, at(0), [].into_iter()), Some(at(30)));
+        assert_eq!(bounds.wake(false, at(0), [killed_at].into_iter()), Some(killed_at));
+        assert_eq!(bounds.wake(false, at(0), [].into_iter()), None);
     }
 }
