@@ -106,9 +106,12 @@ pub enum RunRefusal {
     /// A message joined the run that was not there when it was looked at.
     #[error("a message joined the run since; it is verified again")]
     MessageJoined,
-    /// No process may be started now, for this reason.
+    /// No process may be started now, for this reason. The run is ordered again when that changes.
     #[error("the run cannot begin now: {0}")]
-    NotNow(String),
+    NotNow(&'static str),
+    /// No process may be started while this hold is on.
+    #[error("the run cannot begin now: {0}")]
+    Held(String),
     /// There is no run that ended without success.
     #[error("there is no run that ended without success, so there is nothing to retry")]
     NothingToRetry,
@@ -299,7 +302,7 @@ impl ConversationStep {
         let Some(sandbox) =
             around.sandbox.clone().filter(|_| around.standing == SandboxStanding::Up)
         else {
-            return RunReply::Refused(RunRefusal::NotNow("the sandbox is not up".to_owned()));
+            return RunReply::Refused(RunRefusal::NotNow("the sandbox is not up"));
         };
         let (now, fresh) = (self.now, self.fresh);
         let Some(run) = self.waiting(id) else { return not_in_progress() };
@@ -308,7 +311,7 @@ impl ConversationStep {
         }
         if let Some(reason) = held {
             run.wait_for(RunWait::Hold, reason);
-            return RunReply::Refused(RunRefusal::NotNow(reason.to_owned()));
+            return RunReply::Refused(RunRefusal::Held(reason.to_owned()));
         }
         run.enter(RunState::Running, "", now);
         run.attempt += 1;

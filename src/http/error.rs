@@ -309,6 +309,7 @@ impl From<RunRefusal> for ApiError {
             | RunRefusal::MessageJoined
             | RunRefusal::NotInProgress
             | RunRefusal::NotNow(_)
+            | RunRefusal::Held(_)
             | RunRefusal::NothingToRetry => Self::new(Code::RunRefused, message),
         }
     }

@@ -28,20 +28,22 @@ impl RunWorker {
         order: &RunOrder,
     ) -> Option<BegunRun> {
         let workplace = self.workplace(home, order).await?;
-        let place = self.place(home, order).await?;
         let RunParts { engine, .. } = self.parts.as_ref();
         let mut holds = engine.holds_changed();
         loop {
+            let place = self.place(home, order).await?;
             holds.mark_unchanged();
             // If a message joined meanwhile it is not verified: the order that came with it begins anew.
             match engine.run_event(home, RunEvent::Begin(order.run, order.messages)).await {
                 Ok(RunReply::Begun(run, session)) => {
                     return Some(BegunRun { run: *run, session, workplace, _place: place });
                 }
-                Err(EngineError::RunRefused(RunRefusal::NotNow(_))) => {
-                    // Held: it begins when the hold is released.
+                Err(EngineError::RunRefused(RunRefusal::Held(_))) => {
+                    // It begins when the hold is released; until then another run may have the place.
+                    drop(place);
                     holds.changed().await.ok()?;
                 }
+                // What is in the way changes the order, if it ever does.
                 Ok(_) | Err(EngineError::RunRefused(_) | EngineError::ShuttingDown) => return None,
                 Err(error) => {
                     tracing::warn!(home = home.0, account = %account, run = %order.run, %error,

@@ -294,7 +294,7 @@ fn no_run_begins_while_it_is_held_or_the_sandbox_is_not_up() {
     let id = bench.run().id;
     let held =
         bench.step(|step, around| step.run_event(RunEvent::Begin(id, 1), around, Some("held"))).0;
-    assert_eq!(held, RunReply::Refused(RunRefusal::NotNow("held".into())));
+    assert_eq!(held, RunReply::Refused(RunRefusal::Held("held".into())));
     assert_eq!((bench.run().waits, bench.run().attempt), (RunWait::Hold, 0));
     bench.stands(1, SandboxStanding::Failed("it failed".into()));
     assert!(matches!(bench.begin(), RunReply::Refused(RunRefusal::NotNow(_))));
