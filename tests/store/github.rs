@@ -118,6 +118,24 @@ async fn a_newer_status_is_due_after_the_call_that_is_under_way() {
 }
 
 #[tokio::test]
+async fn what_is_put_off_without_a_failure_keeps_no_newer_status_waiting() {
+    for (failing_since, due_at) in [(None, at(50)), (Some(at(40)), at(90))] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let store = open(dir.path());
+        record(&store, HOME, status(1, false), 3).await;
+        let row = only(&store).await;
+        record(&store, HOME, status(2, false), 5).await;
+        let put_off =
+            GithubEnd { due_at: Some(at(90)), failing_since, ..ended(&row, GithubState::Due) };
+        store.end_github(row.id, put_off.clone()).await.expect("stored");
+        let newer = only(&store).await;
+        assert_eq!((newer.state, newer.due_at), (GithubState::Due, Some(due_at)));
+        store.end_github(newer.id, put_off).await.expect("stored");
+        assert_eq!(only(&store).await.due_at, Some(at(90)), "nothing newer was recorded");
+    }
+}
+
+#[tokio::test]
 async fn what_was_asked_before_a_crash_is_looked_for() {
     let dir = tempfile::tempdir().expect("a directory");
     let store = open(dir.path());

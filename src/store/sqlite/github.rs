@@ -150,8 +150,9 @@ fn end(conn: &Connection, id: EffectId, end: &GithubEnd) -> Result<usize, Commit
     }
     let ms = |time: Option<Timestamp>| time.map(Timestamp::unix_ms);
     let shown = &end.shown;
-    // A newer one was recorded meanwhile, or the issue was unlocked.
-    let again = "((?3 = 'done' AND revision <> ?2)
+    // A newer one was recorded meanwhile, which what was put off without a failure need not wait for; or
+    // the issue was unlocked.
+    let again = "((?3 = 'done' OR ?3 = 'due' AND ?7 IS NULL) AND revision <> ?2
                   OR (?3 = 'held' AND ?10 = 'unlocked' AND state = 'asked' AND due_at IS NOT NULL))";
     let sql = format!(
         "UPDATE github_effect SET
