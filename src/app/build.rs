@@ -117,10 +117,7 @@ pub(super) async fn serve(
     let (closing, work) = (ended.clone(), (checkouts, verifier, runs));
     let shared = EdgeParts { engine, logs, feed, login_links, live, intake, work, closing };
     let server = crate::http::build(shared.edge(&config, adapters, app_setup), listener)?;
-    let mut stopped = ended.clone();
-    // An error means that the owner is gone, so the server stops too.
-    let stop = async move { drop(stopped.wait_for(|ended| *ended).await) };
-    let serving = actix::spawn(server.run(stop));
+    let serving = actix::spawn(server.run(until_ended(ended)));
     let file = config.server.announce(address).context("cannot write to the data directory")?;
     ready.send(()).context("the server was given up while it started")?;
     if !serving.await.context("the HTTP server panicked")?? {
@@ -129,6 +126,11 @@ pub(super) async fn serve(
     drop(file);
     ending.end().await;
     Ok(closed)
+}
+
+async fn until_ended(mut ended: watch::Receiver<bool>) {
+    // An error means that the owner is gone, so the server stops too.
+    drop(ended.wait_for(|ended| *ended).await);
 }
 
 /// What the server uses of the world outside.

@@ -12,12 +12,12 @@ use crate::types::{
 /// The homes with a live sandbox at one provider, in their order.
 pub(super) struct Records {
     provider: ProviderName,
-    rows: Vec<Row>,
+    rows: Vec<PackedHome>,
 }
 
 /// A [`KnownHome`] whose texts are in one allocation. Accounts are few, and one row after the other
 /// is of the same.
-struct Row {
+struct PackedHome {
     home: HomeId,
     account: AccountName,
     generation: Generation,
@@ -54,7 +54,7 @@ impl Records {
                 u32::try_from(texts.len()).unwrap_or(u32::MAX)
             });
         texts.push_str(recorded.external_id.as_ref().map_or("", ExternalId::as_str));
-        self.rows.push(Row {
+        self.rows.push(PackedHome {
             home: known.home,
             account,
             generation: known.generation,
@@ -81,7 +81,7 @@ impl IntoIterator for Records {
 /// Gives the homes of [`Records`] back, one by one.
 pub(super) struct Unpacked {
     provider: ProviderName,
-    rows: IntoIter<Row>,
+    rows: IntoIter<PackedHome>,
 }
 
 impl Iterator for Unpacked {

@@ -154,12 +154,7 @@ pub(super) fn apply(
                 take_alias_over(conn, account, issue, alias)?;
             }
             if let Some(other) = names_go_to {
-                hand_names_over(conn, account, issue.home, *other)?;
-                instructions::hand_over(conn, issue.home, *other)?;
-                conversations::hand_over(conn, issue.home, *other)?;
-                usage::hand_over(conn, issue.home, *other)?;
-                // The other one may not have heard of what this one did.
-                github::unlock(conn, *other)?;
+                hand_over(conn, account, issue.home, *other)?;
             }
             match (instruction, delivery) {
                 (Some(instruction), Some(delivery)) => {
@@ -201,6 +196,21 @@ pub(super) fn apply(
         insert_ended(conn, account, sandbox)?;
     }
     Ok(())
+}
+
+/// Gives what belongs to a home to the one that it gives way to.
+fn hand_over(
+    conn: &Connection,
+    account: i64,
+    home: HomeId,
+    other: HomeId,
+) -> Result<(), CommitError> {
+    hand_names_over(conn, account, home, other)?;
+    instructions::hand_over(conn, home, other)?;
+    conversations::hand_over(conn, home, other)?;
+    usage::hand_over(conn, home, other)?;
+    // The other one may not have heard of what this one did.
+    github::unlock(conn, other)
 }
 
 fn insert_delivery(conn: &Connection, delivery: &DeliveryRow) -> Result<(), CommitError> {

@@ -51,7 +51,7 @@ pub(super) struct AgentCast {
 }
 
 impl AgentCast {
-    /// Chooses claude where it is installed, else the stand-in; and the model, else a double that has the
+    /// Chooses claude if it is installed, else the stand-in; and the model, else a double that has the
     /// agent run these commands, one for each message.
     pub async fn choose(
         data: &Path,

@@ -164,9 +164,7 @@ fn run(socket: &OwnedFd, order: LaunchOrder, filters: &Filters) -> Result<(), Se
         }
         Fork::Parent(child) => child,
     };
-    drop(sender);
-    drop(given);
-    drop(work);
+    drop((sender, given, work));
     let pidfd = pidfd_open(child, PidfdFlags::empty()).step("open a pidfd of PID 1")?;
     // The server counts the sandbox as up from *forked* and *ready* on.
     workspace.wait_until_safe()?;
