@@ -52,8 +52,8 @@ impl WorldState {
             3 => self.deletes_comment(),
             4 => self.edits_comment(),
             5 => self.quotes(),
-            6 => return self.locks(number, true).into_iter().collect(),
-            7 | 8 => return self.locks(number, false).into_iter().collect(),
+            6 => self.locks(number, true).into_iter().collect(),
+            7 | 8 => self.locks(number, false).into_iter().collect(),
             9 => self.closes_pull(),
             10 => {
                 let until_ms = self.elapsed_ms() + self.chance.between(1_000, 1_200_000);
