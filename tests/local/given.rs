@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use issuebox::sandbox::GivenProgram;
 use issuebox::types::AgentName;
+use rustix::process::geteuid;
 
 use crate::common::{Local, request};
 use crate::warm::waits;
@@ -26,8 +27,10 @@ async fn a_given_program_runs_under_its_own_name_and_cannot_be_changed() {
     let (real, link) = (home.path().join("v1"), home.path().join("helper"));
     script(&real, "one");
     symlink(&real, &link).expect("linked");
-    // Only root's launcher may enter it when it takes the program.
-    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o700)).expect("closed");
+    // Root's launcher takes the program while it still may enter. An ordinary user's sandboxes that have
+    // host users of their own are given only what every user may read.
+    let mode = if geteuid().is_root() { 0o700 } else { 0o755 };
+    fs::set_permissions(home.path(), fs::Permissions::from_mode(mode)).expect("changed");
     let (helper, shell) = (given("helper", &link), given("shell", Path::new("/bin/sh")));
     assert_eq!(helper.inside(), "/opt/issuebox/helper/helper");
     let programs: Arc<[_]> = [helper.clone(), shell.clone()].into();
