@@ -43,7 +43,9 @@ impl StoredSaid {
                 self.outbox.record(new.home, effect, new.due_at)?;
             }
         }
-        for home in [write.unlocked, write.names_go_to].into_iter().flatten() {
+        let deleted = write.issue.as_ref().filter(|issue| issue.facts.deleted);
+        let deleted = deleted.map(|issue| issue.home);
+        for home in [write.unlocked, write.names_go_to, deleted].into_iter().flatten() {
             self.outbox.unlock(home)?;
         }
         if let Some(issue) = &write.issue {

@@ -167,6 +167,8 @@ pub(super) fn apply(
             if issue.facts.deleted {
                 instructions::remove(conn, issue.home)?;
                 conversations::remove(conn, issue.home)?;
+                // It is never unlocked: what waits for that is given up.
+                github::unlock(conn, issue.home)?;
             }
             for entry in timeline {
                 insert_timeline(conn, issue.home, entry)?;
