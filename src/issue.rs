@@ -32,6 +32,7 @@ pub mod acts;
 pub mod commit;
 pub mod effect;
 pub mod event;
+mod facts;
 pub mod instruction;
 mod restored;
 pub mod state;
