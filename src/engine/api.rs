@@ -279,7 +279,7 @@ impl Change {
             version: issue.version,
             aliases: vec![issue.facts.issue_id.clone()],
             names_go_to: issue.merged_into,
-            placed_as_of: issue.facts.named_as_of(),
+            placed_as_of: issue.facts.placed_as_of,
             sandbox: issue.sandbox().map(Arc::new),
             ended: None,
             came_up: None,

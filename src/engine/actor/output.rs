@@ -129,7 +129,7 @@ pub(super) fn change(commit: &Commit, sandbox: Option<Arc<Sandbox>>) -> Change {
         version: issue.version,
         aliases: new_ids.collect(),
         names_go_to: issue.merged_into,
-        placed_as_of: issue.facts.named_as_of(),
+        placed_as_of: issue.facts.placed_as_of,
         sandbox,
         ended: ended.clone().map(Arc::new),
         came_up: came_up(issue, timeline),
