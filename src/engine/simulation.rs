@@ -125,7 +125,7 @@ const TRACE_LINES_MAX: usize = 250;
 /// How many histories `cargo test` lives through.
 const SEEDS_OF_TESTS: u64 = 300;
 /// How many CI does.
-const SEEDS_OF_CI: u64 = 2_000;
+const SEEDS_OF_CI: u64 = 2_600;
 
 /// Lives through the history of a seed.
 fn run(seed: u64, traced: bool) -> Result<Arc<World>, (Violation, Arc<World>)> {

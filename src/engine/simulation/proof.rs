@@ -49,7 +49,7 @@ noticed! {
     a_sweep_that_acts_on_its_list_is_noticed: StaleList near 0,
     a_sweep_that_believes_anything_is_noticed: NoMassGuard near 309,
     an_observation_from_before_a_call_is_noticed: ObservationBehindCall near 0,
-    a_create_that_is_forgotten_by_force_is_noticed: ForceForgetsCreate near 102,
+    a_create_that_is_forgotten_by_force_is_noticed: ForceForgetsCreate near 2588,
     a_hold_that_is_not_in_force_is_noticed: HoldNotInForce near 18,
     a_slot_without_admission_is_noticed: SlotByDelete near 334,
     a_slot_that_moves_before_its_issue_is_noticed: SlotMovesEarly near 505,
