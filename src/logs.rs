@@ -37,7 +37,7 @@ use tokio::sync::watch;
 
 use crate::clock::Clock;
 use crate::sandbox::{ExecEvent, Execution, Terminal, TerminalEvent};
-use crate::types::{SandboxId, Timestamp};
+use crate::types::{SandboxId, Timestamp, beginning};
 
 pub use reader::Follower;
 use recorder::{MESSAGES_MAX, QueueShare, QueuedBytes, Recorder, RecorderDesk};
@@ -296,10 +296,7 @@ fn quoted(argv: &[String]) -> String {
         false => format!("'{}'", word.replace('\'', r"'\''")),
     };
     let whole = argv.iter().map(quoted).collect::<Vec<_>>().join(" ");
-    match whole.char_indices().nth(COMMAND_LEN_MAX) {
-        Some((end, _)) => format!("{}…", &whole[..end]),
-        None => whole,
-    }
+    beginning(&whole, COMMAND_LEN_MAX)
 }
 
 /// The files of a sandbox's log: the newest part, and the one before it.

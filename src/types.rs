@@ -40,7 +40,7 @@ pub use model::{ModelBudgets, ModelPattern, TokenPrice};
 pub use network::{AllowedHost, HostName, Network, NetworkKind, WEB_PORTS, split_port};
 pub use permission::PermissionLevel;
 pub use reserve::Reserve;
-pub use run::{AgentStanding, MessageId, Money, RunId, RunState, SessionId, Tokens};
+pub use run::{AgentStanding, MessageId, Money, RunId, RunState, SessionId, Tokens, dollars};
 pub use sandbox::{
     Cause, Failure, FailureCode, Mode, ObjectState, Outcome, Phase, ProviderStep, Sandbox,
     TimelineEntry, Wanted,
@@ -48,6 +48,6 @@ pub use sandbox::{
 pub use secret::{LiveSecrets, NamedSecrets, Secret};
 pub use tally::tally;
 pub use template::{OnLimit, Resources, Template};
-pub use text::{acts, inert, unfinished_len};
+pub use text::{acts, beginning, inert, inert_lines, unfinished_len};
 pub use time::Timestamp;
 pub use workload::{AgentWorkload, HostMount, WhileRunning, Workload, WorkloadKey, WorkloadSource};

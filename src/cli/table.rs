@@ -3,7 +3,7 @@
 
 use comfy_table::{Table, presets};
 
-use crate::types::{Timestamp, inert};
+use crate::types::{Timestamp, dollars, inert};
 
 use super::files::FileRow;
 use super::output::{Screen, Width};
@@ -129,15 +129,6 @@ pub(super) fn usage(screen: &Screen, width: Width, by: &str, report: &UsageRepor
     rows.push(row("total", &report.total));
     let header = [&*by.to_uppercase(), "REQUESTS", "INPUT TOKENS", "OUTPUT TOKENS", "COST"];
     laid_out(screen, width, &header, None, rows)
-}
-
-/// An amount in dollars and cents; less than half a cent is said to be that.
-pub(super) fn dollars(amount: f64) -> String {
-    match amount {
-        0.0 => "$0.00".to_owned(),
-        amount if amount < 0.005 => "<$0.01".to_owned(),
-        amount => format!("${amount:.2}"),
-    }
 }
 
 /// A table of holds.

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::types::{acts, inert};
+use crate::types::{acts, beginning, inert};
 
 use super::failure::CliFailure;
 
@@ -180,8 +180,7 @@ impl AskedWords {
         let by = self.sender.as_ref().or(self.author.as_ref()).map_or("someone", String::as_str);
         let words = self.title.iter().map(String::as_str).chain([self.text.as_str()]);
         let words = words.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ");
-        let cut = words.char_indices().nth(Self::SHOWN_LEN_MAX).map(|(end, _)| end);
-        let shown = cut.map_or(words.clone(), |end| format!("{}…", &words[..end]));
+        let shown = beginning(&words, Self::SHOWN_LEN_MAX);
         inert(&format!("{by}: {shown}")).into_owned()
     }
 }

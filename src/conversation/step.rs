@@ -409,9 +409,7 @@ impl ConversationStep {
         let run = self.conversation.run.as_mut().filter(|run| id.is_none_or(|id| id == run.id));
         let Some(run) = run else { return RunReply::Refused(RunRefusal::NothingToRetry) };
         let waits_for_retry = run.retry_at.is_some();
-        let is_over =
-            matches!(run.state, RunState::Failed | RunState::OverBudget | RunState::Cancelled);
-        if !is_over && !waits_for_retry {
+        if !run.state.can_be_retried() && !waits_for_retry {
             return RunReply::Refused(RunRefusal::NothingToRetry);
         }
         (run.interruptions, run.failures, run.failing_since) = (0, 0, None);

@@ -29,7 +29,7 @@ use crate::sandbox::{
 };
 use crate::types::{
     AccountName, AgentWorkload, Cause, HomeId, NetworkKind, RunId, SessionId, Timestamp,
-    WhileRunning,
+    WhileRunning, beginning,
 };
 
 /// How long output is still read after the process has ended: a child of it may hold it open.
@@ -142,7 +142,7 @@ impl RunWorker {
                 RunOutcome::SessionMissing => is_there = None,
                 RunOutcome::SessionTaken => is_there = Some(String::new()),
                 RunOutcome::Succeeded { summary } => {
-                    return RunEnd::Succeeded(cut(&summary, SUMMARY_LEN_MAX));
+                    return RunEnd::Succeeded(beginning(&summary, SUMMARY_LEN_MAX));
                 }
                 RunOutcome::OverBudget { words } => return RunEnd::OverBudget(words),
                 RunOutcome::Failed { reason, is_transient: true } => {
@@ -488,13 +488,5 @@ async fn sleep_until(clock: &Arc<dyn Clock>, wake: Option<Timestamp>) {
     match wake {
         Some(at) => clock.sleep_until(at).await,
         None => std::future::pending().await,
-    }
-}
-
-/// At most so many characters of a text.
-fn cut(text: &str, len_max: usize) -> String {
-    match text.char_indices().nth(len_max) {
-        None => text.to_owned(),
-        Some((end, _)) => format!("{}…", &text[..end]),
     }
 }

@@ -105,6 +105,11 @@ impl RunState {
         }
     }
 
+    /// Whether the run is over and did not do what it was asked: a person can retry it.
+    pub const fn can_be_retried(self) -> bool {
+        matches!(self, Self::Failed | Self::OverBudget | Self::Cancelled)
+    }
+
     /// What the agent does whose latest run this is, in a word: `idle`, `queued`, `running` or `cancelling`.
     pub const fn of_agent(self) -> &'static str {
         match self {
@@ -240,6 +245,15 @@ impl fmt::Display for Money {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cents = self.nano_dollars.saturating_add(5_000_000) / 10_000_000;
         write!(f, "${}.{:02}", cents / 100, cents % 100)
+    }
+}
+
+/// An amount of US dollars in dollars and cents, for people; less than half a cent is said to be that.
+pub fn dollars(amount: f64) -> String {
+    match amount {
+        0.0 => "$0.00".to_owned(),
+        amount if amount < 0.005 => "<$0.01".to_owned(),
+        amount => format!("${amount:.2}"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Makes text from others safe for a terminal or a log line.
+//! Makes text from others safe for a terminal, a log line or a page, and shortens it.
 
 use std::borrow::Cow;
 
@@ -17,6 +17,27 @@ pub fn inert(text: &str) -> Cow<'_, str> {
         }
     }
     Cow::Owned(shown)
+}
+
+/// The same, but line feeds and tabs stay.
+pub fn inert_lines(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' | '\t' => shown.push(c),
+            c if acts(c) => shown.extend(c.escape_default()),
+            c => shown.push(c),
+        }
+    }
+    shown
+}
+
+/// The text, or its first `len_max` characters and `…`.
+pub fn beginning(text: &str, len_max: usize) -> String {
+    match text.char_indices().nth(len_max) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
 }
 
 /// The number of bytes at the end that begin a UTF-8 character and do not end it; at most 3. What
@@ -44,6 +65,18 @@ mod tests {
     #[test]
     fn control_characters_and_direction_marks_are_escaped() {
         assert_eq!(inert("a\nb\x1b[31m\u{9b}\u{202e}c"), "a\\nb\\u{1b}[31m\\u{9b}\\u{202e}c");
+    }
+
+    #[test]
+    fn lines_and_tabs_stay_where_lines_are_wanted() {
+        let acting = "a\tb\n\u{1b}[31mc\r\u{202e}";
+        assert_eq!(inert_lines(acting), "a\tb\n\\u{1b}[31mc\\r\\u{202e}");
+    }
+
+    #[test]
+    fn a_beginning_is_cut_between_characters() {
+        assert_eq!(beginning("äöü", 3), "äöü");
+        assert_eq!(beginning("äöü", 2), "äö…");
     }
 
     #[test]

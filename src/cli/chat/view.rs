@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::agents::{AgentEvent, SubAgentState, TextPart, TurnEnd};
 use crate::cli::output::{Notation, Screen};
-use crate::types::{RunState, acts, inert};
+use crate::types::{RunState, beginning, inert, inert_lines};
 
 /// One event of a conversation.
 #[derive(Debug, Deserialize)]
@@ -246,7 +246,7 @@ impl ChatView {
 
     fn write(&mut self, screen: &mut Screen, text: &str) -> io::Result<()> {
         if let Some(last) = text.chars().next_back() {
-            screen.out.write_all(harmless(text).as_bytes())?;
+            screen.out.write_all(inert_lines(text).as_bytes())?;
             self.is_in_line = last != '\n';
         }
         Ok(())
@@ -261,38 +261,11 @@ impl ChatView {
     }
 }
 
-/// Text of an agent for a terminal: lines and tabs stay, everything that acts is written out.
-fn harmless(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '\n' | '\t' => shown.push(c),
-            c if acts(c) => shown.extend(c.escape_default()),
-            c => shown.push(c),
-        }
-    }
-    shown
-}
-
 /// The beginning of a text in one harmless line.
 fn one_line(text: &str) -> String {
-    let mut words = text.split_whitespace();
-    let mut line = String::new();
-    let mut len = 0;
-    for word in words.by_ref() {
-        len += word.chars().count() + 1;
-        if len > LINE_LEN_MAX {
-            let room = LINE_LEN_MAX.saturating_sub(line.chars().count());
-            line.extend(word.chars().take(room));
-            line.push('…');
-            break;
-        }
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(word);
-    }
-    inert(&line).into_owned()
+    // No more words than characters: a message can be long.
+    let words: Vec<_> = text.split_whitespace().take(LINE_LEN_MAX).collect();
+    inert(&beginning(&words.join(" "), LINE_LEN_MAX)).into_owned()
 }
 
 #[cfg(test)]
@@ -301,7 +274,7 @@ mod tests {
 
     #[test]
     fn what_acts_is_written_out_and_lines_stay() {
-        assert_eq!(harmless("a\tb\n\u{1b}[31mc\r\u{202e}"), "a\tb\n\\u{1b}[31mc\\r\\u{202e}");
+        assert_eq!(inert_lines("a\tb\n\u{1b}[31mc\r\u{202e}"), "a\tb\n\\u{1b}[31mc\\r\\u{202e}");
         assert_eq!(one_line(" a\n b\u{1b}c "), "a b\\u{1b}c");
         assert_eq!(one_line(&"x".repeat(1_000)).chars().count(), LINE_LEN_MAX + 1);
     }

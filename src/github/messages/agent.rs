@@ -3,7 +3,7 @@
 
 use super::minute;
 use crate::github::text::{KnownSecrets, OutgoingRules, code, one_line, public_text};
-use crate::types::{AgentName, RunId, Timestamp};
+use crate::types::{AgentName, RunId, Timestamp, beginning};
 
 /// Longest words of a running agent that are shown, in characters.
 const LIVE_WORDS_LEN_MAX: usize = 600;
@@ -109,14 +109,6 @@ impl AgentShown {
 fn quoted(text: &str) -> String {
     let quote = |line: &str| if line.is_empty() { ">".to_owned() } else { format!("> {line}") };
     text.lines().map(quote).collect::<Vec<_>>().join("\n")
-}
-
-/// At most so many characters of a text.
-fn beginning(text: &str, len_max: usize) -> String {
-    match text.char_indices().nth(len_max) {
-        None => text.to_owned(),
-        Some((end, _)) => format!("{}…", &text[..end]),
-    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::github::text::cleaned;
 use crate::issue::event::{DeliveryEffect, News};
 use crate::issue::instruction::{GithubUser, Instruction, InstructionSource, bounded};
 use crate::issue::{Facts, IssueDelivery};
-use crate::types::{CiFailureMode, DeliveryId, IssueNumber, Repository, Timestamp};
+use crate::types::{CiFailureMode, DeliveryId, IssueNumber, Repository, Timestamp, beginning};
 
 /// How many of the last lines of a check's output are kept.
 const OUTPUT_LINES_MAX: usize = 100;
@@ -298,12 +298,4 @@ fn output_of(check: &CheckRun, commit: &str) -> String {
     parts.push(lines[left_out..].join("\n"));
     parts.retain(|part| !part.is_empty());
     parts.join("\n\n")
-}
-
-/// At most so many characters of a text.
-fn beginning(text: &str, len_max: usize) -> String {
-    match text.char_indices().nth(len_max) {
-        None => text.to_owned(),
-        Some((end, _)) => format!("{}…", &text[..end]),
-    }
 }

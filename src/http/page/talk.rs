@@ -18,8 +18,7 @@ use crate::http::api::sandboxes::load;
 use crate::http::error::{ApiError, Code};
 use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
-use crate::store::conversation::RunRow;
-use crate::types::{HomeId, RunId, RunState, Sandbox, Timestamp};
+use crate::types::{HomeId, RunId, Sandbox, Timestamp, dollars};
 
 use super::error::PageError;
 use super::form;
@@ -36,8 +35,6 @@ const EVENTS_MAX: usize = 4_000;
 const EVENTS_LEN_MAX: u64 = 2 * MESSAGE_LEN_MAX as u64;
 /// How many entries are made of them.
 const ENTRIES_MAX: usize = 200;
-/// How many runs are looked at.
-const RUNS_MAX: usize = 1_000;
 /// Longest form with a message, in bytes: a byte takes three in a form.
 const FORM_LEN_MAX: usize = 3 * MESSAGE_LEN_MAX + 16 * 1024;
 
@@ -48,7 +45,6 @@ struct TalkView {
     entries: Vec<TalkEntry>,
     /// Whether there are events before those.
     is_cut: bool,
-    runs: Vec<RunRow>,
     usage: RunUsage,
     done: Option<TalkAction>,
 }
@@ -101,12 +97,13 @@ pub async fn show(
     let title = format!("Conversation of {}", sandbox.name);
     let frame =
         Frame::begin(&shared, &visitor, PageSection::Sandboxes, title).await.watching(watch);
+    // Read again after the frame's cursor was taken, so that no change is missed.
+    let sandbox = load(&shared, &visitor.caller.account, &SandboxRef::Id(sandbox.id)).await?;
     let (entries, is_cut) = read(&shared, sandbox.home).await?;
     let view = TalkView {
         now: shared.edge.clock.now(),
         entries,
         is_cut,
-        runs: shared.edge.runs.rows.runs_of(sandbox.home, RUNS_MAX).await?,
         usage: RunUsage::of_home(&shared, sandbox.home).await?,
         done,
         sandbox,
@@ -211,9 +208,7 @@ fn doing(view: &TalkView, frame: &Frame, base: &str) -> Markup {
         None => ("idle", true),
         Some(run) => (run.state.of_agent(), !run.state.is_in_progress()),
     };
-    let has_failed = run.is_some_and(|run| {
-        matches!(run.state, RunState::Failed | RunState::OverBudget | RunState::Cancelled)
-    });
+    let has_failed = run.is_some_and(|run| run.state.can_be_retried());
     let button = |action: TalkAction, label: &str, run: RunId| {
         html! {
             form method="post" action={ (base) "/" (action.as_str()) } {
@@ -235,7 +230,7 @@ fn doing(view: &TalkView, frame: &Frame, base: &str) -> Markup {
                 }
             }
             p .soft .spent {
-                (render::cost(all.cost_usd)) " · " (all.input_tokens) " tokens in · "
+                (dollars(all.cost_usd)) " · " (all.input_tokens) " tokens in · "
                 (all.output_tokens) " out"
             }
             @if let Some(run) = run {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::types::{acts, inert};
+use crate::types::{inert, inert_lines};
 
 /// Longest text that is shown, in characters. GitHub's titles have at most 256, but senders can
 /// ignore that limit.
@@ -23,14 +23,7 @@ pub fn shown_lines(text: &str, len_max: usize) -> String {
         None => (text, 0),
         Some((end, _)) => (&text[..end], text.len() - end),
     };
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '\n' | '\t' => shown.push(c),
-            c if acts(c) => shown.extend(c.escape_default()),
-            c => shown.push(c),
-        }
-    }
+    let mut shown = inert_lines(text);
     if left_out > 0 {
         shown.push_str(&format!("… ({left_out} more bytes are not shown)"));
     }

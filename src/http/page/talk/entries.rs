@@ -28,7 +28,7 @@ pub enum TalkKind {
     /// A remark.
     Note(String),
     /// A run entered a state.
-    Run { run: RunId, state: RunState, reason: String },
+    Run { run: RunId, state: RunState, reason: String, attempt: u32 },
 }
 
 /// What a tool answered.
@@ -43,7 +43,7 @@ pub struct ToolResult {
 #[serde(tag = "type", rename_all = "camelCase")]
 enum OwnLine {
     Message { from: String, author: String, text: String, title: Option<String>, at: String },
-    Run { id: String, state: String, reason: String },
+    Run { id: String, state: String, reason: String, attempt: u32 },
 }
 
 /// The entries of these events.
@@ -80,11 +80,11 @@ fn take_own(entries: &mut Vec<TalkEntry>, key: u64, own: OwnLine) {
         OwnLine::Message { from, author, text, title, at } => {
             TalkKind::Message { from, author, title, text, at }
         }
-        OwnLine::Run { id, state, reason } => {
+        OwnLine::Run { id, state, reason, attempt } => {
             let (Some(run), Some(state)) = (RunId::parse(&id), RunState::parse(&state)) else {
                 return;
             };
-            let kind = TalkKind::Run { run, state, reason };
+            let kind = TalkKind::Run { run, state, reason, attempt };
             if !state.is_in_progress() {
                 close(entries);
             }
@@ -232,12 +232,16 @@ mod tests {
 
     #[test]
     fn a_result_belongs_to_its_call_and_states_of_a_run_are_one() {
-        let state = |state: &str| serde_json::json!({"type": "run", "id": RUN, "state": state, "reason": "", "at": "t"});
+        let state = |state: &str| serde_json::json!({"type": "run", "id": RUN, "state": state, "reason": "", "attempt": 2, "at": "t"});
         let call = |id: &str| serde_json::json!({"type": "toolCall", "id": id, "tool": "Bash", "title": "ls", "input": {}, "run": RUN});
         let result = serde_json::json!({"type": "toolResult", "id": "a", "text": "x", "isError": true, "run": RUN});
         let later = serde_json::json!({"type": "later", "run": RUN});
         let kinds = fold(&[state("queued"), state("running"), call("a"), call("b"), result, later]);
-        assert!(matches!(&kinds[0], TalkKind::Run { state: RunState::Running, .. }), "{kinds:?}");
+        let run = &kinds[0];
+        assert!(
+            matches!(run, TalkKind::Run { state: RunState::Running, attempt: 2, .. }),
+            "{kinds:?}"
+        );
         assert!(
             matches!(&kinds[1], TalkKind::Tool { result: Some(result), .. } if result.is_error)
         );

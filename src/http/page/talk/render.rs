@@ -7,20 +7,15 @@ use serde_json::Value;
 use crate::http::page::ansi::Painter;
 use crate::http::page::text::{shown, shown_lines};
 use crate::http::page::time::since;
-use crate::types::{RunState, Timestamp};
+use crate::types::{RunState, Timestamp, dollars};
 
 use super::TalkView;
 use super::entries::{TalkEntry, TalkKind, ToolResult};
 
 /// Most characters of a message or of the agent's words.
 const WORDS_LEN_MAX: usize = 20_000;
-/// Most bytes of what a tool is given or answers.
+/// Most characters of what a tool is given or answers.
 const OUTPUT_LEN_MAX: usize = 8_000;
-
-/// An amount in dollars and cents.
-pub fn cost(dollars: f64) -> String {
-    if dollars > 0.0 && dollars < 0.005 { "<$0.01".into() } else { format!("${dollars:.2}") }
-}
 
 /// One entry.
 pub fn entry(entry: &TalkEntry, view: &TalkView) -> Markup {
@@ -61,17 +56,15 @@ pub fn entry(entry: &TalkEntry, view: &TalkView) -> Markup {
             }
         },
         TalkKind::Note(text) => html! { p .aside data-key=(key) { (shown(text)) } },
-        TalkKind::Run { run, state, reason } => {
+        TalkKind::Run { run, state, reason, attempt } => {
             let usage = view.usage.of(*run);
-            let attempt =
-                view.runs.iter().find(|row| row.run.id == *run).map(|row| row.run.attempt);
             html! {
                 p .aside .run .(state.as_str()) data-key=(key) {
                     span { "Run " (word(*state)) }
-                    @if attempt.is_some_and(|attempt| attempt > 1) { span { "attempt " (attempt.unwrap_or_default()) } }
+                    @if *attempt > 1 { span { "attempt " (attempt) } }
                     @if !reason.is_empty() { span { bdi { (shown(reason)) } } }
                     @if !state.is_in_progress() && usage.requests > 0 {
-                        span { (cost(usage.cost_usd)) ", " (usage.input_tokens) " tokens in, " (usage.output_tokens) " out" }
+                        span { (dollars(usage.cost_usd)) ", " (usage.input_tokens) " tokens in, " (usage.output_tokens) " out" }
                     }
                 }
             }
