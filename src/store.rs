@@ -306,6 +306,17 @@ pub struct Write {
     pub unlocked: Option<HomeId>,
 }
 
+impl Write {
+    /// The homes whose effects are due that were held until an unlock.
+    pub fn unlocks(&self) -> impl Iterator<Item = HomeId> {
+        // An issue that is deleted is never unlocked: what waits for that is given up.
+        let deleted = self.issue.as_ref().filter(|issue| issue.facts.deleted);
+        // A home that others give way to may not have heard of what they did.
+        let homes = [self.unlocked, self.names_go_to, deleted.map(|issue| issue.home)];
+        homes.into_iter().flatten()
+    }
+}
+
 /// What [`Store::look`] is asked. What is `None` is not looked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LookAsk<'a> {

@@ -45,7 +45,7 @@ use crate::github::api::GitHubWriter;
 use crate::github::messages::{LiveAgents, MessageContext, OutgoingTexts};
 use crate::store::StoreError;
 use crate::store::checkout::CheckoutStore;
-use crate::store::conversation::RunHistory;
+use crate::store::conversation::LastAnswers;
 use crate::store::github::{GithubOutbox, GithubRow, GithubState};
 use crate::types::{HomeId, Timestamp};
 
@@ -55,7 +55,7 @@ use super::environment::Environment;
 const HOMES_AT_ONCE_MAX: usize = 64;
 /// How long after a call began it has come into effect, if it will ever do.
 const LANDED_AFTER: Duration = Duration::from_secs(60);
-/// How soon a call is made after its beginning was recorded; later, that is recorded anew.
+/// How soon a call is made after its beginning was recorded; later, the beginning is recorded again.
 const BEGUN_WITHIN: Duration = Duration::from_secs(10);
 /// The pause after the store failed.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
@@ -77,8 +77,8 @@ pub struct GithubParts {
     pub working_label: String,
     /// What the sentences need to know.
     pub context: MessageContext,
-    /// The runs of agents.
-    pub runs: Arc<dyn RunHistory>,
+    /// What agents said last.
+    pub runs: Arc<dyn LastAnswers>,
     /// What agents do now.
     pub live: Arc<dyn LiveAgents>,
     /// Makes texts of agents safe to publish.

@@ -36,21 +36,21 @@ pub struct RunFilter {
     pub states: Vec<RunState>,
 }
 
-/// Reads the runs of homes.
+/// Reads what agents said last.
 #[async_trait]
-pub trait RunHistory: Send + Sync + 'static {
-    /// The runs of a home, oldest first, at most the newest `limit`.
+pub trait LastAnswers: Send + Sync + 'static {
+    /// The last run of a home that succeeded with words of its agent.
     ///
     /// # Errors
     /// [`StoreError`].
-    async fn runs_of(&self, home: HomeId, limit: usize) -> Result<Vec<RunRow>, StoreError>;
+    async fn last_answer(&self, home: HomeId) -> Result<Option<RunRow>, StoreError>;
 }
 
 /// Messages and runs. They are written with the steps of their issues
 /// ([`Write::said`](super::Write::said)); those of an issue that is deleted on GitHub are
 /// removed with it.
 #[async_trait]
-pub trait ConversationStore: RunHistory {
+pub trait ConversationStore: LastAnswers {
     /// Messages of a home whose number is greater than `after`, oldest first, at most `limit`.
     ///
     /// # Errors
@@ -74,6 +74,9 @@ pub trait ConversationStore: RunHistory {
 
     /// A message by its id.
     async fn message(&self, id: MessageId) -> Result<Option<MessageRow>, StoreError>;
+
+    /// The runs of a home, oldest first, at most the newest `limit`.
+    async fn runs_of(&self, home: HomeId, limit: usize) -> Result<Vec<RunRow>, StoreError>;
 
     /// A run by its id.
     async fn run(&self, account: &AccountName, id: RunId) -> Result<Option<RunRow>, StoreError>;

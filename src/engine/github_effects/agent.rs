@@ -7,9 +7,6 @@ use crate::types::{HomeId, RunState};
 use super::GithubWorker;
 use super::answers::AttemptError;
 
-/// How many of the newest runs are looked at for the agent's last words.
-const RUNS_READ_MAX: usize = 50;
-
 impl GithubWorker {
     /// What is known of the agent of an issue.
     pub(super) async fn agent_of(&self, issue: &Issue) -> Result<AgentShown, AttemptError> {
@@ -28,10 +25,7 @@ impl GithubWorker {
         &self,
         home: HomeId,
     ) -> Result<Option<AgentAnswer>, AttemptError> {
-        let runs = self.parts.runs.runs_of(home, RUNS_READ_MAX).await?;
-        let has_words =
-            |state: RunState, words: &str| state == RunState::Succeeded && !words.trim().is_empty();
-        let last = runs.into_iter().rev().find(|row| has_words(row.run.state, &row.run.summary));
+        let last = self.parts.runs.last_answer(home).await?;
         Ok(last.map(|row| AgentAnswer {
             run: row.run.id,
             at: row.run.since,

@@ -12,7 +12,7 @@ use crate::engine::tests::outbox::OutboxInMemory;
 use crate::github::api::{PaceError, PaceRecord, WritePace, WriterId};
 use crate::issue::{Effect, GithubEffect};
 use crate::store::checkout::{CheckoutRow, CheckoutStore};
-use crate::store::conversation::{RunHistory, RunRow};
+use crate::store::conversation::{LastAnswers, RunRow};
 use crate::store::github::{GithubEnd, GithubOutbox, GithubRow, GithubState};
 use crate::store::{CommitError, EffectId, StoreError, TimelineListRow, Write};
 use crate::types::{HomeId, SandboxId, Timestamp};
@@ -43,9 +43,7 @@ impl StoredSaid {
                 self.outbox.record(new.home, effect, new.due_at)?;
             }
         }
-        let deleted = write.issue.as_ref().filter(|issue| issue.facts.deleted);
-        let deleted = deleted.map(|issue| issue.home);
-        for home in [write.unlocked, write.names_go_to, deleted].into_iter().flatten() {
+        for home in write.unlocks() {
             self.outbox.unlock(home)?;
         }
         if let Some(issue) = &write.issue {
@@ -160,9 +158,9 @@ impl GithubOutbox for SimStore {
 
 /// No agent works in the world.
 #[async_trait]
-impl RunHistory for SimStore {
-    async fn runs_of(&self, _: HomeId, _: usize) -> Result<Vec<RunRow>, StoreError> {
-        self.read(|_| Vec::new()).await
+impl LastAnswers for SimStore {
+    async fn last_answer(&self, _: HomeId) -> Result<Option<RunRow>, StoreError> {
+        self.read(|_| None).await
     }
 }
 

@@ -6,7 +6,7 @@ use uuid::Uuid;
 use super::*;
 use crate::clock::SystemClock;
 use crate::conversation::RunWait;
-use crate::store::conversation::{RunFilter, RunHistory, RunRow};
+use crate::store::conversation::{LastAnswers, RunFilter, RunRow};
 use crate::store::{Page, PageAsk, StoreError};
 use crate::types::{AccountName, AgentName};
 
@@ -20,9 +20,9 @@ struct Rows {
 }
 
 #[async_trait]
-impl RunHistory for Rows {
-    async fn runs_of(&self, home: HomeId, _: usize) -> Result<Vec<RunRow>, StoreError> {
-        Ok(self.runs.iter().map(|run| RunRow { home, run: run.clone() }).collect())
+impl LastAnswers for Rows {
+    async fn last_answer(&self, _: HomeId) -> Result<Option<RunRow>, StoreError> {
+        Err(StoreError::BadCursor)
     }
 }
 
@@ -52,6 +52,10 @@ impl ConversationStore for Rows {
 
     async fn run(&self, _: &AccountName, _: RunId) -> Result<Option<RunRow>, StoreError> {
         Ok(None)
+    }
+
+    async fn runs_of(&self, home: HomeId, _: usize) -> Result<Vec<RunRow>, StoreError> {
+        Ok(self.runs.iter().map(|run| RunRow { home, run: run.clone() }).collect())
     }
 
     async fn runs(

@@ -137,7 +137,7 @@ pub(super) fn apply(
     write: &Write,
 ) -> Result<(), CommitError> {
     let Write { issue, aliases, taken_over, names_go_to, ended, timeline, .. } = write;
-    let Write { delivery, instruction, said, effects, unlocked, .. } = write;
+    let Write { delivery, instruction, said, effects, .. } = write;
     let sorted = |error| write_error(conn, &error);
     // First, since repeated deliveries are the refusal that is common.
     if let Some(delivery) = delivery {
@@ -167,8 +167,6 @@ pub(super) fn apply(
             if issue.facts.deleted {
                 instructions::remove(conn, issue.home)?;
                 conversations::remove(conn, issue.home)?;
-                // It is never unlocked: what waits for that is given up.
-                github::unlock(conn, issue.home)?;
             }
             for entry in timeline {
                 insert_timeline(conn, issue.home, entry)?;
@@ -190,8 +188,8 @@ pub(super) fn apply(
             Effect::Github(said) => github::record(conn, effect.home, said, effect.due_at)?,
         }
     }
-    if let Some(home) = unlocked {
-        github::unlock(conn, *home)?;
+    for home in write.unlocks() {
+        github::unlock(conn, home)?;
     }
     if let Some(sandbox) = ended {
         let account = accounts.number(conn, &sandbox.account).map_err(sorted)?;
@@ -210,9 +208,7 @@ fn hand_over(
     hand_names_over(conn, account, home, other)?;
     instructions::hand_over(conn, home, other)?;
     conversations::hand_over(conn, home, other)?;
-    usage::hand_over(conn, home, other)?;
-    // The other one may not have heard of what this one did.
-    github::unlock(conn, other)
+    usage::hand_over(conn, home, other)
 }
 
 fn insert_delivery(conn: &Connection, delivery: &DeliveryRow) -> Result<(), CommitError> {

@@ -11,7 +11,7 @@ use super::instructions;
 use super::pages::{behind, page_of};
 use super::read::{all, bound, one};
 use crate::conversation::{ConversationRows, MessageText, SaidMessage};
-use crate::store::conversation::{ConversationStore, MessageRow, RunFilter, RunHistory, RunRow};
+use crate::store::conversation::{ConversationStore, LastAnswers, MessageRow, RunFilter, RunRow};
 use crate::store::{CommitError, Page, PageAsk, StoreError, rows};
 use crate::types::{AccountName, HomeId, MessageId, RunId, Timestamp};
 
@@ -22,11 +22,13 @@ const MESSAGES: &str =
           ON instruction.home = message.home AND instruction.guid = message.guid";
 
 #[async_trait]
-impl RunHistory for SqliteStore {
-    async fn runs_of(&self, home: HomeId, limit: usize) -> Result<Vec<RunRow>, StoreError> {
-        let sql = "SELECT home, body FROM (SELECT number, home, body FROM run WHERE home = ?1
-                   ORDER BY number DESC LIMIT ?2) ORDER BY number";
-        self.readers.read(|conn| all(conn, sql, params![home.0, bound(limit)], run))
+impl LastAnswers for SqliteStore {
+    async fn last_answer(&self, home: HomeId) -> Result<Option<RunRow>, StoreError> {
+        // A summary is trimmed when it is recorded, and an empty one is left out.
+        let sql = "SELECT home, body FROM run
+                   WHERE home = ?1 AND state = 'succeeded' AND body ->> '$.summary' <> ''
+                   ORDER BY number DESC LIMIT 1";
+        self.readers.read(|conn| one(conn, sql, [home.0], run))
     }
 }
 
@@ -73,6 +75,12 @@ impl ConversationStore for SqliteStore {
                    WHERE run.id = ?1 AND account.name = ?2";
         let by = params![id.0.as_bytes().as_slice(), account.as_str()];
         self.readers.read(|conn| one(conn, sql, by, run))
+    }
+
+    async fn runs_of(&self, home: HomeId, limit: usize) -> Result<Vec<RunRow>, StoreError> {
+        let sql = "SELECT home, body FROM (SELECT number, home, body FROM run WHERE home = ?1
+                   ORDER BY number DESC LIMIT ?2) ORDER BY number";
+        self.readers.read(|conn| all(conn, sql, params![home.0, bound(limit)], run))
     }
 
     async fn runs(

@@ -16,7 +16,7 @@ impl WorkOwners for SqliteStore {
         repository_id: u64,
         number: IssueNumber,
     ) -> Result<Option<HomeId>, StoreError> {
-        // Numbers of pull requests are small: the repository tells those of one number apart.
+        // Many pull requests have the same small number: the repository decides which one is meant.
         let sql = "SELECT e.home FROM github_effect AS e JOIN issue AS i ON i.home = e.home
                    WHERE e.kind = 'show_pull' AND e.comment = ?2 AND i.repository_id = ?1
                    ORDER BY e.id DESC LIMIT 1";
