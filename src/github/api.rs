@@ -166,9 +166,7 @@ pub trait GitHubWriter: Send + Sync + 'static {
 #[async_trait]
 pub trait GitHubApi: GitHubWriter {
     /// What was counted since the start.
-    fn figures(&self) -> GitHubFigures {
-        GitHubFigures::default()
-    }
+    fn figures(&self) -> GitHubFigures;
 
     // Reads for what a person or an effect waits for.
 
@@ -195,10 +193,7 @@ pub trait GitHubApi: GitHubWriter {
         pull: IssueNumber,
         review: u64,
         page: &PageCursor,
-    ) -> Result<(Vec<ReviewComment>, Option<PageCursor>), GitHubError> {
-        let _nothing = (target, pull, review, page);
-        Ok((Vec::new(), None))
-    }
+    ) -> Result<(Vec<ReviewComment>, Option<PageCursor>), GitHubError>;
 
     /// The commit at a branch's tip; `None` if there is no such branch.
     async fn branch_tip(

@@ -5,10 +5,11 @@
 //! GitHub has made it, or when GitHub was asked again.
 
 use super::Intake;
+use super::permission::target_of;
 use super::waiting::PermissionStage;
 use crate::agents::prompt::{ReviewRemark, review_text};
 use crate::engine::EngineError;
-use crate::github::api::{GitHubError, PageCursor, RepositoryTarget};
+use crate::github::api::{GitHubError, PageCursor};
 use crate::github::webhook::{Interpreted, PulledWork};
 use crate::issue::IssueDelivery;
 use crate::issue::instruction::{InstructionSource, bounded};
@@ -60,11 +61,7 @@ impl PermissionStage {
         delivery: &mut IssueDelivery,
     ) -> Result<bool, GitHubError> {
         let Some((pull, review)) = review_of(delivery) else { return Ok(true) };
-        let target = RepositoryTarget {
-            name: delivery.news.repository.clone(),
-            id: Some(delivery.news.repository_id),
-            installation: delivery.installation,
-        };
+        let target = target_of(delivery);
         let (mut remarks, mut page) = (Vec::new(), PageCursor::FIRST);
         for _ in 0..PAGES_MAX {
             let (more, next) = self.api.review_comments(&target, pull, review, &page).await?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::github::api::{GitHubError, RepositoryTarget};
 use crate::github::permissions::{RepositoryPermissions, Standing};
 use crate::github::webhook::ConditionalDelivery;
+use crate::issue::IssueDelivery;
 use crate::issue::instruction::GithubUser;
 use crate::types::PermissionLevel;
 
@@ -31,7 +32,7 @@ impl SenderPermissions {
 
     /// The verdict about a delivery's sender, if it is remembered.
     pub fn remembered(&self, delivery: &ConditionalDelivery) -> Option<PermissionVerdict> {
-        let (target, asker) = (target_of(delivery), &delivery.asker);
+        let (target, asker) = (target_of(&delivery.permitted), &delivery.asker);
         let standing = self.permissions.remembered(&target, asker, self.level)?;
         Some(self.verdict(standing, asker))
     }
@@ -44,7 +45,7 @@ impl SenderPermissions {
         &self,
         delivery: &ConditionalDelivery,
     ) -> Result<PermissionVerdict, GitHubError> {
-        let (target, asker) = (target_of(delivery), &delivery.asker);
+        let (target, asker) = (target_of(&delivery.permitted), &delivery.asker);
         let standing = self.permissions.ask(&target, asker, self.level).await?;
         Ok(self.verdict(standing, asker))
     }
@@ -67,11 +68,11 @@ impl SenderPermissions {
     }
 }
 
-fn target_of(delivery: &ConditionalDelivery) -> RepositoryTarget {
-    let news = &delivery.permitted.news;
+/// The repository of a delivery, to ask GitHub about it.
+pub(super) fn target_of(delivery: &IssueDelivery) -> RepositoryTarget {
     RepositoryTarget {
-        name: news.repository.clone(),
-        id: Some(news.repository_id),
-        installation: delivery.permitted.installation,
+        name: delivery.news.repository.clone(),
+        id: Some(delivery.news.repository_id),
+        installation: delivery.installation,
     }
 }

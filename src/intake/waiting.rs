@@ -82,8 +82,8 @@ impl PermissionStage {
     ) -> Result<Result<PermissionVerdict, Delivered>, EngineError> {
         let has_review = review_of(&delivery.permitted).is_some();
         if !has_review
-            && !self.waiting.is_waiting(&head.id).await?
             && let Some(verdict) = self.permissions.remembered(delivery)
+            && !self.waiting.is_waiting(&head.id).await?
         {
             return Ok(Ok(verdict));
         }
