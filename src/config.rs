@@ -42,7 +42,7 @@ pub use sections::SECONDS_MAX;
 pub use source::{ConfigFile, Overrides, ValueOrigin};
 pub use stored_app::{AppFacts, StoredApp, StoredAppError};
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -271,6 +271,12 @@ impl Config {
         sources.add_flags(overrides);
         let (config, warnings) = sections::read(sources, schemas)?;
         Ok(Loaded { config, warnings, file })
+    }
+
+    /// The agents that templates name.
+    pub fn agents_of_templates(&self) -> BTreeSet<AgentName> {
+        let agents = self.templates.values().filter_map(|one| one.workload.agent.as_ref());
+        agents.map(|agent| agent.name.clone()).collect()
     }
 }
 

@@ -47,7 +47,7 @@ use crate::types::{HomeId, ProviderName, PublishMode};
 
 pub use going::{GoingRun, GoingRuns};
 use journal::Journals;
-pub use program::{AgentPrograms, KnownAgent, ProgramError, ProgramVersion};
+pub use program::{AgentPrograms, KnownAgent, ProgramError, ProgramVersion, on_path};
 pub use session::SessionCopies;
 pub use worker::{RunChange, RunPublisher, RunWorker};
 

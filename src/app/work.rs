@@ -1,6 +1,6 @@
 //! Builds what works in sandboxes: verification before it, checkouts, entry commands and runs of agents.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
@@ -16,8 +16,8 @@ use crate::config::Config;
 use crate::engine::Engine;
 use crate::logs::Logs;
 use crate::runs::{
-    AgentPrograms, GoingRuns, KnownAgent, ProgramError, ProgramVersion, RunChange, RunParts,
-    RunShare, RunWorker, SessionCopies,
+    AgentPrograms, GoingRuns, ProgramVersion, RunChange, RunParts, RunShare, RunWorker,
+    SessionCopies,
 };
 use crate::sandbox::Capability;
 use crate::store::Store;
@@ -45,20 +45,10 @@ pub(super) struct WorkParts<'a> {
     pub io: &'a Handle,
 }
 
-/// The agents that templates name, each with its program or why there is none.
-fn wanted(
-    config: &Config,
-    programs: &AgentPrograms,
-) -> BTreeMap<AgentName, Result<KnownAgent, ProgramError>> {
-    let templates = config.templates.values();
-    let names = templates.filter_map(|one| Some(one.workload.agent.as_ref()?.name.clone()));
-    names.map(|name| (name.clone(), programs.get(&name))).collect()
-}
-
 /// Logs which versions of agents work here, and which of them were not tested.
-async fn log_versions(agents: BTreeMap<AgentName, Result<KnownAgent, ProgramError>>) {
-    for (agent, found) in agents {
-        let known = match found {
+async fn log_versions(agents: BTreeSet<AgentName>, programs: AgentPrograms) {
+    for agent in agents {
+        let known = match programs.get(&agent) {
             Ok(known) => known,
             Err(error) => {
                 tracing::warn!(%agent, %error, "runs of this agent will fail");
@@ -88,7 +78,7 @@ impl WorkParts<'_> {
         let verifications =
             Verifications::new(self.verifier.clone(), (*logs).clone(), Arc::clone(clock));
         let programs = self.programs.clone();
-        self.io.spawn(log_versions(wanted(config, &programs)));
+        self.io.spawn(log_versions(config.agents_of_templates(), programs.clone()));
         let data = &config.server.data;
         let going = Arc::clone(self.going);
         let share = RunShare::new(data, programs, (*sqlite).clone(), going, Arc::clone(clock));

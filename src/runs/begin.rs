@@ -33,7 +33,7 @@ impl RunWorker {
         loop {
             let place = self.place(home, order).await?;
             holds.mark_unchanged();
-            // If a message joined meanwhile it is not verified: the order that came with it begins anew.
+            // A message that joined meanwhile is not verified: the order that came with it verifies again.
             match engine.run_event(home, RunEvent::Begin(order.run, order.messages)).await {
                 Ok(RunReply::Begun(run, session)) => {
                     return Some(BegunRun { run: *run, session, workplace, _place: place });

@@ -2,8 +2,8 @@
 
 mod version;
 
-use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::agents::{Agent, built_in};
@@ -41,7 +41,7 @@ pub struct KnownAgent {
 /// The agents of the configuration.
 #[derive(Clone, Default)]
 pub struct AgentPrograms {
-    agents: HashMap<AgentName, Result<KnownAgent, ProgramError>>,
+    agents: BTreeMap<AgentName, Result<KnownAgent, ProgramError>>,
 }
 
 impl AgentPrograms {
@@ -76,9 +76,7 @@ impl AgentPrograms {
 
     /// The names of all agents, sorted.
     pub fn names(&self) -> Vec<&str> {
-        let mut names: Vec<_> = self.agents.keys().map(AgentName::as_str).collect();
-        names.sort_unstable();
-        names
+        self.agents.keys().map(AgentName::as_str).collect()
     }
 
     /// The programs that sandboxes are given.
@@ -87,29 +85,29 @@ impl AgentPrograms {
         found.map(|agent| agent.program.clone()).collect()
     }
 
-    /// Every agent, with its program or why there is none.
+    /// Every agent, by name, with its program or why there is none.
     pub fn all(&self) -> impl Iterator<Item = (&AgentName, &Result<KnownAgent, ProgramError>)> {
         self.agents.iter()
     }
+}
+
+/// A program in the directories of `path`.
+pub fn on_path(program: &str, path: &str) -> Option<PathBuf> {
+    path.split(':').map(|dir| Path::new(dir).join(program)).find(|file| file.is_file())
 }
 
 fn find(name: &AgentName, agent: &AgentProgram, path: &str) -> Result<KnownAgent, ProgramError> {
     let adapter = built_in(&agent.kind).ok_or_else(|| ProgramError::Unknown(name.clone()))?;
     let missing =
         || ProgramError::Missing { agent: name.clone(), hint: adapter.install_hint().to_owned() };
-    let on_path = || {
-        let program = adapter.program()?;
-        path.split(':').map(|dir| Path::new(dir).join(program)).find(|file| file.is_file())
-    };
-    let given = agent.path.clone().or_else(on_path).ok_or_else(missing)?;
+    let found = || on_path(adapter.program()?, path);
+    let given = agent.path.clone().or_else(found).ok_or_else(missing)?;
     let program = GivenProgram::new(name.clone(), &given).map_err(|_| missing())?;
     Ok(KnownAgent { adapter, program })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::*;
 
     fn agent(kind: &str, path: Option<PathBuf>) -> AgentProgram {

@@ -1,7 +1,5 @@
 //! The doctor's look at agents: their programs, the models' keys, and the budgets.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use crate::config::{Config, ModelsConfig};
 use crate::runs::{AgentPrograms, KnownAgent, ProgramError, ProgramVersion};
 use crate::types::{AgentName, Check, Money};
@@ -9,15 +7,10 @@ use crate::types::{AgentName, Check, Money};
 /// Looks at the agents that templates name, and at those that are on this machine. Each program is started
 /// with `--version`.
 pub async fn look_at_agents(config: &Config) -> Vec<Check> {
-    let wanted: BTreeSet<_> = config
-        .templates
-        .values()
-        .filter_map(|template| Some(template.workload.agent.as_ref()?.name.clone()))
-        .collect();
+    let wanted = config.agents_of_templates();
     let programs = AgentPrograms::of_machine(&config.agents);
-    let all: BTreeMap<_, _> = programs.all().collect();
     let mut checks = Vec::new();
-    for (name, found) in all {
+    for (name, found) in programs.all() {
         checks.extend(program(name, found, wanted.contains(name)).await);
     }
     if !wanted.is_empty() {

@@ -17,7 +17,7 @@ use super::super::progress::Spinner;
 use super::server;
 use crate::github::model::{APP_KEY, GithubModel, HookDoor};
 use crate::sandbox::ProviderKind;
-use crate::types::inert;
+use crate::types::{RunState, inert};
 
 use cast::AgentCast;
 pub(super) use cast::RealModel;
@@ -234,11 +234,8 @@ impl Story {
     async fn ended_run(&self, id: &str, which: usize) -> anyhow::Result<Option<Value>> {
         let answer = self.client.call(ApiRequest::get(&["sandboxes", id, "conversation"])).await?;
         let run = &answer.data()["runs"][which];
-        let is_over = matches!(
-            run["state"].as_str(),
-            Some("succeeded" | "failed" | "over_budget" | "cancelled")
-        );
-        Ok(is_over.then(|| run.clone()))
+        let state = run["state"].as_str().and_then(RunState::parse);
+        Ok(state.is_some_and(|state| !state.is_in_progress()).then(|| run.clone()))
     }
 
     /// The server's comments.

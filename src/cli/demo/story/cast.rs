@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::super::super::env::EnvVars;
 use crate::models::double::{DoubleBlock, DoubleScript, DoubleTurn, ModelDouble};
+use crate::runs::on_path;
 use crate::types::Secret;
 
 /// The name by which this program is the stand-in for an agent.
@@ -58,7 +59,7 @@ impl AgentCast {
         model: Option<RealModel>,
         commands: [&str; 2],
     ) -> anyhow::Result<Self> {
-        let (program, path) = match on_path(CLAUDE) {
+        let (program, path) = match on_path(CLAUDE, &std::env::var("PATH").unwrap_or_default()) {
             Some(path) => (CLAUDE, path),
             None => {
                 ensure!(
@@ -112,11 +113,6 @@ fn script(commands: [&str; 2]) -> DoubleScript {
         // What claude asks beside its work, such as a title.
         side: Some(DoubleTurn::says("Greeting by name")),
     }
-}
-
-fn on_path(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|dir| dir.join(program)).find(|file| file.is_file())
 }
 
 fn write_key(data: &Path, key: &Secret) -> std::io::Result<PathBuf> {
