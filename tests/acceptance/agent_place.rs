@@ -27,15 +27,7 @@ impl Talk {
         more: &str,
     ) -> Option<Self> {
         let place = Place::local(None).await?;
-        let double = ModelDouble::start(script).await.expect("a free port");
-        let key = place.config().with_file_name("model-key");
-        std::fs::write(&key, KEY).expect("written");
-        let url = double.base_url();
-        place.configure(&format!(
-            "[agents.{agent}]\npath = {program:?}\n\
-             [models.anthropic]\nbase_url = {url:?}\nkey_file = {key:?}\n\
-             [models.openai]\nbase_url = {url:?}\nkey_file = {key:?}\n{more}"
-        ));
+        let double = give_agent(&place, agent, program, script, more).await;
         Some(Self { place, double, agent })
     }
 
@@ -44,6 +36,26 @@ impl Talk {
         command.env("ISSUEBOX__TEMPLATES__DEFAULT__AGENT", self.agent).stdout(Stdio::null());
         Server::start(&mut command).await
     }
+}
+
+/// Configures an agent of a place to be this program, answered by the double that is returned.
+pub async fn give_agent(
+    place: &Place,
+    agent: &str,
+    program: &Path,
+    script: DoubleScript,
+    more: &str,
+) -> ModelDouble {
+    let double = ModelDouble::start(script).await.expect("a free port");
+    let key = place.config().with_file_name("model-key");
+    std::fs::write(&key, KEY).expect("written");
+    let url = double.base_url();
+    place.configure(&format!(
+        "[agents.{agent}]\npath = {program:?}\n\
+         [models.anthropic]\nbase_url = {url:?}\nkey_file = {key:?}\n\
+         [models.openai]\nbase_url = {url:?}\nkey_file = {key:?}\n{more}"
+    ));
+    double
 }
 
 /// A program of this name is the stand-in for claude.
@@ -83,14 +95,28 @@ pub async fn run_of(server: &Server, issue: &str, run: &str) -> Value {
     runs.into_iter().find(|one| one["id"] == run).unwrap_or_default()
 }
 
-/// Waits until a run is in one of these states; the run.
-pub async fn run_in(server: &Server, issue: &str, run: &str, states: &[&str]) -> Value {
-    let is_in = |one: &Value| states.iter().any(|state| one["state"] == *state);
-    until(&format!("a run that is {}", states.join(" or ")), || async {
-        is_in(&run_of(server, issue, run).await)
+/// Waits until a run is so; the run as it was then.
+pub async fn run_when(
+    server: &Server,
+    issue: &str,
+    run: &str,
+    what: &str,
+    is_so: impl Fn(&Value) -> bool,
+) -> Value {
+    let found = std::cell::RefCell::new(Value::Null);
+    until(what, || async {
+        found.replace(run_of(server, issue, run).await);
+        is_so(&found.borrow())
     })
     .await;
-    run_of(server, issue, run).await
+    found.into_inner()
+}
+
+/// Waits until a run is in one of these states; the run.
+pub async fn run_in(server: &Server, issue: &str, run: &str, states: &[&str]) -> Value {
+    let what = format!("a run that is {}", states.join(" or "));
+    let is_in = |one: &Value| states.iter().any(|state| one["state"] == *state);
+    run_when(server, issue, run, &what, is_in).await
 }
 
 /// Waits until a run has ended well; the run.

@@ -7,8 +7,8 @@ use issuebox::models::double::{DoubleScript, DoubleTurn};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::agent_place::{Talk, conversation, run_of, runs, say, stand_in, succeeded};
-use crate::process::{Server, WAIT, until};
+use crate::agent_place::{Talk, conversation, run_in, runs, say, stand_in, succeeded};
+use crate::process::{Server, WAIT};
 
 /// What is in flight when a server is killed counts as spent at its worst case, for an hour.
 const WITHOUT_BUDGETS: &str = "[budgets]\nrun = 0\nissue = 0\naccount_per_day = 0\n";
@@ -77,10 +77,7 @@ async fn conversations_go_on_while_the_server_is_killed() {
         }
         server = storm(&talk, server).await;
         for (issue, run) in begun {
-            until("a run that has ended", || async {
-                run_of(&server, issue, &run).await["state"] == "succeeded"
-            })
-            .await;
+            run_in(&server, issue, &run, &["succeeded"]).await;
         }
     }
     let mut counted = [0, 0];

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use issuebox::models::double::{DoubleFault, DoubleScript, DoubleTurn};
 use serde_json::Value;
 
-use crate::agent_place::{KEY, Talk, is_below, run_of, runs, say, succeeded};
+use crate::agent_place::{KEY, Talk, is_below, run_when, runs, say, succeeded};
 use crate::process::{Server, until};
 
 /// The programs below `node_modules`.
@@ -73,9 +73,7 @@ async fn judged(server: &Server, issue: &str, run: &str) -> Value {
     let is_judged = |run: &Value| {
         run["waits"] == "retry" || run["state"] == "failed" || run["state"] == "over_budget"
     };
-    until("a run whose model failed", || async { is_judged(&run_of(server, issue, run).await) })
-        .await;
-    run_of(server, issue, run).await
+    run_when(server, issue, run, "a run whose model failed", is_judged).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

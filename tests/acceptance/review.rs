@@ -1,40 +1,13 @@
 //! An agent's work on GitHub, from the label to what people and checks say later: the whole program, real
 //! sandboxes, the in-memory GitHub, and the stand-in agent that asks a double of a model.
 
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
-
 use issuebox::github::model::EndedCheck;
 use issuebox::models::double::{DoubleBlock, DoubleScript, DoubleTurn, ModelDouble};
 use serde_json::{Value, json};
 
+use crate::agent_place::{give_agent, stand_in};
 use crate::checkout::{CheckoutWorld, REPOSITORY};
 use crate::process::{Server, WAIT};
-
-/// The stand-in agent where sandboxes see the programs of this machine, for as long as this lives.
-struct StandInProgram(PathBuf);
-
-impl StandInProgram {
-    /// `None` where this user may not put a program.
-    fn install(world: &CheckoutWorld) -> Option<Self> {
-        let dir = PathBuf::from(format!("/usr/local/lib/issuebox-test-{}", std::process::id()));
-        std::fs::create_dir(&dir).ok()?;
-        let installed = Self(dir);
-        std::fs::copy(world.place.binary(), installed.program()).ok()?;
-        Some(installed)
-    }
-
-    fn program(&self) -> PathBuf {
-        self.0.join("issuebox-stand-in-agent")
-    }
-}
-
-impl Drop for StandInProgram {
-    fn drop(&mut self) {
-        // What is left is a file of a test.
-        let _removed = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 fn works(script: &str, words: &str) -> [DoubleTurn; 2] {
     let input = json!({"command": script});
@@ -61,23 +34,14 @@ fn script() -> DoubleScript {
 struct ReviewWorld {
     world: CheckoutWorld,
     model: ModelDouble,
-    _agent: StandInProgram,
 }
 
 impl ReviewWorld {
     async fn new() -> Option<Self> {
         let world = CheckoutWorld::new().await?;
-        let agent = StandInProgram::install(&world)?;
-        let model = ModelDouble::start(script()).await.expect("it starts");
-        let key = world.place.data().with_file_name("model-key");
-        std::fs::write(&key, "sk-test-key-of-the-double").expect("written");
-        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).expect("it is ours");
-        world.place.configure(&format!(
-            "[agents.claude-code]\npath = {:?}\n[models.anthropic]\nbase_url = {:?}\nkey_file = {key:?}",
-            agent.program(),
-            model.base_url(),
-        ));
-        Some(Self { world, model, _agent: agent })
+        let stand_in = stand_in(world.place.config().parent().expect("a directory"));
+        let model = give_agent(&world.place, "claude-code", &stand_in, script(), "").await;
+        Some(Self { world, model })
     }
 
     async fn serve(&self) -> Server {
@@ -138,7 +102,7 @@ impl ReviewWorld {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "makes real sandboxes, needs git and a place for a program; run by .ci/run"]
+#[ignore = "makes real sandboxes and needs git; run by .ci/run"]
 async fn a_label_a_review_and_a_failed_check_lead_to_three_runs_of_one_conversation() {
     let Some(it) = ReviewWorld::new().await else { return };
     let (github, at) = (&it.world.github, (REPOSITORY, it.world.number));
