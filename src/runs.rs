@@ -24,6 +24,7 @@ mod live;
 mod process;
 mod program;
 mod prompt;
+mod removal;
 mod session;
 mod watch;
 mod worker;

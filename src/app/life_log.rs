@@ -197,6 +197,7 @@ mod tests {
                 account: AccountName::default_account(),
                 version: 1,
                 aliases: Vec::new(),
+                is_deleted: false,
                 names_go_to: None,
                 placed_as_of: None,
                 sandbox,

@@ -240,6 +240,8 @@ pub struct Change {
     pub version: u64,
     /// Every issue id that became an alias of it in this step.
     pub aliases: Vec<IssueId>,
+    /// Whether the issue is deleted on GitHub.
+    pub is_deleted: bool,
     /// The home that all of its names belong to now, if it was merged into that one.
     pub names_go_to: Option<HomeId>,
     /// The time of the news about its repository and number: if two homes are shown under the same
@@ -278,8 +280,9 @@ impl Change {
             account: issue.account.clone(),
             version: issue.version,
             aliases: vec![issue.facts.issue_id.clone()],
+            is_deleted: issue.facts.deleted,
             names_go_to: issue.merged_into,
-            placed_as_of: issue.facts.placed_as_of,
+            placed_as_of: issue.facts.named_as_of(),
             sandbox: issue.sandbox().map(Arc::new),
             ended: None,
             came_up: None,

@@ -81,6 +81,7 @@ mod tests {
             account: AccountName::default_account(),
             version,
             aliases: Vec::new(),
+            is_deleted: false,
             names_go_to: None,
             placed_as_of: None,
             sandbox: Some(Arc::new(Sandbox { phase: Some(phase), phase_since: since, ..sandbox })),

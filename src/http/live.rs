@@ -340,6 +340,7 @@ mod tests {
             account: AccountName::default_account(),
             version,
             aliases: Vec::new(),
+            is_deleted: false,
             names_go_to: None,
             placed_as_of: None,
             sandbox: sandbox.map(Arc::new),

@@ -309,7 +309,12 @@ impl Facts {
         let flags = [&self.open, &self.labelled, &self.assigned];
         let flags = flags.into_iter().flatten().map(|known| known.as_of);
         let title = self.title.as_ref().map(|known| known.as_of);
-        flags.chain(title).chain(self.placed_as_of).max()
+        flags.chain(title).chain(self.named_as_of()).max()
+    }
+
+    /// As of when it is known under the name of its repository and its number.
+    pub fn named_as_of(&self) -> Option<Timestamp> {
+        self.placed_as_of.max(self.renamed_as_of)
     }
 
     /// What is known as of a time that cannot have come yet was known by a wrong clock. (Where the

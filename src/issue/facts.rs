@@ -27,6 +27,9 @@ pub struct Facts {
     pub number: Option<IssueNumber>,
     /// As of when its repository and number are known.
     pub placed_as_of: Option<Timestamp>,
+    /// As of when its repository was renamed to this name, if that was after its place was known. A rename
+    /// does not say that the issue is still in the repository.
+    pub renamed_as_of: Option<Timestamp>,
     /// Its title.
     pub title: Option<Dated<String>>,
     /// Its page.
@@ -63,6 +66,7 @@ impl Facts {
             installation_id: None,
             number: None,
             placed_as_of: None,
+            renamed_as_of: None,
             title: None,
             url: None,
             open: None,

@@ -33,6 +33,7 @@ use crate::conversation::{MessageOrigin, MessageText, Run, SaidMessage};
 use crate::store::conversation::{ConversationStore, MessageRow};
 use crate::types::{HomeId, MessageId, RunId, RunState, Timestamp};
 
+use super::removal::homes_in;
 use file::JournalFile;
 
 /// How long a journal may become by what agents do, in bytes.
@@ -212,6 +213,11 @@ impl Journals {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             Ok(()) | Err(_) => Ok(()),
         }
+    }
+
+    /// The homes that have a journal.
+    pub(super) fn homes(&self) -> io::Result<Vec<HomeId>> {
+        homes_in(&self.dir)
     }
 
     fn path(&self, home: HomeId) -> PathBuf {

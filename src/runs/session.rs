@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 
 use super::inside::{AGENT_DIR, Inside};
+use super::removal::homes_in;
 use crate::agents::Agent;
 use crate::types::{HomeId, SessionId};
 
@@ -81,6 +82,11 @@ impl SessionCopies {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             Ok(()) | Err(_) => Ok(()),
         }
+    }
+
+    /// The homes that have copies.
+    pub(super) fn homes(&self) -> io::Result<Vec<HomeId>> {
+        homes_in(&self.dir)
     }
 
     fn of(&self, home: HomeId) -> PathBuf {

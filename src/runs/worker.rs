@@ -18,6 +18,7 @@ use crate::types::{AccountName, HomeId};
 pub struct RunChange {
     home: HomeId,
     account: AccountName,
+    is_deleted: bool,
     messages: Vec<SaidMessage>,
     runs: Vec<Run>,
     order: Option<RunOrder>,
@@ -47,7 +48,7 @@ impl RunPublisher {
             }
             // The order that there was is withdrawn.
             None if self.ordered.remove(&change.home).is_some() => true,
-            None => !change.messages.is_empty() || !change.runs.is_empty(),
+            None => change.is_deleted || !change.messages.is_empty() || !change.runs.is_empty(),
         }
     }
 }
@@ -58,6 +59,7 @@ impl Publisher for RunPublisher {
             let change = RunChange {
                 home: change.home,
                 account: change.account.clone(),
+                is_deleted: change.is_deleted,
                 messages: change.messages.clone(),
                 runs: change.runs.clone(),
                 order: change.order.clone(),
@@ -89,6 +91,8 @@ impl RunWorker {
     ) {
         let mut homes: HashMap<HomeId, watch::Sender<Option<RunOrder>>> = HashMap::new();
         let mut tasks = JoinSet::new();
+        let removal = self.clone().remove_deleted();
+        tokio::pin!(removal);
         loop {
             let change = tokio::select! {
                 change = changes.recv() => change,
@@ -98,10 +102,15 @@ impl RunWorker {
                     }
                     continue;
                 }
+                () = &mut removal => return,
                 _ = ended.wait_for(|ended| *ended) => return,
             };
-            let Some(RunChange { home, account, messages, runs, order }) = change else { return };
-            self.parts.journals.record(home, &messages, &runs).await;
+            let Some(change) = change else { return };
+            let RunChange { home, account, is_deleted, messages, runs, order } = change;
+            match is_deleted && order.is_none() {
+                true => self.forget(home),
+                false => self.parts.journals.record(home, &messages, &runs).await,
+            }
             match homes.get(&home) {
                 Some(orders) => drop(orders.send_replace(order)),
                 None if order.is_some() => {

@@ -33,7 +33,7 @@ pub(super) fn of_found(found: &FoundIssue, known: Option<&Facts>, now: Timestamp
     let formerly = known.filter(|_| found.moved_from.is_some()).and_then(name_of);
     let issue = &found.issue;
     let as_of = plausible(issue.updated_at, now);
-    let known_as_of = known.and_then(|facts| facts.placed_as_of);
+    let known_as_of = known.and_then(|facts| facts.named_as_of());
     let (action, effect) = match (issue.is_open, &formerly) {
         (false, _) => ("closed", DeliveryEffect::Stop(CLOSED)),
         (true, Some(_)) => ("transferred", DeliveryEffect::Update),

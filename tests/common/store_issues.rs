@@ -227,6 +227,7 @@ fn any_facts() -> BoxedStrategy<Facts> {
                     installation_id: repository_id.map(u64::reverse_bits),
                     number: number.map(IssueNumber),
                     placed_as_of: by.map(|by| by.after(Duration::from_secs(1))),
+                    renamed_as_of: by.map(|by| by.after(Duration::from_secs(2))),
                     title,
                     url,
                     open,

@@ -222,7 +222,7 @@ impl Directory {
             Number::Foreign(other) => other,
         };
         let known = self.env.store.load(other).await?;
-        let placed = known.and_then(|issue| issue.facts.placed_as_of);
+        let placed = known.and_then(|issue| issue.facts.named_as_of());
         if placed.is_some_and(|placed| placed > news.as_of) {
             return Ok((Vec::new(), true));
         }

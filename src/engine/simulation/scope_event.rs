@@ -129,7 +129,7 @@ impl WorldState {
             issue.merged_into.is_some()
                 || !is_of(&issue, &fan_out.scope)
                 || match &fan_out.news {
-                    ScopeEvent::Renamed { as_of, .. } => placed(issue) >= Some(*as_of),
+                    ScopeEvent::Renamed { as_of, .. } => issue.facts.named_as_of() >= Some(*as_of),
                     ScopeEvent::Stop(_) => unasked_ms.is_some_and(|at| *at >= began_ms),
                     ScopeEvent::LabelGone | ScopeEvent::Noted(_) => true,
                 }

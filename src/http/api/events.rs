@@ -166,6 +166,7 @@ mod tests {
             account: AccountName::trusted(account),
             version,
             aliases: Vec::new(),
+            is_deleted: false,
             names_go_to: None,
             placed_as_of: None,
             sandbox: Some(Arc::new(sample("5"))),

@@ -120,9 +120,16 @@ impl Transition<'_> {
         self.cause = cause.to_string();
         let before = self.verdict();
         let facts = &mut self.issue.facts;
-        if facts.placed_as_of < other.placed_as_of {
-            facts.placed_as_of = other.placed_as_of;
+        let is_same_repository = facts.repository_id == other.repository_id;
+        let is_placed_newer = facts.placed_as_of < other.placed_as_of;
+        if is_placed_newer && !is_same_repository
+            || is_same_repository && facts.named_as_of() < other.named_as_of()
+        {
             facts.repository.clone_from(&other.repository);
+            facts.renamed_as_of = other.renamed_as_of;
+        }
+        if is_placed_newer {
+            facts.placed_as_of = other.placed_as_of;
             facts.repository_id = other.repository_id;
             facts.number = other.number;
             facts.url.clone_from(&other.url);
@@ -168,12 +175,18 @@ impl Transition<'_> {
         // The newest place is the one to be found under: a repository may be renamed, an issue
         // transferred.
         if !place_elsewhere && facts.placed_as_of.is_none_or(|known| known <= as_of) {
+            // It names the repository as before a rename that is known already.
+            let is_renamed_since = facts.repository_id == Some(news.repository_id)
+                && facts.renamed_as_of.is_some_and(|renamed| renamed > as_of);
+            if !is_renamed_since {
+                if news.url.is_some() {
+                    facts.url.clone_from(&news.url);
+                }
+                facts.repository = Some(news.repository.clone());
+                facts.renamed_as_of = None;
+            }
             facts.placed_as_of = Some(as_of);
             facts.repository_id = Some(news.repository_id);
-            if news.url.is_some() {
-                facts.url.clone_from(&news.url);
-            }
-            facts.repository = Some(news.repository.clone());
             facts.number = Some(news.number);
         }
         if let Some(open) = news.open {

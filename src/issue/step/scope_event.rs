@@ -17,10 +17,10 @@ impl Transition<'_> {
         let (applied, reason) = match news {
             ScopeEvent::Renamed { repository, formerly: _, as_of } => {
                 let facts = &mut self.issue.facts;
-                if facts.placed_as_of.is_some_and(|known| known > as_of) {
+                if facts.named_as_of().is_some_and(|known| known > as_of) {
                     (false, "newer data about its repository is known".to_owned())
                 } else {
-                    facts.placed_as_of = Some(as_of);
+                    facts.renamed_as_of = Some(as_of);
                     facts.repository = Some(repository.clone());
                     // GitHub says so: no other home keeps the name.
                     if let Some(number) = facts.number {

@@ -67,6 +67,8 @@ pub(super) struct FactsPart<'a> {
     number: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     placed_as_of: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    renamed_as_of: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     title: Option<KnownPart<Cow<'a, str>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -101,6 +103,7 @@ impl<'a> From<&'a Facts> for FactsPart<'a> {
             installation_id: facts.installation_id,
             number: facts.number.map(|number| number.0),
             placed_as_of: facts.placed_as_of.map(Timestamp::unix_ms),
+            renamed_as_of: facts.renamed_as_of.map(Timestamp::unix_ms),
             title: facts
                 .title
                 .as_ref()
@@ -127,6 +130,7 @@ impl From<FactsPart<'_>> for Facts {
             installation_id: part.installation_id,
             number: part.number.map(IssueNumber),
             placed_as_of: part.placed_as_of.map(Timestamp::from_unix_ms),
+            renamed_as_of: part.renamed_as_of.map(Timestamp::from_unix_ms),
             title: part.title.map(|known| known.into_known(Cow::into_owned)),
             url: part.url.map(Cow::into_owned),
             open: part.open.map(|known| known.into_known(|open| open)),

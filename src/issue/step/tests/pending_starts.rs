@@ -207,6 +207,27 @@ fn a_renamed_repository_is_followed_and_older_names_do_not_come_back() {
 }
 
 #[test]
+fn a_rename_hides_no_older_transfer_to_another_repository() {
+    let delivery = |second| issue_delivery("edited", DeliveryEffect::Update, second, true, true);
+    let mut bench = bench_in(Some(Phase::Running));
+    bench.apply(from_repository(delivery(10), 5, None));
+    // Its old repository got another name after the issue had left it.
+    bench.apply(IssueEvent::ScopeEvent {
+        news: ScopeEvent::Renamed {
+            repository: Repository::trusted("octo/new"),
+            formerly: None,
+            as_of: Timestamp::from_unix_ms(1_800_000_020_000),
+        },
+        delivery: DeliveryId::trusted("d"),
+    });
+    bench.apply(from_repository(delivery(15), 6, Some(5)));
+    let facts = &bench.issue.facts;
+    assert_eq!(facts.repository_id, Some(6));
+    assert_ne!(facts.repository, Some(Repository::trusted("octo/new")));
+    assert_eq!(facts.named_as_of(), Some(Timestamp::from_unix_ms(1_800_000_015_000)));
+}
+
+#[test]
 fn a_label_that_was_renamed_is_not_there_any_more_until_github_says_so() {
     let mut bench = bench_in(None);
     bench.apply(issue_delivery("edited", DeliveryEffect::Update, 5, true, true));
