@@ -64,6 +64,7 @@ async fn measure() {
             key: Secret::new("key"),
             models: vec![ModelPattern::parse("*").expect("a pattern")],
             output_max: 32_000,
+            silence_max: Duration::from_secs(120),
         };
         let (endpoints, times) = (vec![endpoint], GatewayTimes::default());
         let much = Money::from_dollars(1e6).expect("an amount");

@@ -141,6 +141,8 @@ fn pinned_env(turn: &AgentTurn) -> Vec<(String, String)> {
         ("ANTHROPIC_AUTH_TOKEN", NO_KEY.to_owned()),
         ("API_TIMEOUT_MS", limits.request_timeout.as_millis().to_string()),
         ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1".to_owned()),
+        // It would ask again without a stream, where silence is only noticed after ten minutes.
+        ("CLAUDE_CODE_DISABLE_NONSTREAMING_FALLBACK", "1".to_owned()),
         ("CLAUDE_CODE_MAX_OUTPUT_TOKENS", limits.max_output_tokens.to_string()),
         ("CLAUDE_CODE_MAX_RETRIES", limits.retries.to_string()),
         // It uses a proxy for the gateway on loopback, too.

@@ -102,6 +102,7 @@ pub(super) async fn serve(
         clock: &adapters.clock,
         checkouts: checkouts.clone(),
         verifier: verifier.clone(),
+        models: adapters.model_gateway.clone(),
         entries,
         run_changes,
         ended: ended.clone(),

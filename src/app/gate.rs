@@ -1,6 +1,6 @@
-//! What runs of agents wait for: the issue's verification and the repository's checkout.
+//! What runs of agents wait for: a budget, the issue's verification and the repository's checkout.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 
@@ -8,6 +8,8 @@ use super::verified::Verifications;
 use crate::checkout::CheckoutWorker;
 use crate::conversation::{RunOrder, RunWait};
 use crate::github::task::Task;
+use crate::models::budget::BudgetUsedUp;
+use crate::models::gateway::HttpModelGateway;
 use crate::runs::{AgentWorkplace, RunGate};
 use crate::store::Store;
 use crate::types::HomeId;
@@ -18,6 +20,8 @@ pub(super) struct WorkGate {
     pub verifications: Verifications,
     /// Makes checkouts, if there are credentials for GitHub.
     pub checkouts: Option<CheckoutWorker>,
+    /// Knows what is left of the budgets.
+    pub models: Weak<HttpModelGateway>,
 }
 
 /// Why no run begins although its sandbox is up.
@@ -32,6 +36,7 @@ impl RunGate for WorkGate {
         order: &RunOrder,
         waits: &(dyn Fn(RunWait, String) + Send + Sync),
     ) -> Result<AgentWorkplace, String> {
+        self.budget(home, order, waits).await?;
         let sandbox = &order.sandbox;
         let note = |text| waits(RunWait::Verification, text);
         if !self.verifications.may_begin(home, sandbox, order.said_at, &note).await {
@@ -55,5 +60,23 @@ impl RunGate for WorkGate {
 
     async fn task(&self, home: HomeId) -> Result<Option<Task>, String> {
         self.verifications.task(home).await
+    }
+}
+
+impl WorkGate {
+    /// Waits until something is left of each budget that the run is paid from.
+    async fn budget(
+        &self,
+        home: HomeId,
+        order: &RunOrder,
+        waits: &(dyn Fn(RunWait, String) + Send + Sync),
+    ) -> Result<(), String> {
+        // Without it the server ends.
+        let Some(models) = self.models.upgrade() else { return Ok(()) };
+        let issue = self.store.load(home).await.map_err(|error| error.to_string())?;
+        let Some(issue) = issue else { return Ok(()) };
+        let waits = |used_up: BudgetUsedUp| waits(RunWait::Budget, used_up.to_string());
+        let left = models.budget_left(order.run, home, &issue.account, &waits).await;
+        left.map_err(|error| error.to_string())
     }
 }

@@ -34,6 +34,7 @@ fn settings(config: &ModelsConfig) -> GatewaySettings {
         key: endpoint.key.clone(),
         models: endpoint.models.clone(),
         output_max: endpoint.max_tokens,
+        silence_max: endpoint.silence,
     });
     GatewaySettings {
         endpoints: endpoints.collect(),

@@ -1,7 +1,7 @@
 //! Builds what works in sandboxes: verification before it, checkouts, entry commands and runs of agents.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -15,6 +15,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::logs::Logs;
+use crate::models::gateway::HttpModelGateway;
 use crate::runs::{
     AgentPrograms, GoingRuns, ProgramVersion, RunChange, RunParts, RunShare, RunWorker,
     SessionCopies,
@@ -39,6 +40,8 @@ pub(super) struct WorkParts<'a> {
     pub checkouts: Option<CheckoutWorker>,
     /// Verifies issues, if there are credentials for GitHub.
     pub verifier: Option<Arc<IssueVerifier>>,
+    /// Knows what is left of the budgets.
+    pub models: Weak<HttpModelGateway>,
     pub entries: mpsc::UnboundedReceiver<EntryEvent>,
     pub run_changes: mpsc::UnboundedReceiver<RunChange>,
     pub ended: watch::Receiver<bool>,
@@ -99,7 +102,8 @@ impl WorkParts<'_> {
     fn run_parts(&self, share: &RunShare, verifications: Verifications) -> RunParts {
         let store = Arc::clone(self.sqlite) as Arc<dyn Store>;
         let checkouts = self.checkouts.clone();
-        let gate = WorkGate { store: Arc::clone(&store), verifications, checkouts };
+        let models = self.models.clone();
+        let gate = WorkGate { store: Arc::clone(&store), verifications, checkouts, models };
         let runs_agents = self.providers.iter().filter(|(_, provider)| {
             provider.descriptor.capabilities.contains(&Capability::DetachedProcesses)
         });

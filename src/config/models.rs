@@ -1,6 +1,8 @@
 //! `[models]`, `[budgets]`, `[prices]`: the models that agents may ask, and what that may cost.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use crate::types::{ModelBudgets, ModelPattern, Money, Secret, TokenPrice};
 
@@ -13,6 +15,9 @@ const KNOWN_ENDPOINTS: [(&str, &str); 2] =
     [("anthropic", "https://api.anthropic.com"), ("openai", "https://api.openai.com")];
 /// Most tokens of output of one request. claude asks for 32,000 where it knows no better.
 const MAX_TOKENS: u64 = 32_000;
+/// The longest silence of a model, in seconds. Agents themselves wait for five minutes.
+const SILENCE_SECONDS: u64 = 120;
+const SILENCE_RANGE: RangeInclusive<u64> = 1..=300;
 /// The highest amount, in dollars: for a million tokens, and for a budget.
 const DOLLARS_MAX: f64 = 1e6;
 
@@ -38,6 +43,8 @@ pub struct EndpointConfig {
     pub models: Vec<ModelPattern>,
     /// `max_tokens`: most tokens of output of one request.
     pub max_tokens: u64,
+    /// `silence_seconds`: the longest silence of the model.
+    pub silence: Duration,
 }
 
 /// Reads all of it.
@@ -81,12 +88,14 @@ fn endpoint(r: &mut ConfigReader, name: &str) -> Option<EndpointConfig> {
         }
     }
     let max_tokens = r.number(&key("max_tokens"), MAX_TOKENS, 1..=1_000_000);
+    let silence = r.number(&key("silence_seconds"), SILENCE_SECONDS, SILENCE_RANGE);
+    let silence = Duration::from_secs(silence);
     // A value of the wrong kind has been reported already.
     if base_url.is_empty() && r.problems() == before {
         r.trouble(format!("models.{name} needs base_url"));
     }
     match given {
-        Some(Ok(key)) => Some(EndpointConfig { base_url, key, models, max_tokens }),
+        Some(Ok(key)) => Some(EndpointConfig { base_url, key, models, max_tokens, silence }),
         // The error does not contain the value.
         Some(Err(needed)) => {
             r.wrong(&key("key_file"), &needed);

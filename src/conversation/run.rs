@@ -1,6 +1,15 @@
 //! Runs: executions of the agent, each for one or more messages.
 
+use std::time::Duration;
+
 use crate::types::{AgentName, RunId, RunState, SandboxId, SessionId, Timestamp};
+
+/// The first pause before a run is tried again whose model was away; it doubles.
+const RETRY_FIRST: Duration = Duration::from_secs(5);
+/// The longest such pause.
+const RETRY_MAX: Duration = Duration::from_secs(300);
+/// For how long a run is tried again whose model stays away.
+const RETRIED_FOR: Duration = Duration::from_secs(24 * 3600);
 
 /// One execution of the agent for one or more messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +63,8 @@ pub enum RunWait {
     Verification,
     /// A hold.
     Hold,
+    /// A budget: a raise, or the next day.
+    Budget,
     /// One of the places for runs.
     Place,
     /// The time of its next try.
@@ -62,12 +73,13 @@ pub enum RunWait {
 
 impl RunWait {
     /// Every one.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Nothing,
         Self::Sandbox,
         Self::Checkout,
         Self::Verification,
         Self::Hold,
+        Self::Budget,
         Self::Place,
         Self::Retry,
     ];
@@ -80,6 +92,7 @@ impl RunWait {
             Self::Checkout => "checkout",
             Self::Verification => "verification",
             Self::Hold => "hold",
+            Self::Budget => "budget",
             Self::Place => "place",
             Self::Retry => "retry",
         }
@@ -100,8 +113,9 @@ pub enum RunEnd {
     OverBudget(String),
     /// It failed, for this reason.
     Failed(String),
-    /// The model or the network was away, and nothing was decided: it is tried again by itself.
-    Unavailable(String),
+    /// The model or the network was away, and nothing was decided: it is tried again by itself, not before
+    /// the time for which the model asks to be left alone.
+    Unavailable(String, Option<Timestamp>),
     /// The process ended because it was asked to.
     Cancelled,
     /// The process is gone, and how it ended is not known.
@@ -156,6 +170,28 @@ impl Run {
     pub(super) fn wait_for(&mut self, waits: RunWait, reason: impl Into<String>) {
         self.waits = waits;
         self.reason = reason.into();
+    }
+
+    /// Queues it to be tried again, later each time and not before `until`. `false` once it was for a day.
+    pub(super) fn try_again(
+        &mut self,
+        reason: &str,
+        until: Option<Timestamp>,
+        now: Timestamp,
+    ) -> bool {
+        let since = *self.failing_since.get_or_insert(now);
+        if now.since(since) >= RETRIED_FOR {
+            return false;
+        }
+        let pause = RETRY_FIRST.saturating_mul(1 << self.failures.min(16)).min(RETRY_MAX);
+        self.failures += 1;
+        self.enter(RunState::Queued, "", now);
+        let next = now.after(pause);
+        let asked = until.map(|until| until.min(now.after(RETRIED_FOR))).filter(|at| *at > next);
+        let when = asked.map_or_else(|| format!("in {} s", pause.as_secs()), |_| "then".to_owned());
+        self.wait_for(RunWait::Retry, format!("{reason}; it is tried again {when}"));
+        self.retry_at = Some(asked.unwrap_or(next));
+        true
     }
 }
 

@@ -1,7 +1,5 @@
 //! What happens to a conversation, one event at a time.
 
-use std::time::Duration;
-
 use super::message::{MessageOrigin, MessageText, SaidMessage, SaidWords};
 use super::run::{AgentSession, Run, RunEnd, RunWait};
 use super::state::{Around, Conversation, IssueWords, SandboxStanding};
@@ -11,12 +9,6 @@ use crate::types::{AgentName, MessageId, RunId, RunState, SessionId, Timestamp};
 pub const WAITING_MAX: u32 = 100;
 /// How often a run goes on by itself without progress in between.
 const INTERRUPTIONS_MAX: u32 = 3;
-/// The first pause before a run is tried again whose model was away; it doubles.
-const RETRY_FIRST: Duration = Duration::from_secs(5);
-/// The longest such pause.
-const RETRY_MAX: Duration = Duration::from_secs(300);
-/// For how long a run is tried again whose model stays away.
-const RETRIED_FOR: Duration = Duration::from_secs(24 * 3600);
 
 /// Ids for what a step may begin.
 #[derive(Clone, Copy, Debug)]
@@ -330,7 +322,7 @@ impl ConversationStep {
         let Some(run) = self.of_attempt(id, attempt) else { return not_in_progress() };
         let cancelled_for = (run.state == RunState::Cancelling).then(|| run.reason.clone());
         let is_interrupt = matches!(end, RunEnd::Cancelled | RunEnd::Lost | RunEnd::Failed(_))
-            || matches!(end, RunEnd::Unavailable(_));
+            || matches!(end, RunEnd::Unavailable(..));
         match (end, cancelled_for) {
             (_, Some(reason)) if is_interrupt => self.end(RunState::Cancelled, reason),
             (RunEnd::Succeeded(summary), _) => {
@@ -340,18 +332,9 @@ impl ConversationStep {
             (RunEnd::OverBudget(reason), _) => self.end(RunState::OverBudget, reason),
             (RunEnd::Failed(reason), _) => self.end(RunState::Failed, reason),
             (RunEnd::Cancelled, _) => self.end(RunState::Cancelled, "its process was ended"),
-            (RunEnd::Unavailable(reason), _) => {
-                let since = *run.failing_since.get_or_insert(now);
-                if now.since(since) >= RETRIED_FOR {
+            (RunEnd::Unavailable(reason, until), _) => {
+                if !run.try_again(&reason, until, now) {
                     self.end(RunState::Failed, format!("{reason}; it was tried for a day"));
-                } else {
-                    let pause = RETRY_FIRST.saturating_mul(1 << run.failures.min(16));
-                    let pause = pause.min(RETRY_MAX);
-                    run.failures += 1;
-                    run.enter(RunState::Queued, "", now);
-                    let words = format!("{reason}; it is tried again in {} s", pause.as_secs());
-                    run.wait_for(RunWait::Retry, words);
-                    run.retry_at = Some(now.after(pause));
                 }
             }
             (RunEnd::Lost, _) => {

@@ -18,7 +18,7 @@ mod places;
 mod route;
 mod upstream;
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -27,20 +27,24 @@ use http_body_util::BodyExt;
 use hyper::body::Body;
 use hyper::header::{CONTENT_TYPE, HeaderMap};
 use hyper::{Method, Request, Response};
-use tokio::sync::{Notify, OwnedSemaphorePermit};
+use tokio::sync::{Notify, OwnedSemaphorePermit, watch};
 use tokio::time::{sleep, timeout};
 
 pub use upstream::{GatewayTimes, ModelEndpoint};
 
+use super::budget::{BudgetUsedUp, BudgetVerdict, judge};
 use super::figures::ModelFigures;
 use super::prices::PriceTable;
 use super::refusal::{BODY_LEN_MAX, ModelRefusal};
 use super::request::{self, ModelRequest};
 use super::usage::UsageReader;
-use super::{ModelApi, ModelGateway, ModelHttpBody, RunOf, RunningRun, refused};
+use super::{ModelActivity, ModelApi, ModelGateway, ModelHttpBody, RunOf, RunningRun, refused};
 use crate::clock::Clock;
+use crate::store::StoreError;
 use crate::store::usage::{NewModelRequest, UsageStore};
-use crate::types::{ModelBudgets, ModelPattern, SandboxId, TokenPrice, Tokens};
+use crate::types::{
+    AccountName, HomeId, ModelBudgets, ModelPattern, Money, RunId, SandboxId, TokenPrice, Tokens,
+};
 use open::{OpenModelRequest, RequestLedger, SeenAnswer};
 use passing::{AnswerTimes, PassingAnswer};
 use places::{GatewayPlaces, SandboxPlaces};
@@ -51,6 +55,8 @@ use upstream::{ModelUpstream, NoModelAnswer};
 const BODY_WAIT: Duration = Duration::from_secs(60);
 /// How much of a body that is too long is read before it is refused, so that its sender reads why.
 const DRAIN_LEN_MAX: usize = 3 * BODY_LEN_MAX;
+/// How often it is looked whether a budget that is used up has something left.
+const BUDGET_PAUSE: Duration = Duration::from_secs(30);
 /// Delay of a refusal. Without it a sandbox could retry at once and use more of the server's processor
 /// than its limits allow.
 const REFUSAL_PAUSE: Duration = Duration::from_millis(20);
@@ -95,7 +101,7 @@ impl GatewayRules {
 
 /// The gateway to all endpoints.
 pub struct HttpModelGateway {
-    rules: RwLock<Arc<GatewayRules>>,
+    rules: watch::Sender<Arc<GatewayRules>>,
     upstream: ModelUpstream,
     ledger: RequestLedger,
     places: GatewayPlaces,
@@ -126,7 +132,7 @@ impl HttpModelGateway {
     ) -> reqwest::Result<Self> {
         let (figures, settled) = (Arc::default(), Arc::new(Notify::new()));
         Ok(Self {
-            rules: RwLock::new(GatewayRules::of(settings)),
+            rules: watch::Sender::new(GatewayRules::of(settings)),
             upstream: ModelUpstream::new()?,
             ledger: RequestLedger { store, runs, figures, settled },
             places: GatewayPlaces::default(),
@@ -136,7 +142,35 @@ impl HttpModelGateway {
 
     /// Replaces the settings for requests that come from now on.
     pub fn replace(&self, settings: GatewaySettings) {
-        *self.rules.write().unwrap_or_else(PoisonError::into_inner) = GatewayRules::of(settings);
+        self.rules.send_replace(GatewayRules::of(settings));
+    }
+
+    /// Waits while a budget that a run must be paid from is used up: for a raise, or for the next day.
+    /// `waits` is called with each one that it waits for.
+    ///
+    /// # Errors
+    /// If the store does not say what was spent.
+    pub async fn budget_left(
+        &self,
+        run: RunId,
+        home: HomeId,
+        account: &AccountName,
+        waits: &(dyn Fn(BudgetUsedUp) + Send + Sync),
+    ) -> Result<(), StoreError> {
+        let mut rules = self.rules.subscribe();
+        let mut said = None;
+        loop {
+            let budgets = rules.borrow_and_update().budgets;
+            let uses = self.ledger.store.budget_uses(run, home, account, self.clock.now()).await?;
+            let BudgetVerdict::UsedUp(used_up) = judge(&budgets, &uses, Money::ZERO) else {
+                return Ok(());
+            };
+            if said.replace(used_up) != Some(used_up) {
+                waits(used_up);
+            }
+            // Woken or not, it looks again: a day ends without a word, and a request is settled by time.
+            drop(timeout(BUDGET_PAUSE, rules.changed()).await);
+        }
     }
 
     /// What it counts.
@@ -155,7 +189,7 @@ impl HttpModelGateway {
         if head.method != Method::POST {
             return Err(ModelRefusal::Method);
         }
-        let rules = Arc::clone(&self.rules.read().unwrap_or_else(PoisonError::into_inner));
+        let rules = Arc::clone(&self.rules.borrow());
         let endpoint = rules.endpoint(route.endpoint)?;
         let run = self.ledger.runs.run_of(sandbox).await.ok_or(ModelRefusal::NoRun)?;
         let places = self.places.of(sandbox);
@@ -175,12 +209,18 @@ impl HttpModelGateway {
             return Err(ModelRefusal::Fetch(what.clone()));
         }
         let (answer, open) = match route.service {
+            ModelService::Answer if places.repeats_silence() => {
+                let refusal = ModelRefusal::Away("it fell silent, and is asked later".to_owned());
+                self.ledger.runs.activity(&asked.run, ModelActivity::Refused(refusal.clone()));
+                return Err(refusal);
+            }
             ModelService::Answer => self.ask(&asked, request).await?,
             ModelService::Count => (self.count(&asked, request, &places).await?, None),
         };
         // The model has the body now.
         drop(room);
-        Ok(passing(answer, open, route.api, (rules.times, place)))
+        let times = AnswerTimes { idle: endpoint.silence_max, whole: rules.times.request };
+        Ok(passing(answer, open, route.api, times, (places, place)))
     }
 
     /// Asks a model for how many tokens a request has.
@@ -192,7 +232,7 @@ impl HttpModelGateway {
     ) -> Result<reqwest::Response, ModelRefusal> {
         let _turn = places.count().await;
         // What only counts has no output to cap.
-        let sent = self.send(asked, request.original, asked.rules.times.first_byte).await;
+        let sent = self.send(asked, request.original, asked.endpoint.silence_max).await;
         sent.map_err(|error| error.refusal)
     }
 
@@ -203,8 +243,8 @@ impl HttpModelGateway {
         request: ModelRequest,
     ) -> Result<(reqwest::Response, Option<OpenModelRequest>), ModelRefusal> {
         let mut open = self.reserve(asked, &request).await?;
-        let times = asked.rules.times;
-        let wait = if request.is_stream { times.first_byte } else { times.whole_answer };
+        let silence_max = asked.endpoint.silence_max;
+        let wait = if request.is_stream { silence_max } else { asked.rules.times.whole_answer };
         open.seen = SeenAnswer::Sent;
         let answer = match self.send(asked, request.body, wait).await {
             Ok(answer) => answer,
@@ -294,11 +334,11 @@ fn passing(
     answer: reqwest::Response,
     open: Option<OpenModelRequest>,
     api: ModelApi,
-    (times, place): (GatewayTimes, OwnedSemaphorePermit),
+    times: AnswerTimes,
+    place: (Arc<SandboxPlaces>, OwnedSemaphorePermit),
 ) -> Response<ModelHttpBody> {
     let (status, headers) = (answer.status(), route::answered(answer.headers()));
     let is_stream = is_event_stream(&headers);
-    let times = AnswerTimes { idle: times.idle, whole: times.request };
     let body = PassingAnswer::new(answer.into(), open, api, is_stream, times, place);
     let mut response = Response::new(body.boxed_unsync());
     *response.status_mut() = status;

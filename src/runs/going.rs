@@ -8,6 +8,7 @@ use dashmap::DashMap;
 
 use crate::clock::Clock;
 use crate::github::messages::{AgentDoing, LiveAgents};
+use crate::models::refusal::ModelRefusal;
 use crate::models::{ModelActivity, RunOf, RunningRun};
 use crate::types::{RunId, SandboxId, Timestamp};
 
@@ -20,6 +21,8 @@ pub struct GoingRun {
     active_at: AtomicI64,
     /// What its agent does.
     doing: Mutex<AgentDoing>,
+    /// Why the gateway refused the last request to a model, if it did.
+    refused: Mutex<Option<ModelRefusal>>,
 }
 
 impl GoingRun {
@@ -31,6 +34,11 @@ impl GoingRun {
     /// Its agent does this from now on.
     pub fn does(&self, doing: AgentDoing) {
         *self.doing.lock().unwrap_or_else(PoisonError::into_inner) = doing;
+    }
+
+    /// Why the gateway refused the last request to a model, if it did.
+    pub fn refused(&self) -> Option<ModelRefusal> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// When it was last active.
@@ -59,7 +67,8 @@ impl GoingRuns {
     /// A run begins in a sandbox. It is over when what this returns is dropped.
     pub(super) fn begin(self: &Arc<Self>, sandbox: SandboxId, running: RunningRun) -> Going {
         let active_at = AtomicI64::new(self.clock.now().unix_ms());
-        let run = Arc::new(GoingRun { running, active_at, doing: Mutex::default() });
+        let (doing, refused) = Default::default();
+        let run = Arc::new(GoingRun { running, active_at, doing, refused });
         self.runs.insert(sandbox.clone(), Arc::clone(&run));
         Going { all: Arc::clone(self), sandbox, run }
     }
@@ -77,10 +86,15 @@ impl RunOf for GoingRuns {
         self.runs.get(sandbox).map(|going| going.running.clone())
     }
 
-    fn activity(&self, run: &RunningRun, _: ModelActivity) {
-        if let Some(going) = self.of_run(run.run) {
-            going.touch(self.clock.now());
-        }
+    fn activity(&self, run: &RunningRun, activity: ModelActivity) {
+        let Some(going) = self.of_run(run.run) else { return };
+        going.touch(self.clock.now());
+        let refused = match activity {
+            ModelActivity::Asked => None,
+            ModelActivity::Refused(refusal) => Some(refusal),
+            ModelActivity::Settled { .. } => return,
+        };
+        *going.refused.lock().unwrap_or_else(PoisonError::into_inner) = refused;
     }
 }
 

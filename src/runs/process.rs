@@ -23,6 +23,7 @@ use crate::conversation::{RunEnd, RunEvent, RunOrder, RunOrderKind};
 use crate::engine::{SandboxRef, Work};
 use crate::issue::Issue;
 use crate::models::RunningRun;
+use crate::models::refusal::ModelRefusal;
 use crate::sandbox::{
     OUTPUT_KEPT_MAX, Offset, OutputStream, Overflow, ProcessEvent, ProcessExit, ProcessId,
     ProcessSpec, Signal, StdinMode, WorkError,
@@ -136,7 +137,7 @@ impl RunWorker {
             let RunParts { sessions, .. } = self.parts.as_ref();
             if let Err(reason) = sessions.keep(&bench.inside, bench.home, adapter, &session).await {
                 tracing::warn!(home = bench.home.0, run = %bench.run, reason,
-                    "cannot copy an agent's session out of its sandbox; the next generation begins anew without it");
+                    "cannot copy an agent's session out of its sandbox; the next generation begins without it");
             }
             match outcome {
                 RunOutcome::SessionMissing => is_there = None,
@@ -145,11 +146,8 @@ impl RunWorker {
                     return RunEnd::Succeeded(beginning(&summary, SUMMARY_LEN_MAX));
                 }
                 RunOutcome::OverBudget { words } => return RunEnd::OverBudget(words),
-                RunOutcome::Failed { reason, is_transient: true } => {
-                    return RunEnd::Unavailable(reason);
-                }
-                RunOutcome::Failed { reason, is_transient: false } => {
-                    return RunEnd::Failed(reason);
+                RunOutcome::Failed { reason, is_transient } => {
+                    return failed(reason, is_transient, bench.going.run.refused());
                 }
                 RunOutcome::Interrupted => {
                     return RunEnd::Failed("a signal ended the agent".to_owned());
@@ -194,7 +192,7 @@ impl RunWorker {
         let messages = messages.map_err(|error| RunEnd::Failed(error.to_string()))?;
         let task = match start {
             SessionStart::New(_) => gate.task(bench.home).await.map_err(|why| {
-                RunEnd::Unavailable(format!("GitHub did not show the issue: {why}"))
+                RunEnd::Unavailable(format!("GitHub did not show the issue: {why}"), None)
             })?,
             // It knows what the issue is about.
             SessionStart::Resume(_) => None,
@@ -488,5 +486,19 @@ async fn sleep_until(clock: &Arc<dyn Clock>, wake: Option<Timestamp>) {
     match wake {
         Some(at) => clock.sleep_until(at).await,
         None => std::future::pending().await,
+    }
+}
+
+/// How a run ends whose agent failed. If that was because the gateway refused a request, its words say why:
+/// agents shorten them, or put others in their place.
+fn failed(reason: String, is_transient: bool, refused: Option<ModelRefusal>) -> RunEnd {
+    let until = match refused {
+        Some(ModelRefusal::Wait(until)) => Some(until),
+        Some(_) | None => None,
+    };
+    let reason = refused.map_or(reason, |refusal| refusal.to_string());
+    match is_transient {
+        true => RunEnd::Unavailable(reason, until),
+        false => RunEnd::Failed(reason),
     }
 }

@@ -77,13 +77,24 @@ async fn a_client_that_goes_before_the_answer_pays_for_all_that_the_model_may_do
 async fn silence_ends_in_the_form_in_which_the_agent_ends() {
     let world = World::free(vec![turn(DoubleFault::Stall(4))]).await;
     let mut settings = settings(&world.double.base_url());
-    settings.times.idle = Duration::from_millis(50);
+    settings.endpoints[0].silence_max = Duration::from_millis(50);
     world.gateway.replace(settings.clone());
     let text = world.ask(true).await.text().await.expect("it ends well");
     let last = text.trim_end().rsplit("\n\n").next().expect("an event");
     assert!(last.starts_with("event: error\ndata: {"), "{last}");
     assert!(last.contains("overloaded_error"), "{last}");
     assert_eq!(world.spent().await.tokens.output, 27);
+
+    // An agent that repeats the request does not wait as long again; the one after that is asked.
+    let answer = world.ask(true).await;
+    assert_eq!(answer.headers().get("x-should-retry").expect("one"), "false");
+    assert_eq!(
+        error(answer).await.2,
+        "The model does not answer: it fell silent, and is asked later"
+    );
+    assert_eq!(world.double.counts().requests, 1);
+    assert_eq!(world.ask(true).await.status(), 200);
+    assert_eq!(world.double.counts().requests, 2);
 
     // And before the first byte.
     let slow = DoubleTurn { pause: Duration::from_secs(3_600), ..DoubleTurn::says("Done.") };

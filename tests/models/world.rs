@@ -83,6 +83,7 @@ pub fn settings(base_url: &str) -> GatewaySettings {
         key: Secret::new(KEY),
         models: vec![ModelPattern::parse(models).expect("a pattern")],
         output_max: 1_000,
+        silence_max: Duration::from_secs(120),
     };
     let any = ModelPattern::parse("*").expect("a pattern");
     GatewaySettings {

@@ -18,7 +18,7 @@ fn dollars(amount: f64) -> Money {
 #[test]
 fn an_endpoint_needs_a_key_and_the_known_ones_nothing_else() {
     let text = "[models.anthropic]\nKEY\n[models.mine]\nbase_url = \"http://127.0.0.1:9/x/\"\nKEY\n\
-                models = [\"m-*\"]\nmax_tokens = 7";
+                models = [\"m-*\"]\nmax_tokens = 7\nsilence_seconds = 9";
     let models = with_key(text).expect("a good configuration").config.models;
     let anthropic = &models.endpoints["anthropic"];
     assert_eq!(anthropic.base_url, "https://api.anthropic.com");
@@ -26,6 +26,7 @@ fn an_endpoint_needs_a_key_and_the_known_ones_nothing_else() {
     assert!(anthropic.models[0].matches("claude-x"));
     let mine = &models.endpoints["mine"];
     assert_eq!((mine.base_url.as_str(), mine.max_tokens), ("http://127.0.0.1:9/x", 7));
+    assert_eq!([anthropic.silence.as_secs(), mine.silence.as_secs()], [120, 9]);
     assert_eq!(mine.models, [ModelPattern::parse("m-*").expect("a pattern")]);
     assert!(!format!("{models:?}").contains("hush"));
 }
@@ -54,6 +55,7 @@ fn errors_name_the_key_of_an_endpoint() {
         ),
         ("[models.anthropic]\nkey_file = \"/dev/null\"", "models.anthropic.key_file is empty"),
         ("[models.anthropic]\nKEY\nmax_tokens = 0", "models.anthropic.max_tokens must be"),
+        ("[models.anthropic]\nKEY\nsilence_seconds = 301", "anthropic.silence_seconds must be"),
         ("[models.\"a b\"]\nbase_url = \"https://a.example\"\nKEY", "must have a name of a-z"),
         ("[models.anthropic]\nKEY\nkey = \"sk\"", "unknown key models.anthropic.key"),
     ] {

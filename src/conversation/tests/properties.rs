@@ -52,7 +52,7 @@ fn end(which: u8) -> RunEnd {
         0 => RunEnd::Succeeded(String::new()),
         1 => RunEnd::OverBudget("$1.00 of $1.00".into()),
         2 => RunEnd::Failed("why".into()),
-        3 => RunEnd::Unavailable("away".into()),
+        3 => RunEnd::Unavailable("away".into(), None),
         4 => RunEnd::Cancelled,
         _ => RunEnd::Lost,
     }

@@ -243,7 +243,7 @@ fn a_run_whose_model_is_away_is_tried_again_for_a_day() {
     let began = bench.now;
     let mut pauses = Vec::new();
     while bench.run().state != RunState::Failed {
-        bench.end(RunEnd::Unavailable("no answer".into()));
+        bench.end(RunEnd::Unavailable("no answer".into(), None));
         let Some(at) = bench.run().retry_at else { break };
         assert_eq!((bench.run().state, order(&bench)), (RunState::Queued, None));
         assert_eq!(bench.conversation.due_at(), Some(at));
@@ -256,6 +256,27 @@ fn a_run_whose_model_is_away_is_tried_again_for_a_day() {
     assert_eq!(pauses[..8], [5, 10, 20, 40, 80, 160, 300, 300]);
     assert_eq!(bench.run().state, RunState::Failed);
     assert!(bench.now.since(began) >= Duration::from_secs(24 * 3600));
+}
+
+#[test]
+fn a_run_is_not_tried_again_before_the_time_for_which_the_model_asks() {
+    let mut bench = ConversationBench::running();
+    let until = bench.now.after(Duration::from_secs(3_600));
+    bench.end(RunEnd::Unavailable("The model asks to wait until 14:05".into(), Some(until)));
+    assert_eq!(bench.run().retry_at, Some(until));
+    assert_eq!(bench.run().reason, "The model asks to wait until 14:05; it is tried again then");
+    // A person can try at once, and a time that is past or far away changes little.
+    bench.event(RunEvent::Retry(None));
+    bench.begin();
+    bench.end(RunEnd::Unavailable("away".into(), Some(bench.now)));
+    assert_eq!(bench.run().retry_at, Some(bench.now.after(Duration::from_secs(5))));
+    bench.event(RunEvent::Retry(None));
+    bench.begin();
+    bench.end(RunEnd::Unavailable(
+        "away".into(),
+        Some(bench.now.after(Duration::from_secs(1 << 30))),
+    ));
+    assert_eq!(bench.run().retry_at, Some(bench.now.after(Duration::from_secs(24 * 3600))));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::super::ModelApi;
 use super::super::refusal::ModelRefusal;
 use super::open::OpenModelRequest;
+use super::places::SandboxPlaces;
 
 /// The body of an answer. Dropping it cancels the request at the model.
 pub struct PassingAnswer {
@@ -25,6 +27,7 @@ pub struct PassingAnswer {
     idle: Duration,
     ends_at: Instant,
     silence: Pin<Box<Sleep>>,
+    places: Arc<SandboxPlaces>,
     has_ended: bool,
     failure: Option<io::Error>,
     _place: OwnedSemaphorePermit,
@@ -48,14 +51,26 @@ impl PassingAnswer {
         api: ModelApi,
         is_stream: bool,
         times: AnswerTimes,
-        place: OwnedSemaphorePermit,
+        (places, place): (Arc<SandboxPlaces>, OwnedSemaphorePermit),
     ) -> Self {
         let now = Instant::now();
         let ends_at = now + times.whole;
         let silence = Box::pin(sleep_until(ends_at.min(now + times.idle)));
         let (inner, idle) = (Box::pin(inner), times.idle);
         let (has_ended, failure, _place) = (false, None, place);
-        Self { inner, open, api, is_stream, idle, ends_at, silence, has_ended, failure, _place }
+        Self {
+            inner,
+            open,
+            api,
+            is_stream,
+            idle,
+            ends_at,
+            silence,
+            places,
+            has_ended,
+            failure,
+            _place,
+        }
     }
 
     /// Ends it, and with it the request at the model.
@@ -69,6 +84,7 @@ impl PassingAnswer {
     fn fall_silent(&mut self) -> io::Result<Frame<Bytes>> {
         let words = format!("its answer stopped for {} s", self.idle.as_secs());
         let refusal = ModelRefusal::Away(words.clone());
+        self.places.note_silence();
         if let Some(open) = &self.open {
             open.report(&refusal);
         }

@@ -1,6 +1,7 @@
 //! How much of the server one sandbox may use at the gateway at one time.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -25,6 +26,8 @@ pub struct SandboxPlaces {
     requests: Arc<Semaphore>,
     counts: Arc<Semaphore>,
     bodies: Arc<Semaphore>,
+    /// Whether an answer fell silent since the last request came.
+    fell_silent: AtomicBool,
 }
 
 impl GatewayPlaces {
@@ -39,6 +42,7 @@ impl GatewayPlaces {
             requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
             counts: Arc::new(Semaphore::new(COUNTS_MAX)),
             bodies: Arc::new(Semaphore::new(BODIES_KIB_MAX as usize)),
+            fell_silent: AtomicBool::new(false),
         });
         all.insert(sandbox.clone(), Arc::clone(&places));
         places
@@ -53,6 +57,18 @@ impl SandboxPlaces {
     /// A place for a request; `None` if there are too many.
     pub fn request(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.requests).try_acquire_owned().ok()
+    }
+
+    /// An answer fell silent.
+    pub fn note_silence(&self) {
+        self.fell_silent.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether this request, which has the only place, is a repetition of one whose answer fell silent. An
+    /// agent that repeats it would wait as long again, several times.
+    pub fn repeats_silence(&self) -> bool {
+        let is_alone = self.requests.available_permits() == REQUESTS_MAX - 1;
+        self.fell_silent.swap(false, Ordering::Relaxed) && is_alone
     }
 
     /// A place for counting tokens, once there is one.

@@ -28,6 +28,8 @@ pub struct ModelEndpoint {
     pub models: Vec<ModelPattern>,
     /// Most tokens of output of one request.
     pub output_max: u64,
+    /// The longest silence: until the head of a streamed answer, and between two pieces of any.
+    pub silence_max: Duration,
 }
 
 impl ModelEndpoint {
@@ -40,24 +42,15 @@ impl ModelEndpoint {
 /// Time limits towards the models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GatewayTimes {
-    /// Until the head of a streamed answer.
-    pub first_byte: Duration,
     /// Until the head of an answer that is not streamed, which comes when all of it is written.
     pub whole_answer: Duration,
-    /// Between two pieces of an answer. Shorter than the agents' own limit of 300 s.
-    pub idle: Duration,
     /// For a request in all. After twice this a reservation that is still open is settled by time.
     pub request: Duration,
 }
 
 impl Default for GatewayTimes {
     fn default() -> Self {
-        Self {
-            first_byte: Duration::from_secs(120),
-            whole_answer: Duration::from_secs(600),
-            idle: Duration::from_secs(240),
-            request: Duration::from_secs(3_600),
-        }
+        Self { whole_answer: Duration::from_secs(600), request: Duration::from_secs(3_600) }
     }
 }
 
