@@ -33,9 +33,10 @@ const LOOK_PAUSE: Duration = Duration::from_millis(20);
 const LAST_WORDS: &str = "**closed** and its sandbox is deleted";
 /// What the issue asks for.
 const TASK: &str = "The file `greeting` should say hello to people by their name: `Hello, mona!`. Commit that and push it.";
-/// What is said later.
-const FOLLOW_UP: &str = "Please say goodbye, too: append `Goodbye, mona!`, commit and push.";
-/// What the double has the agent do: for the issue, and for what is said later.
+/// The remark of the review, and what it stands on.
+const REMARK: &str = "Please say goodbye, too: append `Goodbye, mona!`, commit and push.";
+const REMARKED: (&str, &str) = ("greeting", "@@ -0,0 +1 @@\n+Hello, mona!");
+/// What the double has the agent do: for the issue, and for the review.
 const WORK: [&str; 2] = [
     "echo 'Hello, mona!' > greeting && git add greeting && git commit -qm 'Greet by name' \
      && git push -q origin HEAD && git log --oneline -1",
@@ -129,15 +130,17 @@ impl Story {
         self.work(screen, &id, 0).await?;
         let pull = async || Ok(github.pulls(REPOSITORY).into_iter().next());
         let pull = self.until("the pull request", pull).await?;
-        let number = &pull["number"];
+        let number = pull["number"].as_u64().context("a pull request has a number")?;
         let draft = if pull["draft"] == true { "draft " } else { "" };
         screen.line(&format!("  the server opens the {draft}pull request #{number}"))?;
         let named = format!("pull request #{number}");
         self.until("the comment", async || Ok(self.comment_with(&named))).await?;
         let first = github.tip(REPOSITORY, &branch);
 
-        screen.line(&format!("\n  {MAINTAINER} comments: /issuebox {FOLLOW_UP}"))?;
-        github.comment(at, MAINTAINER, &format!("/issuebox {FOLLOW_UP}"));
+        let (file, hunk) = REMARKED;
+        screen.line(&format!("\n  {MAINTAINER} reviews it and remarks on {file}: {REMARK}"))?;
+        let remarks = [(file, hunk, REMARK)];
+        github.review((REPOSITORY, number), MAINTAINER, "changes_requested", "", &remarks);
         self.work(screen, &id, 1).await?;
         let second = github.tip(REPOSITORY, &branch);
         screen.line("  the pull request has the new commit\n")?;
