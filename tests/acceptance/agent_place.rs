@@ -19,7 +19,8 @@ pub struct Talk {
 }
 
 impl Talk {
-    /// A place where this agent is this program, with these lines at the end of its configuration.
+    /// A place where this agent is this program, with these lines at the end of its configuration, behind
+    /// those of `[models.anthropic]`.
     pub async fn new(
         agent: &'static str,
         program: &Path,
@@ -52,8 +53,8 @@ pub async fn give_agent(
     let url = double.base_url();
     place.configure(&format!(
         "[agents.{agent}]\npath = {program:?}\n\
-         [models.anthropic]\nbase_url = {url:?}\nkey_file = {key:?}\n\
-         [models.openai]\nbase_url = {url:?}\nkey_file = {key:?}\n{more}"
+         [models.openai]\nbase_url = {url:?}\nkey_file = {key:?}\n\
+         [models.anthropic]\nbase_url = {url:?}\nkey_file = {key:?}\n{more}"
     ));
     double
 }
@@ -105,7 +106,12 @@ pub async fn run_when(
 ) -> Value {
     let found = std::cell::RefCell::new(Value::Null);
     until(what, || async {
-        found.replace(run_of(server, issue, run).await);
+        let now = run_of(server, issue, run).await;
+        if *found.borrow() != now {
+            // Shown if it never becomes so.
+            println!("{issue}: {now}");
+        }
+        found.replace(now);
         is_so(&found.borrow())
     })
     .await;

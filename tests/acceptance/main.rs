@@ -7,6 +7,7 @@
 #[path = "../common/agent.rs"]
 mod agent;
 mod agent_place;
+mod agent_rules;
 mod agent_storm;
 mod agents;
 mod browser;
