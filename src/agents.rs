@@ -13,11 +13,13 @@
 //! - Events are bounded in size, and have one stable form in JSON.
 //! - A run is judged by the exit and the last turn's end, never by a word of success.
 
+mod acp;
 mod blocks;
 mod bounds;
 mod claude;
 mod codex;
 mod command;
+mod dialogue;
 mod event;
 mod json;
 mod launch;
@@ -28,11 +30,13 @@ pub mod refusal;
 #[cfg(test)]
 mod tests;
 
+pub use acp::AcpAgent;
 pub use bounds::LINE_BYTES_MAX;
 pub use claude::ClaudeCode;
 pub use codex::Codex;
 pub use command::CommandAgent;
-pub use event::{AgentEvent, SubAgentState, TextPart, TurnEnd};
+pub use dialogue::AgentDialogue;
+pub use event::{AgentEvent, QuestionChoice, SubAgentState, TextPart, TurnEnd};
 pub use launch::{
     AGENT_DIR, AgentTurn, GATEWAY_URL, Interrupt, Launch, LaunchFile, NO_KEY, SessionFile,
     SessionStart, TurnLimits,
@@ -78,12 +82,24 @@ pub trait Agent: Send + Sync {
     /// A reader of the program's standard output.
     fn reader(&self) -> Box<dyn LineReader>;
 
+    /// What is said with a process of this run, for an agent that is spoken to while it works. It reads the
+    /// lines in place of [`Self::reader`], and its first lines are there before any was read.
+    fn dialogue(&self, _turn: &AgentTurn) -> Option<Box<dyn AgentDialogue>> {
+        None
+    }
+
     /// What a run came to. It does not know who sent a signal: a caller that cancelled the run, or ran
     /// out of patience, says that instead of [`RunOutcome::Interrupted`] or [`RunOutcome::Lost`].
     fn outcome(&self, exit: AgentExit, report: &RunReport) -> RunOutcome;
 
     /// The files that must survive the sandbox so that the session can be resumed.
     fn session_files(&self, session: &SessionId) -> Vec<SessionFile>;
+
+    /// The file, below the agent's own directory, that holds what the agent itself calls a session; for an
+    /// agent whose names of sessions are not ours. It is one of [`Self::session_files`].
+    fn session_name_file(&self, _session: &SessionId) -> Option<String> {
+        None
+    }
 
     /// How to ask it to end its turn.
     fn interrupt(&self) -> Interrupt;
@@ -97,7 +113,7 @@ pub trait LineReader: Send {
 }
 
 /// The agents that are built in.
-pub const BUILT_IN: [&dyn Agent; 3] = [&ClaudeCode, &Codex, &CommandAgent];
+pub const BUILT_IN: [&dyn Agent; 4] = [&ClaudeCode, &Codex, &CommandAgent, &AcpAgent];
 
 /// The built-in agent of this name.
 pub fn built_in(name: &str) -> Option<&'static dyn Agent> {

@@ -12,6 +12,7 @@
 //!   only to the server that it was given for, see `connect`.
 
 mod act;
+mod answer;
 mod backup;
 mod chat;
 mod client;
@@ -170,6 +171,8 @@ enum CliVerb {
     Chat(chat::ChatArgs),
     /// List the runs of agents
     Runs(runs::RunsArgs),
+    /// Answer what the agent of an issue asks
+    Answer(answer::AnswerArgs),
     /// Cancel the run of an issue's agent
     Cancel(runs::CancelArgs),
     /// Show what agents used of models, and what that cost
@@ -287,6 +290,7 @@ fn dispatch(cli: Cli, env: &EnvVars) -> anyhow::Result<ExitCode> {
         }
         CliVerb::Chat(args) => remote(&server_args, env, async |s| chat::run(s, args).await),
         CliVerb::Runs(args) => remote(&server_args, env, async |s| runs::runs(s, args).await),
+        CliVerb::Answer(args) => remote(&server_args, env, async |s| answer::answer(s, args).await),
         CliVerb::Cancel(args) => remote(&server_args, env, async |s| runs::cancel(s, args).await),
         CliVerb::Usage(args) => remote(&server_args, env, async |s| usage::run(s, args).await),
         CliVerb::Logs(args) => remote(&server_args, env, async |s| logs::run(s, args).await),

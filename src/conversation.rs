@@ -26,6 +26,7 @@
 //! - No run begins while the sandbox is not up, and none goes on in a sandbox that went down.
 
 mod message;
+mod question;
 mod run;
 mod state;
 mod step;
@@ -34,6 +35,7 @@ mod step;
 mod tests;
 
 pub use message::{MessageOrigin, MessageText, SaidMessage, SaidWords};
+pub use question::{PersonAnswer, RunQuestions};
 pub use run::{AgentSession, Run, RunEnd, RunWait};
 pub use state::{
     Around, Conversation, ConversationRows, IssueWords, RunOrder, RunOrderKind, SandboxStanding,

@@ -41,6 +41,7 @@ pub mod metrics;
 mod middleware;
 pub mod page;
 mod query;
+pub mod question;
 mod refused;
 pub mod routes;
 mod server;

@@ -17,6 +17,7 @@
 //! the sandbox ends with the server. The agent's session goes on.
 
 mod begin;
+mod dialogue;
 mod going;
 mod inside;
 pub mod journal;

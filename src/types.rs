@@ -13,6 +13,7 @@ mod ids;
 mod model;
 mod network;
 mod permission;
+mod question;
 mod reserve;
 mod run;
 mod sandbox;
@@ -39,6 +40,7 @@ pub use ids::{
 pub use model::{ModelBudgets, ModelPattern, TokenPrice};
 pub use network::{AllowedHost, HostName, Network, NetworkKind, WEB_PORTS, split_port};
 pub use permission::PermissionLevel;
+pub use question::{AgentPermissions, AgentQuestion, AgentSettings, AnswerOption, QuestionAnswer};
 pub use reserve::Reserve;
 pub use run::{AgentStanding, MessageId, Money, RunId, RunState, SessionId, Tokens, dollars};
 pub use sandbox::{

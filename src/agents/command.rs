@@ -57,9 +57,13 @@ impl Agent for CommandAgent {
             None => turn.prompt.clone(),
         };
         Launch {
-            argv: vec![turn.program.clone()],
+            argv: std::iter::once(&turn.program).chain(&turn.settings.args).cloned().collect(),
             cwd: turn.workspace.clone(),
-            env: env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+            env: env
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value))
+                .chain(turn.settings.env.clone())
+                .collect(),
             files: Vec::new(),
             stdin,
         }
@@ -102,6 +106,7 @@ impl LineReader for CommandReader {
         }
         if line.trim_ascii_start().starts_with(b"{")
             && let Ok(event) = serde_json::from_slice::<AgentEvent>(line)
+            && !event.is_of_people()
         {
             return vec![event.bounded()];
         }

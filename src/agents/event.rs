@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::bounds::{LINE_MAX, NAME_MAX, TEXT_MAX, TITLE_MAX, bounded_value, cut, mark, one_line};
+use crate::types::{AgentQuestion, AnswerOption, QuestionAnswer};
 
 /// One thing that an agent did or said. In JSON: an object with its `type`, keys in camelCase.
 ///
@@ -133,6 +134,26 @@ pub enum AgentEvent {
         /// How many tools it was not allowed to use.
         denied: u32,
     },
+    /// It asks a person, and waits for the answer. Written by the server.
+    Question {
+        /// The question's id.
+        id: String,
+        /// What is asked.
+        text: String,
+        /// What can be answered.
+        options: Vec<QuestionChoice>,
+    },
+    /// A person answered. Written by the server.
+    Answered {
+        /// The question's id.
+        question: String,
+        /// The id of the option that was chosen.
+        option: String,
+        /// The name of that option.
+        name: String,
+        /// Who chose it.
+        by: String,
+    },
     /// A remark of the program.
     Note {
         /// The remark.
@@ -143,6 +164,17 @@ pub enum AgentEvent {
         /// The line. What is no UTF-8 in it is replaced.
         line: String,
     },
+}
+
+/// One of the answers to a question.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuestionChoice {
+    /// Its id.
+    pub id: String,
+    /// What it is.
+    pub name: String,
+    /// What kind of decision it is, such as `allow_once`.
+    pub kind: String,
 }
 
 /// How a text joins the pieces before it. A block of text comes as pieces and an end, or whole.
@@ -209,9 +241,30 @@ impl AgentEvent {
             | Self::SubAgent { .. }
             | Self::Usage { .. }
             | Self::TurnEnded { .. }
+            | Self::Question { .. }
+            | Self::Answered { .. }
             | Self::Note { .. }
             | Self::Unknown { .. } => false,
         }
+    }
+
+    /// Whether it says what people are asked or answer, which no agent's program can say.
+    pub fn is_of_people(&self) -> bool {
+        matches!(self, Self::Question { .. } | Self::Answered { .. })
+    }
+
+    /// A question that waits for a person.
+    pub fn question(question: &AgentQuestion) -> Self {
+        let AgentQuestion { id, text, options } = question.clone();
+        let choice = |AnswerOption { id, name, kind }| QuestionChoice { id, name, kind };
+        Self::Question { id, text, options: options.into_iter().map(choice).collect() }
+    }
+
+    /// A person's answer.
+    pub fn answered(answer: &QuestionAnswer) -> Self {
+        let QuestionAnswer { question, option: AnswerOption { id, name, .. }, by, .. } =
+            answer.clone();
+        Self::Answered { question, option: id, name, by }
     }
 
     /// A remark.
@@ -299,7 +352,8 @@ impl AgentEvent {
             | Self::TurnEnded { text, .. }
             | Self::Note { text } => clip(text, TEXT_MAX),
             Self::Unknown { line } => clip(line, LINE_MAX),
-            Self::Usage { .. } => {}
+            // Those are bounded where they are made.
+            Self::Question { .. } | Self::Answered { .. } | Self::Usage { .. } => {}
         }
         self
     }

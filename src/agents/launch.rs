@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::types::SessionId;
+use crate::types::{AgentSettings, SessionId};
 
 /// Where an agent's own directory is in every sandbox, beside the workspace.
 pub const AGENT_DIR: &str = "/agent";
@@ -39,6 +39,12 @@ pub struct AgentTurn {
     /// Whether the process is root in its sandbox, which some agents refuse unless they are informed
     /// that they are in a sandbox.
     pub is_root: bool,
+    /// What the configuration says of this agent.
+    pub settings: AgentSettings,
+    /// What the agent calls the session that it resumes, if that is not our id and it is known.
+    pub session_name: Option<String>,
+    /// Which attempt of its run this is.
+    pub attempt: u32,
 }
 
 /// Which session a run is of.
@@ -160,6 +166,8 @@ pub enum Interrupt {
     Sigint,
     /// By SIGTERM to the process.
     Sigterm,
+    /// By a line of its [dialogue](super::AgentDialogue).
+    Dialogue,
 }
 
 #[cfg(test)]

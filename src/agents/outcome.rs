@@ -112,6 +112,8 @@ impl RunReport {
             | AgentEvent::Retrying { .. }
             | AgentEvent::SubAgent { .. }
             | AgentEvent::Usage { .. }
+            | AgentEvent::Question { .. }
+            | AgentEvent::Answered { .. }
             | AgentEvent::Note { .. }
             | AgentEvent::Unknown { .. } => {}
         }

@@ -1,5 +1,6 @@
 //! Tests over recorded lines: which events each run gives, what it came to, and that no bytes harm.
 
+mod acp;
 mod fuzz;
 mod golden;
 mod launch;
@@ -46,7 +47,7 @@ fn blocks_of(events: &[AgentEvent]) -> Vec<String> {
 
 #[test]
 fn built_in_agents_are_found_by_name() {
-    for name in ["claude-code", "codex", "command"] {
+    for name in ["claude-code", "codex", "command", "acp"] {
         assert_eq!(built_in(name).map(|agent| agent.name()), Some(name));
     }
     assert!(built_in("claude").is_none());

@@ -259,9 +259,8 @@ fn phase_style(phase: &str) -> Style {
     match phase {
         "running" | "accepted" | "succeeded" => Style::new().green(),
         "creating" | "starting" | "pending" | "queued" | "interrupted" => Style::new().blue(),
-        "stopping" | "deleting" | "badly_signed" | "refused" | "cancelling" => {
-            Style::new().yellow()
-        }
+        "stopping" | "deleting" | "badly_signed" | "refused" | "cancelling"
+        | "waiting_for_person" => Style::new().yellow(),
         "failed" | "set_aside" | "over_budget" => Style::new().red().bold(),
         // Stopped, deleted, ignored, and phases of later versions.
         _ => Style::new().dimmed(),

@@ -5,13 +5,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::reader::ConfigReader;
-use crate::types::{AgentName, AgentWorkload, WhileRunning};
+use super::workload::variables;
+use crate::types::{AgentName, AgentPermissions, AgentSettings, AgentWorkload, WhileRunning};
 
 /// The kinds of agents. Each of them is an agent of its own, too, without configuration.
-pub const KINDS: [&str; 3] = ["claude-code", "codex", COMMAND];
+pub const KINDS: [&str; 4] = ["claude-code", "codex", COMMAND, ACP];
 
 /// The kind of an agent that is any program.
 const COMMAND: &str = "command";
+
+/// The kind of an agent that speaks the Agent Client Protocol.
+const ACP: &str = "acp";
 
 /// Longest time that a run may be given, in seconds: a day.
 const RUN_SECONDS_MAX: u64 = 86_400;
@@ -25,16 +29,25 @@ const INSTRUCTIONS_LEN_MAX: usize = 16 * 1024;
 /// `[agents.NAME]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentProgram {
-    /// `kind`: how it is started and read, one of `claude-code`, `codex` and `command`.
+    /// `kind`: how it is started and read, one of `claude-code`, `codex`, `command` and
+    /// `acp`.
     pub kind: String,
     /// `path`: where its program is on the server; `None` looks for it on the server's `PATH`.
     pub path: Option<PathBuf>,
+    /// `args`, `env` and `permissions`: of the kinds `command` and `acp`.
+    pub settings: AgentSettings,
+}
+
+impl AgentProgram {
+    /// A program of this kind at this path, which is given nothing.
+    pub fn new(kind: &str, path: Option<PathBuf>) -> Self {
+        Self { kind: kind.to_owned(), path, settings: AgentSettings::default() }
+    }
 }
 
 /// Reads `[agents]`.
 pub(super) fn agents(r: &mut ConfigReader) -> BTreeMap<AgentName, AgentProgram> {
-    let of_kind =
-        |kind: &str| (AgentName::trusted(kind), AgentProgram { kind: kind.to_owned(), path: None });
+    let of_kind = |kind: &str| (AgentName::trusted(kind), AgentProgram::new(kind, None));
     let mut agents: BTreeMap<_, _> = KINDS.into_iter().map(of_kind).collect();
     for name in r.table_names("agents") {
         let key = |part: &str| format!("agents.{name}.{part}");
@@ -46,12 +59,42 @@ pub(super) fn agents(r: &mut ConfigReader) -> BTreeMap<AgentName, AgentProgram> 
             false => Err(format!("must be one of {}", KINDS.join(", "))),
         });
         let path = r.path(&key("path"), None);
-        if kind == COMMAND && path.is_none() {
+        let is_any_program = kind == COMMAND || kind == ACP;
+        if is_any_program && path.is_none() {
             r.trouble(format!("agents.{name} needs a path: the program on this machine"));
         }
-        agents.insert(AgentName::trusted(name.as_str()), AgentProgram { kind, path });
+        let settings = settings(r, &key, &kind, is_any_program);
+        agents.insert(AgentName::trusted(name.as_str()), AgentProgram { kind, path, settings });
     }
     agents
+}
+
+/// Reads how an agent's program is started and treated.
+fn settings(
+    r: &mut ConfigReader,
+    key: &impl Fn(&str) -> String,
+    kind: &str,
+    is_any_program: bool,
+) -> AgentSettings {
+    let args = r.texts(&key("args"), &[]);
+    let env = variables(r, &key("env"), |text| match text.contains('\0') {
+        true => Err("must have no NUL".to_owned()),
+        false => Ok(text.to_owned()),
+    });
+    let permissions = r.parsed(&key("permissions"), AgentPermissions::default(), |text| {
+        let known = AgentPermissions::ALL.map(AgentPermissions::as_str).join(", ");
+        AgentPermissions::parse(text).ok_or(format!("must be one of {known}"))
+    });
+    if !is_any_program && !(args.is_empty() && env.is_empty()) {
+        r.wrong(&key("args"), &format!("args and env are for the kinds {COMMAND} and {ACP}"));
+    }
+    if permissions == AgentPermissions::Ask && kind != ACP {
+        r.wrong(&key("permissions"), &format!("only agents of the kind {ACP} ask"));
+    }
+    if args.iter().any(|word| word.contains('\0')) {
+        r.wrong(&key("args"), "must have no NUL");
+    }
+    AgentSettings { args, env: env.into_iter().collect(), permissions }
 }
 
 /// Reads what a template says of its agent; `None` for none.

@@ -1,5 +1,6 @@
 //! The text of every error, and the precedence of sources.
 
+mod agents;
 mod github;
 mod intake;
 mod models;

@@ -170,7 +170,7 @@ fn len(workload: &Workload) -> usize {
 
 /// Reads a table of environment variables. A name that comes from the environment was folded to lower
 /// case on its way, and is read in upper case.
-fn variables<T>(
+pub(super) fn variables<T>(
     r: &mut ConfigReader,
     table: &str,
     parse: impl Fn(&str) -> Result<T, String>,

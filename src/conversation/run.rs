@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::question::RunQuestions;
 use crate::types::{AgentName, RunId, RunState, SandboxId, SessionId, Timestamp};
 
 /// The first pause before a run is tried again whose model was away; it doubles.
@@ -48,6 +49,8 @@ pub struct Run {
     pub failing_since: Option<Timestamp>,
     /// When it is tried again by itself.
     pub retry_at: Option<Timestamp>,
+    /// What its agent asked people.
+    pub questions: RunQuestions,
 }
 
 /// What a run waits for.
@@ -152,6 +155,7 @@ impl Run {
             failures: 0,
             failing_since: None,
             retry_at: None,
+            questions: RunQuestions::default(),
         }
     }
 
@@ -164,6 +168,8 @@ impl Run {
         self.reason = reason.into();
         self.waits = RunWait::Nothing;
         self.retry_at = None;
+        // Only the process that asked can take an answer.
+        self.questions.open = None;
     }
 
     /// It waits for this, for the reason given.

@@ -3,7 +3,9 @@
 
 use super::message::{MessageOrigin, SaidMessage};
 use super::run::{AgentSession, Run};
-use crate::types::{AgentName, AgentStanding, RunId, RunState, SandboxId, Timestamp};
+use crate::types::{
+    AgentName, AgentStanding, QuestionAnswer, RunId, RunState, SandboxId, Timestamp,
+};
 
 /// What is durable of one home's conversation beside its messages and its former runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -75,6 +77,8 @@ pub struct RunOrder {
     pub messages: u32,
     /// What.
     pub kind: RunOrderKind,
+    /// How people answered last what the run's agent asked.
+    pub answer: Option<QuestionAnswer>,
 }
 
 /// What is to be done for a run.
@@ -101,9 +105,10 @@ impl Conversation {
 
     /// What the agent does.
     pub fn standing(&self) -> Option<AgentStanding> {
-        let Run { id, state, reason, since, .. } = self.run.as_ref()?;
+        let Run { id, state, reason, since, questions, .. } = self.run.as_ref()?;
         let (run, state, reason, since) = (*id, *state, reason.clone(), *since);
-        Some(AgentStanding { run, state, reason, since })
+        let question = questions.open.clone();
+        Some(AgentStanding { run, state, reason, since, question })
     }
 
     /// When something is to be done without an event from outside: a run is tried again.
@@ -119,7 +124,7 @@ impl Conversation {
             RunState::Queued | RunState::Interrupted if run.retry_at.is_none() => {
                 RunOrderKind::Begin
             }
-            RunState::Running => RunOrderKind::Follow(run.attempt),
+            RunState::Running | RunState::WaitingForPerson => RunOrderKind::Follow(run.attempt),
             RunState::Cancelling => RunOrderKind::End(run.attempt),
             RunState::Queued
             | RunState::Interrupted
@@ -129,7 +134,8 @@ impl Conversation {
             | RunState::Cancelled => return None,
         };
         let (said_at, messages) = (run.said_at, run.messages);
-        Some(RunOrder { run: run.id, sandbox, said_at, messages, kind })
+        let answer = run.questions.answered.last().cloned();
+        Some(RunOrder { run: run.id, sandbox, said_at, messages, kind, answer })
     }
 
     /// Whether a follow-up was said already.

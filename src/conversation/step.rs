@@ -1,9 +1,10 @@
 //! What happens to a conversation, one event at a time.
 
 use super::message::{MessageOrigin, MessageText, SaidMessage, SaidWords};
+use super::question::PersonAnswer;
 use super::run::{AgentSession, Run, RunEnd, RunWait};
 use super::state::{Around, Conversation, IssueWords, SandboxStanding};
-use crate::types::{AgentName, MessageId, RunId, RunState, SessionId, Timestamp};
+use crate::types::{AgentName, AgentQuestion, MessageId, RunId, RunState, SessionId, Timestamp};
 
 /// How many messages can wait for one run.
 pub const WAITING_MAX: u32 = 100;
@@ -56,6 +57,10 @@ pub enum RunEvent {
     Ended(RunId, u32, RunEnd),
     /// It is to end, for this reason: the run of this id, or the one in progress.
     Cancel(Option<RunId>, String),
+    /// The agent of this attempt asks a person, and waits for the answer.
+    Asks(RunId, u32, Box<AgentQuestion>),
+    /// A person answers the question that the run of this id waits with.
+    Answer(RunId, PersonAnswer),
     /// A run that ended without success is to be tried again.
     Retry(Option<RunId>),
 }
@@ -104,6 +109,12 @@ pub enum RunRefusal {
     /// No process may be started while this hold is on.
     #[error("the run cannot begin now: {0}")]
     Held(String),
+    /// The question was answered before.
+    #[error("{0}")]
+    Answered(String),
+    /// The run waits for no answer to such a question.
+    #[error("the run waits for no answer to the question {0:?}")]
+    NotAsked(String),
     /// There is no run that ended without success.
     #[error("there is no run that ended without success, so there is nothing to retry")]
     NothingToRetry,
@@ -118,7 +129,7 @@ pub struct ConversationStep {
     pub messages: Vec<SaidMessage>,
     /// Runs that ended and are not in the conversation any more.
     pub former: Vec<Run>,
-    now: Timestamp,
+    pub(super) now: Timestamp,
     fresh: FreshIds,
 }
 
@@ -200,6 +211,8 @@ impl ConversationStep {
             }
             RunEvent::Ended(id, attempt, end) => self.ended(id, attempt, end),
             RunEvent::Cancel(id, reason) => self.cancel(id, &reason),
+            RunEvent::Asks(id, attempt, question) => self.asks(id, attempt, *question),
+            RunEvent::Answer(id, answer) => self.answer(id, &answer),
             RunEvent::Retry(id) => self.retry(id),
         }
     }
@@ -378,7 +391,7 @@ impl ConversationStep {
     fn cancel_process(&mut self, reason: &str) -> bool {
         let now = self.now;
         match &mut self.conversation.run {
-            Some(run) if run.state == RunState::Running => {
+            Some(run) if matches!(run.state, RunState::Running | RunState::WaitingForPerson) => {
                 run.enter(RunState::Cancelling, reason, now);
                 true
             }
@@ -419,13 +432,13 @@ impl ConversationStep {
     }
 
     /// The run with this id, if this is the attempt that goes on.
-    fn of_attempt(&mut self, id: RunId, attempt: u32) -> Option<&mut Run> {
+    pub(super) fn of_attempt(&mut self, id: RunId, attempt: u32) -> Option<&mut Run> {
         let run = self.conversation.run.as_mut()?;
         (run.id == id && run.attempt == attempt && run.state.has_process()).then_some(run)
     }
 
     /// How a run is after the event.
-    fn is(&self, id: RunId) -> RunReply {
+    pub(super) fn is(&self, id: RunId) -> RunReply {
         let mut all = self.conversation.run.iter().chain(&self.former);
         let run = all.rfind(|run| run.id == id);
         run.map_or_else(not_in_progress, |run| RunReply::Is(Box::new(run.clone())))
@@ -441,7 +454,7 @@ enum Place {
 /// Why a run ends or waits whose sandbox a person stopped.
 const STOPPED: &str = "a person stopped the sandbox";
 
-const fn not_in_progress() -> RunReply {
+pub(super) const fn not_in_progress() -> RunReply {
     RunReply::Refused(RunRefusal::NotInProgress)
 }
 

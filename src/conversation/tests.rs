@@ -1,10 +1,14 @@
 //! Conversations by tables, and by properties over random lives.
 
 mod properties;
+mod questions;
 mod tables;
 
 use super::*;
-use crate::types::{AgentName, MessageId, RunId, RunState, SandboxId, SessionId, Timestamp};
+use crate::types::{
+    AgentName, AgentQuestion, AnswerOption, MessageId, RunId, RunState, SandboxId, SessionId,
+    Timestamp,
+};
 use uuid::Uuid;
 
 /// One conversation under test, with the runs and messages that were ever recorded of it.

@@ -17,7 +17,7 @@ use crate::issue::{CommentAnswer, Issue};
 use crate::store::TimelineListRow;
 use crate::types::{HomeId, InstanceId, Phase, Timestamp};
 
-pub use agent::{AgentAnswer, AgentDoing, AgentShown, LiveAgents, OutgoingTexts};
+pub use agent::{AgentAnswer, AgentAsks, AgentDoing, AgentShown, LiveAgents, OutgoingTexts};
 pub use pull::{PullText, pull_text};
 pub use work::WorkShown;
 

@@ -105,8 +105,8 @@ codes! {
     IssueIdConflict = "issue_id_conflict", CONFLICT;
     /// The drift item has changed since it was listed.
     DriftOver = "drift_over", CONFLICT;
-    /// The run's state does not allow it: only a run in progress can be cancelled, and only one that
-    /// ended without success can be retried.
+    /// The run's state does not allow it: only a run in progress can be cancelled, only one that
+    /// ended without success can be retried, and only a question that waits can be answered, once.
     RunRefused = "run_refused", CONFLICT;
     /// The path already exists.
     FileExists = "file_exists", CONFLICT;
@@ -308,6 +308,8 @@ impl From<RunRefusal> for ApiError {
             RunRefusal::ChecksGoOnFailing
             | RunRefusal::MessageJoined
             | RunRefusal::NotInProgress
+            | RunRefusal::Answered(_)
+            | RunRefusal::NotAsked(_)
             | RunRefusal::NotNow(_)
             | RunRefusal::Held(_)
             | RunRefusal::NothingToRetry => Self::new(Code::RunRefused, message),

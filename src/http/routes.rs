@@ -94,6 +94,7 @@ fn conversation_table(app: &mut ServiceConfig<'_>) {
         .service(runs::list)
         .service(runs::cancel)
         .service(runs::retry)
+        .service(runs::answer_question)
         .service(usage::report);
 }
 

@@ -13,6 +13,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::instruction::InstructionBody;
+use super::question::QuestionBody;
 use crate::store::TimelineListRow;
 use crate::types::{Failure, Money, Phase, RunState, Sandbox};
 
@@ -166,6 +167,8 @@ pub struct AgentBody<'a> {
     pub reason: Cow<'a, str>,
     /// The id of the run in progress, else of the last one.
     pub run: Option<String>,
+    /// What it asks a person, while it waits for the answer.
+    pub question: Option<QuestionBody>,
     /// What that run has cost so far, in US dollars. Null in events and in answers to commands.
     pub cost: Option<f64>,
 }
@@ -178,6 +181,7 @@ impl<'a> AgentBody<'a> {
                 since: sandbox.phase_since.to_string(),
                 reason: Cow::Borrowed(""),
                 run: None,
+                question: None,
                 cost: None,
             };
         };
@@ -188,6 +192,7 @@ impl<'a> AgentBody<'a> {
             }
             RunState::Queued
             | RunState::Running
+            | RunState::WaitingForPerson
             | RunState::Cancelling
             | RunState::Interrupted
             | RunState::Succeeded => Cow::Borrowed(agent.reason.as_str()),
@@ -197,6 +202,7 @@ impl<'a> AgentBody<'a> {
             since: agent.since.to_string(),
             reason,
             run: Some(agent.run.to_string()),
+            question: agent.question.as_ref().map(Into::into),
             cost: cost.map(Money::dollars),
         }
     }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use tokio::sync::watch;
 
 use super::begin::BegunRun;
+use super::dialogue::{Talk, session_name};
 use super::going::Going;
 use super::inside::{AGENT_DIR, Inside, WORKSPACE};
 use super::live::LiveWords;
@@ -39,17 +40,17 @@ const DRAIN_WAIT: Duration = Duration::from_secs(1);
 const SUMMARY_LEN_MAX: usize = crate::agents::prompt::SUMMARY_CHARS_MAX;
 
 /// What a run is carried out with, once it is known.
-struct Bench {
-    home: HomeId,
-    run: RunId,
-    attempt: u32,
+pub(super) struct Bench {
+    pub home: HomeId,
+    pub run: RunId,
+    pub attempt: u32,
     /// Keeps the sandbox from being idle.
     _work: Work,
-    inside: Inside,
-    agent: KnownAgent,
+    pub inside: Inside,
+    pub agent: KnownAgent,
     workload: AgentWorkload,
     issue: Issue,
-    going: Going,
+    pub going: Going,
 }
 
 impl RunWorker {
@@ -200,18 +201,23 @@ impl RunWorker {
         Ok((start, prompt::prompt(&bench.issue.facts, task.as_ref(), &messages, &id)))
     }
 
-    /// Starts the process and reads it to its end.
-    async fn process(
+    /// All that an agent's adapter must know of a run.
+    async fn agent_turn(
         &self,
         bench: &Bench,
         begun: &BegunRun,
         session: SessionStart,
         text: String,
-        orders: &mut watch::Receiver<Option<RunOrder>>,
-    ) -> Result<(RunOutcome, RunReport), RunEnd> {
-        let adapter = bench.agent.adapter;
+    ) -> AgentTurn {
         let workload = &bench.workload;
-        let turn = AgentTurn {
+        let session_name = match session {
+            SessionStart::New(_) => None,
+            SessionStart::Resume(id) => {
+                let file = bench.agent.adapter.session_name_file(&id);
+                session_name(&bench.inside, file, &id).await
+            }
+        };
+        AgentTurn {
             prompt: text,
             session,
             model: workload.model.clone(),
@@ -227,8 +233,28 @@ impl RunWorker {
                 &workload.instructions,
             )),
             is_root: false,
+            settings: bench.agent.settings.clone(),
+            session_name,
+            attempt: bench.attempt,
+        }
+    }
+
+    /// Starts the process and reads it to its end.
+    async fn process(
+        &self,
+        bench: &Bench,
+        begun: &BegunRun,
+        session: SessionStart,
+        text: String,
+        orders: &mut watch::Receiver<Option<RunOrder>>,
+    ) -> Result<(RunOutcome, RunReport), RunEnd> {
+        let adapter = bench.agent.adapter;
+        let turn = self.agent_turn(bench, begun, session, text).await;
+        let dialogue = adapter.dialogue(&turn);
+        let launch = match dialogue {
+            Some(_) => adapter.launch(&turn),
+            None => adapter.launch(&turn).with_input_file(&format!("{AGENT_DIR}/prompt.txt")),
         };
-        let launch = adapter.launch(&turn).with_input_file(&format!("{AGENT_DIR}/prompt.txt"));
         for file in launch.files {
             let written = bench.inside.write(&file.path, Bytes::from(file.text)).await;
             written.map_err(|reason| unless_down(bench, reason))?;
@@ -237,7 +263,7 @@ impl RunWorker {
             command: launch.argv,
             cwd: None,
             env: launch.env,
-            stdin: StdinMode::Empty,
+            stdin: if dialogue.is_some() { StdinMode::Open } else { StdinMode::Empty },
             timeout: None,
             keep: OUTPUT_KEPT_MAX,
             overflow: Overflow::Wait,
@@ -250,7 +276,8 @@ impl RunWorker {
             }
             error => RunEnd::Failed(error.to_string()),
         })?;
-        let mut reading = Reading::new(self, bench, adapter.reader());
+        let talk = dialogue.map(|dialogue| Talk::new(dialogue, &bench.inside, &id));
+        let mut reading = Reading::new(self, bench, talk, session);
         let exit = reading.read_all(&id, orders).await;
         let Reading { report, ending, .. } = reading;
         let exit = match exit {
@@ -259,7 +286,9 @@ impl RunWorker {
         };
         let outcome = adapter.outcome(exit, &report);
         match (ending.map(|ending| ending.cause), &outcome) {
-            (None, _) | (Some(_), RunOutcome::Succeeded { .. }) => Ok((outcome, report)),
+            (None | Some(EndCause::TurnOver), _) | (Some(_), RunOutcome::Succeeded { .. }) => {
+                Ok((outcome, report))
+            }
             (Some(EndCause::Cancelled), _) => Err(RunEnd::Cancelled),
             (Some(EndCause::Limit(reason)), _) => Err(RunEnd::Failed(reason)),
         }
@@ -288,24 +317,36 @@ fn default_workload(begun: &BegunRun) -> AgentWorkload {
 }
 
 /// A process while it is read.
-struct Reading<'a> {
-    worker: &'a RunWorker,
-    bench: &'a Bench,
-    reader: Box<dyn LineReader>,
+pub(super) struct Reading<'a> {
+    pub worker: &'a RunWorker,
+    pub bench: &'a Bench,
+    /// Reads its lines, if there is no dialogue.
+    pub reader: Box<dyn LineReader>,
+    pub talk: Option<Talk>,
+    /// The session that it begins or goes on with.
+    pub session: SessionId,
     lines: LineSplitter,
-    report: RunReport,
-    ending: Option<ProcessEnding>,
+    pub report: RunReport,
+    pub ending: Option<ProcessEnding>,
     /// Whether it was reported that something came of it.
-    has_progressed: bool,
+    pub has_progressed: bool,
     live: LiveWords,
 }
 
 impl<'a> Reading<'a> {
-    fn new(worker: &'a RunWorker, bench: &'a Bench, reader: Box<dyn LineReader>) -> Self {
+    fn new(
+        worker: &'a RunWorker,
+        bench: &'a Bench,
+        talk: Option<Talk>,
+        session: SessionStart,
+    ) -> Self {
+        let (SessionStart::New(session) | SessionStart::Resume(session)) = session;
         Self {
             worker,
             bench,
-            reader,
+            reader: bench.agent.adapter.reader(),
+            talk,
+            session,
             lines: LineSplitter::default(),
             report: RunReport::default(),
             ending: None,
@@ -332,14 +373,17 @@ impl<'a> Reading<'a> {
         let mut output = processes.attach(target.clone(), id.clone(), Offset(0)).await.ok()?;
         let mut waited = processes.wait(target.clone(), id.clone());
         let (mut exit, mut drained_at): (Option<ProcessExit>, Option<Timestamp>) = (None, None);
+        self.speak().await;
         loop {
-            self.obey(&orders.borrow_and_update());
+            let order = orders.borrow_and_update().clone();
+            self.obey(&order);
+            self.hear(&order).await;
             self.send_due(id).await;
             self.show_due().await;
             let due = [self.live.due(), self.ending.as_ref().map(|ending| ending.due), drained_at];
             // A process that ends or has ended is bound by that alone.
             let is_bounded = self.ending.is_none() && exit.is_none();
-            let active_at = self.bench.going.run.active_at();
+            let active_at = self.active_at();
             let wake = bounds.wake(is_bounded, active_at, due.into_iter().flatten());
             tokio::select! {
                 biased;
@@ -368,7 +412,7 @@ impl<'a> Reading<'a> {
             }
             if self.ending.is_none()
                 && exit.is_none()
-                && let Some(reason) = bounds.passed(self.bench.going.run.active_at(), clock.now())
+                && let Some(reason) = bounds.passed(self.active_at(), clock.now())
             {
                 self.end(EndCause::Limit(reason));
             }
@@ -395,7 +439,16 @@ impl<'a> Reading<'a> {
         }
     }
 
-    fn end(&mut self, cause: EndCause) {
+    /// When it was last active. It is not quiet while a person is asked.
+    fn active_at(&self) -> Timestamp {
+        match self.waits_for_person() {
+            true => self.worker.parts.clock.now(),
+            false => self.bench.going.run.active_at(),
+        }
+    }
+
+    pub(super) fn end(&mut self, cause: EndCause) {
+        self.interrupt();
         let interrupt = self.bench.agent.adapter.interrupt();
         self.ending = Some(ProcessEnding::new(cause, interrupt, self.worker.parts.clock.now()));
     }
@@ -456,18 +509,25 @@ impl<'a> Reading<'a> {
     }
 
     async fn line(&mut self, line: &[u8]) {
-        let events = self.reader.line(line);
+        let events = self.read_line(line);
         self.emit(events).await;
+        self.speak().await;
     }
 
-    async fn emit(&mut self, events: Vec<AgentEvent>) {
+    pub(super) async fn emit(&mut self, events: Vec<AgentEvent>) {
         let Bench { home, run, attempt, .. } = self.bench;
+        let mut names_session = false;
         for event in &events {
             self.report.read(event);
+            names_session |= matches!(event, AgentEvent::Started { .. });
             if event.is_progress() && !self.has_progressed {
                 self.has_progressed = true;
+                names_session = true;
                 self.worker.report(*home, RunEvent::Progressed(*run, *attempt)).await;
             }
+        }
+        if names_session {
+            self.keep_session_name().await;
         }
         if self.live.take(&events) {
             self.bench.going.run.does(self.live.doing.clone());

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::agents::{Agent, built_in};
 use crate::config::AgentProgram;
 use crate::sandbox::GivenProgram;
-use crate::types::AgentName;
+use crate::types::{AgentName, AgentSettings};
 
 pub use version::ProgramVersion;
 
@@ -36,6 +36,8 @@ pub struct KnownAgent {
     pub adapter: &'static dyn Agent,
     /// Its program, which every sandbox is given.
     pub program: GivenProgram,
+    /// What the configuration says of it.
+    pub settings: AgentSettings,
 }
 
 /// The agents of the configuration.
@@ -103,7 +105,7 @@ fn find(name: &AgentName, agent: &AgentProgram, path: &str) -> Result<KnownAgent
     let found = || on_path(adapter.program()?, path);
     let given = agent.path.clone().or_else(found).ok_or_else(missing)?;
     let program = GivenProgram::new(name.clone(), &given).map_err(|_| missing())?;
-    Ok(KnownAgent { adapter, program })
+    Ok(KnownAgent { adapter, program, settings: agent.settings.clone() })
 }
 
 #[cfg(test)]
@@ -111,7 +113,7 @@ mod tests {
     use super::*;
 
     fn agent(kind: &str, path: Option<PathBuf>) -> AgentProgram {
-        AgentProgram { kind: kind.to_owned(), path }
+        AgentProgram::new(kind, path)
     }
 
     #[test]

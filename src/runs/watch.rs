@@ -9,6 +9,9 @@ use crate::types::Timestamp;
 /// How long an agent has after each way of asking it to end.
 pub(super) const END_WAIT: Duration = Duration::from_secs(10);
 
+/// How long an agent has to end by itself once its input was closed after its turn.
+const TURN_OVER_WAIT: Duration = Duration::from_secs(2);
+
 /// Why a process is being ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum EndCause {
@@ -16,6 +19,8 @@ pub(super) enum EndCause {
     Cancelled,
     /// It took too long, or was quiet for too long; for people.
     Limit(String),
+    /// Its turn is over, and it does not end by itself.
+    TurnOver,
 }
 
 /// The end of a process in the making.
@@ -30,11 +35,19 @@ pub(super) struct ProcessEnding {
 impl ProcessEnding {
     /// Begins with asking the agent in its own way.
     pub fn new(cause: EndCause, interrupt: Interrupt, now: Timestamp) -> Self {
-        let first = match interrupt {
-            Interrupt::Sigint => Signal::Interrupt,
-            Interrupt::Sigterm => Signal::Terminate,
+        let (first, due) = match interrupt {
+            Interrupt::Sigint => (Signal::Interrupt, now),
+            Interrupt::Sigterm => (Signal::Terminate, now),
+            // Its dialogue has asked it.
+            Interrupt::Dialogue => (Signal::Terminate, now.after(END_WAIT)),
         };
-        Self { cause, next: Some(first), due: now }
+        Self { cause, next: Some(first), due }
+    }
+
+    /// Waits first for the agent to end by itself: its turn is over and its input closed.
+    pub fn after_turn(now: Timestamp) -> Self {
+        let due = now.after(TURN_OVER_WAIT);
+        Self { cause: EndCause::TurnOver, next: Some(Signal::Terminate), due }
     }
 
     /// What is to be sent now, if it is time.
@@ -110,6 +123,15 @@ mod tests {
         assert_eq!(ending.due(at(10)), Some(Signal::Terminate));
         assert_eq!(ending.due(at(20)), Some(Signal::Kill));
         assert_eq!(ending.due(at(30)), Some(Signal::Kill));
+    }
+
+    #[test]
+    fn one_whose_dialogue_was_asked_has_time_to_end_by_itself() {
+        let mut cancelled = ProcessEnding::new(EndCause::Cancelled, Interrupt::Dialogue, at(0));
+        assert_eq!((cancelled.due(at(9)), cancelled.due(at(10))), (None, Some(Signal::Terminate)));
+        let mut over = ProcessEnding::after_turn(at(0));
+        assert_eq!((over.due(at(1)), over.due(at(2))), (None, Some(Signal::Terminate)));
+        assert_eq!(over.due(at(12)), Some(Signal::Kill));
     }
 
     #[test]

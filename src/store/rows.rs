@@ -27,6 +27,7 @@ mod github;
 mod instruction;
 mod network;
 mod parts;
+mod question;
 mod shared;
 mod steps;
 mod workload;

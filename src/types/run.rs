@@ -6,7 +6,7 @@ use std::ops::{Add, AddAssign};
 
 use uuid::Uuid;
 
-use super::Timestamp;
+use super::{AgentQuestion, Timestamp};
 
 /// Declares a newtype around a UUID that prints as itself.
 macro_rules! uuid_id {
@@ -51,6 +51,8 @@ pub enum RunState {
     Queued,
     /// Its process was started, or is about to be.
     Running,
+    /// Its process goes on and waits until a person answers a question.
+    WaitingForPerson,
     /// The agent was asked to end.
     Cancelling,
     /// The sandbox or the server ended under it; it goes on by itself.
@@ -67,9 +69,10 @@ pub enum RunState {
 
 impl RunState {
     /// Every one.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Queued,
         Self::Running,
+        Self::WaitingForPerson,
         Self::Cancelling,
         Self::Interrupted,
         Self::Succeeded,
@@ -83,6 +86,7 @@ impl RunState {
         match self {
             Self::Queued => "queued",
             Self::Running => "running",
+            Self::WaitingForPerson => "waiting_for_person",
             Self::Cancelling => "cancelling",
             Self::Interrupted => "interrupted",
             Self::Succeeded => "succeeded",
@@ -100,7 +104,11 @@ impl RunState {
     /// Whether the run is not over.
     pub const fn is_in_progress(self) -> bool {
         match self {
-            Self::Queued | Self::Running | Self::Cancelling | Self::Interrupted => true,
+            Self::Queued
+            | Self::Running
+            | Self::WaitingForPerson
+            | Self::Cancelling
+            | Self::Interrupted => true,
             Self::Succeeded | Self::Failed | Self::OverBudget | Self::Cancelled => false,
         }
     }
@@ -110,11 +118,13 @@ impl RunState {
         matches!(self, Self::Failed | Self::OverBudget | Self::Cancelled)
     }
 
-    /// What the agent does whose latest run this is, in a word: `idle`, `queued`, `running` or `cancelling`.
+    /// What the agent does whose latest run this is, in a word: `idle`, `queued`, `running`,
+    /// `waiting_for_person` or `cancelling`.
     pub const fn of_agent(self) -> &'static str {
         match self {
             Self::Queued | Self::Interrupted => "queued",
             Self::Running => "running",
+            Self::WaitingForPerson => "waiting_for_person",
             Self::Cancelling => "cancelling",
             Self::Succeeded | Self::Failed | Self::OverBudget | Self::Cancelled => "idle",
         }
@@ -122,7 +132,7 @@ impl RunState {
 
     /// Whether there may be a process of it.
     pub const fn has_process(self) -> bool {
-        matches!(self, Self::Running | Self::Cancelling)
+        matches!(self, Self::Running | Self::WaitingForPerson | Self::Cancelling)
     }
 }
 
@@ -143,6 +153,8 @@ pub struct AgentStanding {
     pub reason: String,
     /// Since when.
     pub since: Timestamp,
+    /// What it asks a person, while it waits for the answer.
+    pub question: Option<AgentQuestion>,
 }
 
 /// How many tokens a model read and wrote.

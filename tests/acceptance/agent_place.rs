@@ -47,12 +47,24 @@ pub async fn give_agent(
     script: DoubleScript,
     more: &str,
 ) -> ModelDouble {
+    let lines = format!("path = {program:?}");
+    give_agent_of(place, agent, &lines, script, more).await
+}
+
+/// Configures an agent of a place with these lines, answered by the double that is returned.
+pub async fn give_agent_of(
+    place: &Place,
+    agent: &str,
+    lines: &str,
+    script: DoubleScript,
+    more: &str,
+) -> ModelDouble {
     let double = ModelDouble::start(script).await.expect("a free port");
     let key = place.config().with_file_name("model-key");
     std::fs::write(&key, KEY).expect("written");
     let url = double.base_url();
     place.configure(&format!(
-        "[agents.{agent}]\npath = {program:?}\n\
+        "[agents.{agent}]\n{lines}\n\
          [models.openai]\nbase_url = {url:?}\nkey_file = {key:?}\n\
          [models.anthropic]\nbase_url = {url:?}\nkey_file = {key:?}\n{more}"
     ));

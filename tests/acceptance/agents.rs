@@ -14,7 +14,7 @@ const CLAUDE: &str = "@anthropic-ai/claude-code-linux-x64/claude";
 const CODEX: &str = "@openai/codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin/codex";
 
 /// An installed program; with `ISSUEBOX_REQUIRE_LOCAL=1` it must be there.
-fn installed(program: &str) -> Option<PathBuf> {
+pub fn installed(program: &str) -> Option<PathBuf> {
     let modules = std::env::var_os("ISSUEBOX_AGENTS").map(PathBuf::from);
     let file = modules.map(|modules| modules.join(program)).filter(|file| file.is_file());
     let required = std::env::var("ISSUEBOX_REQUIRE_LOCAL").is_ok_and(|v| v == "1");

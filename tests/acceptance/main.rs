@@ -10,6 +10,7 @@ mod agent_place;
 mod agent_rules;
 mod agent_storm;
 mod agents;
+mod asking;
 mod browser;
 mod button;
 mod checkout;

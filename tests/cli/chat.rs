@@ -113,7 +113,10 @@ fn runs_are_listed_and_the_one_in_progress_is_cancelled() {
                 "nextCursor": null, "total": 2}),
         ),
         "GET /v1/issues/known/sandbox" => success(&sandbox("known", Some("running"))),
-        line if line.starts_with("GET /v1/runs?issueId=known&state=queued%2Crunning") => {
+        line if line.starts_with(
+            "GET /v1/runs?issueId=known&state=queued%2Crunning%2Cwaiting_for_person",
+        ) =>
+        {
             match asked.fetch_add(1, Ordering::SeqCst) {
                 0 => success(&json!([run("r3", "queued"), run("r2", "running")])),
                 _ => success(&json!([])),
@@ -191,4 +194,45 @@ async fn an_agent_in_a_sandbox_is_spoken_to() {
     server.post(&format!("/v1/runs/{run}/cancel"), &Value::Null).await;
     until("it is cancelled", || async { runs().await["total"] == 0 }).await;
     server.stop().await;
+}
+
+#[test]
+fn what_an_agent_asks_is_shown_and_answered_by_id_or_name() {
+    let option = |id: &str, name: &str| json!({"id": id, "name": name, "kind": "allow_once"});
+    let question = json!({"id": "1-1", "text": "execute: ls \u{1b}[2J",
+        "options": [option("once", "Allow once"), option("no", "Reject")]});
+    let asked = AtomicUsize::new(0);
+    let stub = Stub::start(move |one| match one.line.as_str() {
+        "GET /v1/issues/known/sandbox" => success(&sandbox("known", Some("running"))),
+        "GET /v1/runs?issueId=known&state=waiting_for_person" => {
+            match asked.fetch_add(1, Ordering::SeqCst) {
+                0..4 => success(&json!([{"id": "r2", "question": question}])),
+                _ => success(&json!([])),
+            }
+        }
+        "POST /v1/runs/r2/answer" => {
+            json_reply(202, &json!({"success": true, "data": {"id": "r2"}}))
+        }
+        other => refusal(500, "unexpected", other, "fix the test"),
+    });
+    let shown = stub.run(&["answer", "known"]);
+    assert_eq!((shown.code, shown.err.as_str()), (0, ""));
+    assert_eq!(shown.out, "execute: ls \\u{1b}[2J\n  once  Allow once\n  no  Reject\n");
+    for word in ["once", "allow ONCE"] {
+        let ended = stub.run(&["answer", "known", word]);
+        assert_eq!(
+            (ended.code, ended.out.as_str()),
+            (0, "answered: Allow once\n"),
+            "{}",
+            ended.err
+        );
+    }
+    let bodies: Vec<_> =
+        stub.asked().into_iter().filter(|one| one.line.starts_with("POST")).collect();
+    assert!(bodies.iter().all(|one| one.body == json!({"question": "1-1", "option": "once"})));
+    let other = stub.run(&["answer", "known", "maybe"]);
+    assert_eq!((other.code, other.out.as_str()), (2, ""), "{}", other.err);
+    assert!(other.err.contains("one of once, no"), "{}", other.err);
+    let none = stub.run(&["answer", "known", "once"]);
+    assert_eq!((none.code, none.out.as_str()), (3, ""), "{}", none.err);
 }

@@ -13,7 +13,7 @@ use issuebox::agents::{
     Agent, AgentEvent, AgentExit, AgentTurn, ClaudeCode, GATEWAY_URL, LineSplitter, RunOutcome,
     RunReport, SessionStart, TurnLimits,
 };
-use issuebox::types::{Money, SessionId};
+use issuebox::types::{AgentSettings, Money, SessionId};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -163,6 +163,9 @@ impl Desk {
             workspace: self.path("workspace").display().to_string(),
             append_system_prompt: Some("You are a test.".to_owned()),
             is_root: true,
+            settings: AgentSettings::default(),
+            session_name: None,
+            attempt: 1,
         };
         let turn = AgentTurn { gateway: double.url.clone(), ..turn };
         let launch = ClaudeCode.launch(&turn);

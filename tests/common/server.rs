@@ -321,7 +321,7 @@ pub fn opened(id: u64, title: &str) -> String {
 
 /// Conversations with one agent, `cat`. No worker carries out its runs.
 fn runs(data: &Path, store: &Arc<SqliteStore>) -> RunShare {
-    let agent = AgentProgram { kind: "command".into(), path: Some("/bin/cat".into()) };
+    let agent = AgentProgram::new("command", Some("/bin/cat".into()));
     let agents = BTreeMap::from([(AgentName::trusted("cat"), agent)]);
     let going = Arc::new(GoingRuns::new(Arc::new(SystemClock)));
     let programs = AgentPrograms::find(&agents, "");

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use issuebox::conversation::{AgentSession, Conversation, IssueWords, MessageOrigin, Run, RunWait};
+use issuebox::conversation::{
+    AgentSession, Conversation, IssueWords, MessageOrigin, Run, RunQuestions, RunWait,
+};
 use issuebox::issue::acts::Acts;
 use issuebox::issue::state::Goal;
 use issuebox::issue::{
@@ -11,11 +13,12 @@ use issuebox::issue::{
 };
 use issuebox::store::{DeliveryRow, DeliveryState, Write};
 use issuebox::types::{
-    AccountName, AgentName, AgentWorkload, Alias, AllowedHost, Attempt, CloneMode, DeliveryId,
-    ExternalId, Failure, FailureCode, Generation, GitWorkload, HomeId, HostMount, IssueId,
-    IssueNumber, Mode, Network, NetworkKind, ObjectName, OnLimit, Phase, ProviderName,
-    ProviderStep, Repository, Resources, RunId, RunState, SandboxId, SecretName, SessionId,
-    Template, TemplateName, TimelineEntry, Timestamp, WhileRunning, Workload, WorkloadSource,
+    AccountName, AgentName, AgentQuestion, AgentWorkload, Alias, AllowedHost, AnswerOption,
+    Attempt, CloneMode, DeliveryId, ExternalId, Failure, FailureCode, Generation, GitWorkload,
+    HomeId, HostMount, IssueId, IssueNumber, Mode, Network, NetworkKind, ObjectName, OnLimit,
+    Phase, ProviderName, ProviderStep, QuestionAnswer, Repository, Resources, RunId, RunState,
+    SandboxId, SecretName, SessionId, Template, TemplateName, TimelineEntry, Timestamp,
+    WhileRunning, Workload, WorkloadSource,
 };
 use proptest::option::of;
 use proptest::prelude::*;
@@ -488,14 +491,25 @@ fn any_agent() -> impl Strategy<Value = AgentWorkload> {
     )
 }
 
+fn any_questions() -> impl Strategy<Value = RunQuestions> {
+    let option =
+        || (text(), text(), text()).prop_map(|(id, name, kind)| AnswerOption { id, name, kind });
+    let question = (text(), text(), proptest::collection::vec(option(), 0..3))
+        .prop_map(|(id, text, options)| AgentQuestion { id, text, options });
+    let answer = (text(), option(), text(), time())
+        .prop_map(|(question, option, by, at)| QuestionAnswer { question, option, by, at });
+    (of(question), proptest::collection::vec(answer, 0..3))
+        .prop_map(|(open, answered)| RunQuestions { open, answered })
+}
+
 fn any_run() -> impl Strategy<Value = Run> {
     let words = (text(), text(), text(), of(text()));
     let state = proptest::sample::select(RunState::ALL.to_vec());
     let waits = proptest::sample::select(RunWait::ALL.to_vec());
     let counts = (any::<u32>(), any::<u32>(), any::<u32>(), any::<u32>());
     let times = (time(), time(), of(time()), of(time()), of(time()), time());
-    (any::<u128>(), words, state, waits, counts, times).prop_map(
-        |(id, (agent, reason, summary, sandbox), state, waits, counts, times)| Run {
+    (any::<u128>(), words, state, waits, counts, times, any_questions()).prop_map(
+        |(id, (agent, reason, summary, sandbox), state, waits, counts, times, questions)| Run {
             id: RunId(Uuid::from_u128(id)),
             agent: AgentName::trusted(agent),
             messages: counts.0,
@@ -513,6 +527,7 @@ fn any_run() -> impl Strategy<Value = Run> {
             failures: counts.3,
             failing_since: times.3,
             retry_at: times.4,
+            questions,
         },
     )
 }

@@ -3,6 +3,7 @@
 //! says what the server does.
 
 mod app_setup;
+mod asking;
 mod before_work;
 mod capabilities;
 #[path = "../common/mod.rs"]

@@ -19,6 +19,10 @@ fn all_lines() -> Vec<Vec<u8>> {
         "codex-0.171.0/fail",
         "codex-0.171.0/budget",
         "codex-0.171.0/cut",
+        "opencode-1.18.33/asked",
+        "opencode-1.18.33/denied",
+        "opencode-1.18.33/resume",
+        "opencode-1.18.33/budget",
     ] {
         lines.extend(recorded(name).split(|byte| *byte == b'\n').map(<[u8]>::to_vec));
     }
@@ -135,6 +139,49 @@ proptest! {
     }
 }
 
+/// How often a text is in the lines that a dialogue wrote.
+fn count(lines: &[String], what: &str) -> usize {
+    lines.iter().filter(|line| line.contains(what)).count()
+}
+
+proptest! {
+    #![proptest_config(crate::fuzz::cases(200))]
+
+    #[test]
+    fn no_bytes_make_a_dialogue_panic_or_write_without_a_bound(
+        order in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..8_u8), 0..60),
+        asks in any::<bool>(),
+    ) {
+        let lines = all_lines();
+        let mut talk = super::acp::for_fuzz(asks);
+        let (mut written, mut requests) = (Vec::new(), 0);
+        for (at, byte, act) in order {
+            let mut line = at.get(&lines).clone();
+            match act {
+                0 if !line.is_empty() => {
+                    let place = at.index(line.len());
+                    line[place] = byte;
+                }
+                1 => talk.cancel(),
+                2 => if let Some(question) = talk.question().cloned() {
+                    let option = question.options[usize::from(byte) % question.options.len()].id.clone();
+                    talk.answer(&question.id, &option);
+                    prop_assert!(talk.question() != Some(&question));
+                },
+                _ => {}
+            }
+            requests += usize::from(serde_json::from_slice::<serde_json::Value>(&line)
+                .is_ok_and(|it| it["method"].is_string() && !it["id"].is_null()));
+            check_bounded(&talk.line(&line));
+            written.extend(talk.take_lines());
+        }
+        // At most one answer to each request, and three requests of ours.
+        prop_assert!(count(&written, "\"result\":") + count(&written, "\"error\":") <= requests);
+        prop_assert!(count(&written, "\"method\":\"session/prompt\"") <= 1);
+        prop_assert!(count(&written, "\"method\":\"session/new\"") <= 1);
+    }
+}
+
 fn collect_pointers(value: &serde_json::Value, at: String, pointers: &mut Vec<String>) {
     match value {
         serde_json::Value::Object(fields) => {
@@ -172,7 +219,7 @@ fn long_texts_are_cut_in_every_field() {
                 *place = serde_json::json!("ä".repeat(TEXT_MAX / 2 + 100));
             }
         }
-        for agent in [BUILT_IN[0], BUILT_IN[1]] {
+        for agent in [BUILT_IN[0], BUILT_IN[1], BUILT_IN[3]] {
             let events = events_of(agent, line.to_string().as_bytes());
             check_bounded(&events);
             checked += events.len();

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::types::AgentSettings;
 
 fn turn(session: SessionStart) -> AgentTurn {
     AgentTurn {
@@ -20,6 +21,9 @@ fn turn(session: SessionStart) -> AgentTurn {
         workspace: "/workspace".to_owned(),
         append_system_prompt: Some("You are in a sandbox.\n\"Quoted\".".to_owned()),
         is_root: true,
+        settings: AgentSettings::default(),
+        session_name: None,
+        attempt: 1,
     }
 }
 
@@ -77,11 +81,25 @@ fn a_command_is_started_so() {
 }
 
 #[test]
+fn an_agent_of_the_protocol_is_started_so() {
+    let settings = AgentSettings {
+        args: vec!["acp".to_owned()],
+        env: vec![("OPENAI_API_KEY".to_owned(), "mine".to_owned())],
+        ..AgentSettings::default()
+    };
+    let turn = AgentTurn { settings, ..turn(SessionStart::New(session())) };
+    assert_launch("acp", &AcpAgent.launch(&turn));
+    assert_eq!(CommandAgent.launch(&turn).argv, ["/opt/agent", "acp"]);
+}
+
+#[test]
 fn a_prompt_is_never_an_argument() {
     for agent in BUILT_IN {
         let launch = agent.launch(&turn(SessionStart::New(session())));
         assert!(launch.argv.iter().all(|argument| !argument.contains("Fix it")));
-        assert!(launch.stdin.ends_with("Fix it."));
+        let turn = turn(SessionStart::New(session()));
+        // One that is spoken to is given it by its dialogue.
+        assert!(launch.stdin.ends_with("Fix it.") || agent.dialogue(&turn).is_some());
         assert!(launch.env.iter().all(|(name, value)| !name.ends_with("KEY") || value == NO_KEY));
     }
 }

@@ -157,7 +157,9 @@ impl ChatView {
 
     fn run(&mut self, screen: &mut Screen, state: &str, reason: &str) -> anyhow::Result<()> {
         let words = match (RunState::parse(state), reason) {
-            (Some(RunState::Running | RunState::Succeeded), _) | (Some(RunState::Queued), "") => {
+            // Its question is shown beside.
+            (Some(RunState::Running | RunState::WaitingForPerson | RunState::Succeeded), _)
+            | (Some(RunState::Queued), "") => {
                 return Ok(self.end(screen)?);
             }
             (_, "") => state.replace('_', " "),
@@ -199,6 +201,17 @@ impl ChatView {
                     SubAgentState::Working => return Ok(()),
                 };
                 self.aside(screen, &format!("▸ {}", one_line(&format!("{word}: {text}"))))?;
+            }
+            AgentEvent::Question { text, options, .. } => {
+                self.aside(screen, &format!("? {}", one_line(text)))?;
+                for option in options {
+                    let what = one_line(&format!("{}: {}", option.id, option.name));
+                    self.aside(screen, &format!("    {what}"))?;
+                }
+                self.aside(screen, "  the agent waits; issuebox answer ISSUE OPTION answers it")?;
+            }
+            AgentEvent::Answered { name, by, .. } => {
+                self.aside(screen, &format!("  {}", one_line(&format!("{by} answered: {name}"))))?;
             }
             AgentEvent::Note { text } => self.aside(screen, &format!("({})", one_line(text)))?,
             AgentEvent::TurnEnded { end, text, .. } if *end != TurnEnd::Completed => {

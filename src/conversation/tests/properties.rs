@@ -15,6 +15,8 @@ enum RunAct {
     BeginHeld,
     End(u8, bool),
     Progress,
+    Ask,
+    Answer(bool),
     Cancel,
     CancelNext,
     Retry,
@@ -29,6 +31,8 @@ fn act() -> impl Strategy<Value = RunAct> {
         1 => Just(RunAct::BeginHeld),
         3 => (0..6_u8, any::<bool>()).prop_map(|(end, late)| RunAct::End(end, late)),
         1 => Just(RunAct::Progress),
+        2 => Just(RunAct::Ask),
+        2 => any::<bool>().prop_map(RunAct::Answer),
         1 => Just(RunAct::Cancel),
         1 => Just(RunAct::CancelNext),
         1 => Just(RunAct::Retry),
@@ -89,6 +93,20 @@ fn apply(bench: &mut ConversationBench, act: RunAct, processes: &mut Vec<(RunId,
                 bench.event(RunEvent::Progressed(run.id, run.attempt));
             }
         }
+        RunAct::Ask => {
+            if let Some(run) = run {
+                let id = format!("{}-1", run.attempt);
+                let question = super::questions::question(&id);
+                bench.event(RunEvent::Asks(run.id, run.attempt, Box::new(question)));
+            }
+        }
+        RunAct::Answer(is_known) => {
+            if let Some(run) = run {
+                let option = if is_known { "once" } else { "maybe" }.to_owned();
+                let (question, by) = (format!("{}-1", run.attempt), "mona".to_owned());
+                bench.event(RunEvent::Answer(run.id, PersonAnswer { question, option, by }));
+            }
+        }
         RunAct::Cancel => {
             bench.event(RunEvent::Cancel(None, "enough".into()));
         }
@@ -134,6 +152,8 @@ proptest! {
             if let Some(run) = run {
                 let is_up = bench.around.standing == SandboxStanding::Up;
                 prop_assert!(!run.state.has_process() || is_up && run.sandbox == bench.around.sandbox);
+                let waits = run.state == RunState::WaitingForPerson;
+                prop_assert_eq!(waits, run.questions.open.is_some(), "{:?}", run);
             }
             // Each message is in the count of the one run that it names.
             let all: Vec<_> = bench.former.iter().chain(run).chain(next).collect();

@@ -153,6 +153,7 @@ impl GithubWorker {
         let shown = WorkShown {
             agent: agent.paragraphs(&self.parts.texts),
             answered: agent.answer.as_ref().map(|answer| answer.run),
+            asks: agent.asks.as_ref().map(|asks| format!("{} {}", asks.run, asks.question.id)),
             ..WorkShown::default()
         };
         let Some(checkout) = checkout else { return Ok(shown) };

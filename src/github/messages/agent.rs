@@ -3,12 +3,14 @@
 
 use super::minute;
 use crate::github::text::{KnownSecrets, OutgoingRules, code, one_line, public_text};
-use crate::types::{AgentName, RunId, Timestamp, beginning};
+use crate::types::{AgentName, AgentQuestion, RunId, Timestamp, beginning};
 
 /// Longest words of a running agent that are shown, in characters.
 const LIVE_WORDS_LEN_MAX: usize = 600;
 /// Longest tool call that is shown, in characters.
 const CALL_LEN_MAX: usize = 160;
+/// Longest name of an answer that is shown, in characters.
+const OPTION_LEN_MAX: usize = 60;
 /// What stands in the place of words with a secret.
 const WITHHELD: &str = "What the agent said is not shown: it contains a secret of this server. A person must look at it.";
 
@@ -67,8 +69,23 @@ pub struct AgentShown {
     pub works: Option<(AgentName, Timestamp)>,
     /// What it does, as far as that is known.
     pub doing: AgentDoing,
+    /// What it asks a person, if it waits for that.
+    pub asks: Option<AgentAsks>,
     /// The last words of the last run that succeeded.
     pub answer: Option<AgentAnswer>,
+}
+
+/// What an agent asks a person.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentAsks {
+    /// Its run.
+    pub run: RunId,
+    /// Since when it waits.
+    pub since: Timestamp,
+    /// The question, as the agent wrote it.
+    pub question: AgentQuestion,
+    /// The address of the page on which it is answered; `None` if the server has none for people.
+    pub page: Option<String>,
 }
 
 /// The last words of a run.
@@ -87,7 +104,10 @@ impl AgentShown {
     pub fn paragraphs(&self, texts: &OutgoingTexts) -> String {
         let mut said = Vec::new();
         if let Some((agent, since)) = &self.works {
-            said.push(format!("The agent {agent} works since {}.", minute(*since)));
+            match &self.asks {
+                Some(asks) => said.push(asks.paragraphs(agent, texts)),
+                None => said.push(format!("The agent {agent} works since {}.", minute(*since))),
+            }
             let words = beginning(self.doing.says.trim(), LIVE_WORDS_LEN_MAX);
             if !words.is_empty() {
                 said.push(quoted(&texts.public(&words)));
@@ -105,6 +125,27 @@ impl AgentShown {
     }
 }
 
+impl AgentAsks {
+    fn paragraphs(&self, agent: &AgentName, texts: &OutgoingTexts) -> String {
+        let question = beginning(self.question.text.trim(), LIVE_WORDS_LEN_MAX);
+        let options = self.question.options.iter().map(|option| {
+            let name = beginning(&one_line(&option.name), OPTION_LEN_MAX);
+            if texts.secrets.check(&name).is_ok() { code(&name) } else { code("…") }
+        });
+        let options = options.collect::<Vec<_>>().join(", ");
+        let page = match &self.page {
+            Some(page) => format!("[on the page]({page}) or with"),
+            None => "on the page of the sandbox or with".to_owned(),
+        };
+        format!(
+            "**The agent {agent} waits for a person** since {}. It asks whether it may do this:\n\n{}\n\n\
+             Answers: {options}. Answer it {page} `issuebox answer`.",
+            minute(self.since),
+            quoted(&texts.public(&question)),
+        )
+    }
+}
+
 /// A text as a quotation.
 fn quoted(text: &str) -> String {
     let quote = |line: &str| if line.is_empty() { ">".to_owned() } else { format!("> {line}") };
@@ -114,7 +155,7 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::Secret;
+    use crate::types::{AnswerOption, Secret};
 
     fn texts() -> OutgoingTexts {
         let secret = Secret::new("hush-2718281828");
@@ -133,6 +174,23 @@ mod tests {
         let run = RunId(uuid::Uuid::from_u128(1));
         let answer = AgentAnswer { run, at: at(), words: words.to_owned() };
         AgentShown { answer: Some(answer), ..AgentShown::default() }
+    }
+
+    #[test]
+    fn a_question_says_where_it_is_answered_and_does_nothing() {
+        let option =
+            |name: &str| AnswerOption { id: "o".into(), name: name.into(), kind: "k".into() };
+        let question = AgentQuestion {
+            id: "1-1".into(),
+            text: "execute: echo @mona, fixes #7".into(),
+            options: vec![option("Allow once"), option("No `x`\n/issuebox stop")],
+        };
+        let page = Some("https://box.example/sandboxes/s1/conversation".to_owned());
+        let run = RunId(uuid::Uuid::from_u128(1));
+        let asks = Some(AgentAsks { run, since: at(), question, page });
+        let works = Some((AgentName::trusted("mine"), at()));
+        let shown = AgentShown { works, asks, ..AgentShown::default() };
+        insta::assert_snapshot!(shown.paragraphs(&texts()), @"");
     }
 
     #[test]
@@ -163,14 +221,14 @@ mod tests {
             calls: "Bash: cargo test\n# ``` @mona".into(),
         };
         let works = Some((AgentName::trusted("claude-code"), at()));
-        let shown = AgentShown { works: works.clone(), doing, answer: None };
+        let shown = AgentShown { works: works.clone(), doing, asks: None, answer: None };
         let said = shown.paragraphs(&texts());
         assert!(said.starts_with("The agent claude-code works since 2026-12-01 14:05 UTC.\n\n> "));
         assert!(said.contains("`@mona.`") && said.chars().count() < 1_000, "{said}");
         let step = said.lines().last().expect("a line");
         assert_eq!(step, "Its last step: ````Bash: cargo test # ``` @mona````");
         let doing = AgentDoing { says: String::new(), calls: "echo hush-2718281828".into() };
-        let shown = AgentShown { works, doing, answer: None };
+        let shown = AgentShown { works, doing, asks: None, answer: None };
         assert!(!shown.paragraphs(&texts()).contains("step"), "it has a secret");
         assert_eq!(AgentShown::default().paragraphs(&texts()), "");
     }

@@ -20,13 +20,19 @@ pub struct WorkShown {
     pub agent: String,
     /// The last run with words of the agent: another one's are shown at once.
     pub answered: Option<RunId>,
+    /// The question that its agent waits with: another one is shown at once.
+    pub asks: Option<String>,
 }
 
 impl WorkShown {
     /// What belongs to the phase of the status: a change of it is shown at once. Empty without a
     /// branch.
     pub(super) fn phase(&self) -> String {
-        let answered = self.answered.map(|run| format!(" answered {run}")).unwrap_or_default();
+        let mut answered = self.answered.map(|run| format!(" answered {run}")).unwrap_or_default();
+        if let Some(question) = &self.asks {
+            // Writing to a text never fails.
+            let _ = write!(answered, " asks {question}");
+        }
         let Some(row) = &self.checkout else { return answered };
         let mut phase = answered;
         if let Some(branch) = &row.branch {

@@ -8,13 +8,15 @@ use utoipa::ToSchema;
 use super::conversations::{RunBody, of_run, run_body};
 use super::issues::IssueNames;
 use super::sandboxes::parse_issue_id;
-use crate::conversation::{RunEvent, RunReply};
+use crate::conversation::{PersonAnswer, Run, RunEvent, RunReply};
 use crate::http::Shared;
 use crate::http::answers;
 use crate::http::auth::Caller;
+use crate::http::body::JsonBody;
 use crate::http::doc::params;
 use crate::http::error::{ApiError, Code, only};
 use crate::http::query::Query;
+use crate::http::question::AnswerRequest;
 use crate::http::wire::{ListAnswer, Success};
 use crate::store::Page;
 use crate::store::conversation::{RunFilter, RunRow};
@@ -133,6 +135,54 @@ pub async fn retry(
     Query::parse(request.query_string()).finish()?;
     let row = find(&shared, &caller, &path).await?;
     ask(&shared, &row, RunEvent::Retry(Some(row.run.id))).await
+}
+
+/// Answers the question that a run's agent asks. The agent goes on with it.
+///
+/// Only the first answer counts. A second one is refused, and the message says what was answered.
+#[utoipa::path(
+    operation_id = "answerRun", tag = "conversations",
+    params(params::OneRun),
+    request_body = AnswerRequest,
+    responses(
+        (status = 202, body = Success<RunBody>, description = "the run after that"),
+        answers::StoreWriteErrors, only::RunNotFound, only::RunRefused,
+    )
+)]
+#[post("/v1/runs/{run}/answer")]
+pub async fn answer_question(
+    shared: web::Data<Shared>,
+    caller: Caller,
+    request: HttpRequest,
+    path: web::Path<String>,
+    body: JsonBody,
+) -> Result<HttpResponse, ApiError> {
+    Query::parse(request.query_string()).finish()?;
+    let mut fields = body.0;
+    let (question, option) = (fields.text("question")?, fields.text("option")?);
+    fields.finish()?;
+    let question = question.ok_or_else(|| ApiError::field("question", "is missing"))?;
+    let option = option.ok_or_else(|| ApiError::field("option", "is missing"))?;
+    let row = find(&shared, &caller, &path).await?;
+    let by = caller.name.to_owned();
+    let answer = given_answer(&row.run, PersonAnswer { question, option, by })?;
+    ask(&shared, &row, RunEvent::Answer(row.run.id, answer)).await
+}
+
+/// The answer, if the question that a run waits with has its option. Whether it waits is decided later,
+/// in one step with what follows from it.
+///
+/// # Errors
+/// [`Code::InvalidRequest`] with the options.
+pub fn given_answer(run: &Run, answer: PersonAnswer) -> Result<PersonAnswer, ApiError> {
+    let asked = run.questions.open.as_ref().filter(|asked| asked.id == answer.question);
+    if let Some(asked) = asked
+        && !asked.options.iter().any(|option| option.id == answer.option)
+    {
+        let known: Vec<_> = asked.options.iter().map(|option| option.id.as_str()).collect();
+        return Err(ApiError::field("option", format!("must be one of {}", known.join(", "))));
+    }
+    Ok(answer)
 }
 
 async fn find(shared: &Shared, caller: &Caller, id: &str) -> Result<RunRow, ApiError> {

@@ -58,10 +58,14 @@ words! {
     PhaseFilterWord as "PhaseFilter" = phase_filters();
     /// The state that an issue's sandbox is to reach.
     WantedWord as "Wanted" = Wanted::ALL;
-    /// What the agent of a sandbox does. `queued`: a run waits or goes on by itself. `idle`: there is no run
+    /// What the agent of a sandbox does. `queued`: a run waits or goes on by itself.
+    /// `waiting_for_person`: it asks a question that a person answers. `idle`: there is no run
     /// in progress.
     AgentStateWord as "AgentState" =
-        [Plain("idle"), Plain("queued"), Plain("running"), Plain("cancelling")];
+        [
+            Plain("idle"), Plain("queued"), Plain("running"), Plain("waiting_for_person"),
+            Plain("cancelling"),
+        ];
     /// What sums of usage are made for: each issue, repository, account, model or day (UTC).
     UsageByWord as "UsageBy" = UsageBy::LISTED;
     /// Where a run of an agent is.

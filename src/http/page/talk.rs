@@ -10,7 +10,7 @@ mod render;
 use actix_web::{HttpRequest, HttpResponse, get, post, web};
 use maud::{Markup, html};
 
-use crate::conversation::{RunEvent, SaidWords};
+use crate::conversation::{PersonAnswer, RunEvent, SaidWords};
 use crate::engine::{EngineError, SandboxRef};
 use crate::http::Shared;
 use crate::http::api::conversations::{MESSAGE_LEN_MAX, RunUsage};
@@ -18,7 +18,7 @@ use crate::http::api::sandboxes::load;
 use crate::http::error::{ApiError, Code};
 use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
-use crate::types::{HomeId, RunId, Sandbox, Timestamp, dollars};
+use crate::types::{AgentQuestion, HomeId, RunId, Sandbox, Timestamp, dollars};
 
 use super::error::PageError;
 use super::form;
@@ -55,11 +55,14 @@ enum TalkAction {
     Say,
     Stop,
     Retry,
+    Answer,
 }
 
 impl TalkAction {
     fn parse(word: &str) -> Option<Self> {
-        [Self::Say, Self::Stop, Self::Retry].into_iter().find(|action| action.as_str() == word)
+        [Self::Say, Self::Stop, Self::Retry, Self::Answer]
+            .into_iter()
+            .find(|action| action.as_str() == word)
     }
 
     const fn as_str(self) -> &'static str {
@@ -67,6 +70,7 @@ impl TalkAction {
             Self::Say => "say",
             Self::Stop => "stop",
             Self::Retry => "retry",
+            Self::Answer => "answer",
         }
     }
 
@@ -76,6 +80,7 @@ impl TalkAction {
             Self::Say => "The message is taken in. The agent answers it as soon as it can.",
             Self::Stop => "Stop accepted: the agent is asked to end.",
             Self::Retry => "Retry accepted: the same messages are answered again.",
+            Self::Answer => "The answer is taken in. The agent goes on with it.",
         }
     }
 }
@@ -139,6 +144,7 @@ pub async fn change(
         form::read_long_change(&shared, &request, &visitor, payload, FORM_LEN_MAX).await?;
     let (text, interrupts) = (form.text("text")?, form.flag("interrupt")?);
     let run = form.text("run")?;
+    let (question, option) = (form.text("question")?, form.text("option")?);
     form.finish()?;
     let sandbox = load(&shared, &visitor.caller.account, &sandbox_ref(&id)).await?;
     let run = || {
@@ -166,6 +172,13 @@ pub async fn change(
                 Ok(_) | Err(EngineError::RunRefused(_)) => {}
                 Err(error) => return Err(error.into()),
             }
+        }
+        TalkAction::Answer => {
+            let (run, by) = (run()?, visitor.caller.name.to_owned());
+            let question = question.ok_or_else(|| ApiError::field("question", "is missing"))?;
+            let option = option.ok_or_else(|| ApiError::field("option", "is missing"))?;
+            let answer = PersonAnswer { question, option, by };
+            engine.run_event(sandbox.home, RunEvent::Answer(run, answer)).await?;
         }
         TalkAction::Retry => {
             engine.run_event(sandbox.home, RunEvent::Retry(Some(run()?))).await?;
@@ -222,11 +235,11 @@ fn doing(view: &TalkView, frame: &Frame, base: &str) -> Markup {
         div .row-of data-key="doing" {
             p .agent .(state) {
                 span .mark aria-hidden="true" {}
-                strong .phase { "Agent " (state) }
+                strong .phase { "Agent " (state.replace('_', " ")) }
                 @if let Some(run) = run {
                     " " (since(run.since, view.now))
                     @if has_failed { " " span .why { "last run " (run.state.as_str().replace('_', " ")) } }
-                    @if !run.reason.is_empty() { " " span .why { bdi { (shown(&run.reason)) } } }
+                    @if !run.reason.is_empty() && run.question.is_none() { " " span .why { bdi { (shown(&run.reason)) } } }
                 }
             }
             p .soft .spent {
@@ -236,6 +249,29 @@ fn doing(view: &TalkView, frame: &Frame, base: &str) -> Markup {
             @if let Some(run) = run {
                 @if !is_over { (button(TalkAction::Stop, "Stop", run.run)) }
                 @else if has_failed && view.sandbox.phase.is_some() { (button(TalkAction::Retry, "Retry", run.run)) }
+            }
+        }
+        @if let Some((run, question)) = run.and_then(|run| Some((run.run, run.question.as_ref()?))) {
+            (asked(frame, base, run, question))
+        }
+    }
+}
+
+/// What the agent asks a person, with a button for each answer.
+fn asked(frame: &Frame, base: &str, run: RunId, question: &AgentQuestion) -> Markup {
+    html! {
+        form .card .asked method="post" action={ (base) "/answer" } data-key=(question.id) {
+            (frame.token())
+            input type="hidden" name="run" value=(run);
+            input type="hidden" name="question" value=(question.id);
+            p { strong { "The agent waits for a person. " } "It asks whether it may do this:" }
+            pre .out { (shown(&question.text)) }
+            div .row-of {
+                @for option in &question.options {
+                    button type="submit" name="option" value=(option.id) .primary[option.allows()] {
+                        (shown(&option.name))
+                    }
+                }
             }
         }
     }

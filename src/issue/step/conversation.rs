@@ -239,7 +239,13 @@ fn news_of(run: &Run) -> Option<String> {
     };
     match run.state {
         RunState::Queued | RunState::Cancelling => None,
-        RunState::Running if run.attempt > 1 => Some(format!("the agent {agent} goes on")),
+        // Its question is shown beside, made safe.
+        RunState::WaitingForPerson => {
+            Some(format!("the agent {agent} waits for a person's answer"))
+        }
+        RunState::Running if run.attempt > 1 || !run.questions.answered.is_empty() => {
+            Some(format!("the agent {agent} goes on"))
+        }
         RunState::Running => Some(format!("the agent {agent} works")),
         RunState::Interrupted => Some(because("was interrupted")),
         RunState::Succeeded => Some(format!("the agent {agent} has finished")),

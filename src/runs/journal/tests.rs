@@ -98,6 +98,7 @@ fn run(state: RunState) -> Run {
         failures: 0,
         failing_since: None,
         retry_at: None,
+        questions: Default::default(),
     }
 }
 

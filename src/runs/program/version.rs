@@ -82,7 +82,7 @@ mod tests {
         assert!(written.is_ok_and(|status| status.success()));
         let adapter = built_in("claude-code").expect("it is built in");
         let program = given("claude-code", &path);
-        ProgramVersion::ask(&KnownAgent { adapter, program }).await
+        ProgramVersion::ask(&KnownAgent { adapter, program, settings: Default::default() }).await
     }
 
     fn given(agent: &str, path: &Path) -> GivenProgram {
@@ -105,7 +105,8 @@ mod tests {
         assert!(ask("exit 0").await.is_err(), "it said nothing");
         let adapter = built_in("codex").expect("it is built in");
         let file = tempfile::NamedTempFile::new().expect("a file");
-        let removed = KnownAgent { adapter, program: given("codex", file.path()) };
+        let program = given("codex", file.path());
+        let removed = KnownAgent { adapter, program, settings: Default::default() };
         drop(file);
         let missing = ProgramVersion::ask(&removed).await;
         assert!(missing.is_err_and(|why| why.contains(" cannot be started")));

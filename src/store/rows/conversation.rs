@@ -3,7 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::BadRow;
-use crate::conversation::{AgentSession, Conversation, IssueWords, MessageOrigin, Run, RunWait};
+use super::question::{AnswerPart, QuestionPart};
+use crate::conversation::{
+    AgentSession, Conversation, IssueWords, MessageOrigin, Run, RunQuestions, RunWait,
+};
 use crate::types::{AgentName, RunId, RunState, SandboxId, SessionId, Timestamp};
 
 /// A conversation in the body of its issue.
@@ -57,6 +60,10 @@ pub(in crate::store) struct RunPart {
     failing_since: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     retry_at: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    question: Option<QuestionPart>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    answers: Vec<AnswerPart>,
 }
 
 impl From<&Run> for RunPart {
@@ -82,6 +89,8 @@ impl From<&Run> for RunPart {
             failures: *failures,
             failing_since: ms(run.failing_since),
             retry_at: ms(run.retry_at),
+            question: run.questions.open.as_ref().map(Into::into),
+            answers: run.questions.answered.iter().map(Into::into).collect(),
         }
     }
 }
@@ -109,6 +118,10 @@ impl TryFrom<RunPart> for Run {
             failures: part.failures,
             failing_since: at(part.failing_since),
             retry_at: at(part.retry_at),
+            questions: RunQuestions {
+                open: part.question.map(Into::into),
+                answered: part.answers.into_iter().map(Into::into).collect(),
+            },
         })
     }
 }

@@ -40,4 +40,9 @@ async fn messages_and_runs_are_refused_as_described() {
             (_, code) => assert_eq!(code, "run_refused"),
         }
     }
+    let body = json!({"question": "1-1", "option": "once"});
+    let answer = server.post(&format!("/v1/runs/{run}/answer"), body).await;
+    let all = operations(&server).await;
+    let operation = all.iter().find(|o| o.path == "/v1/runs/{run}/answer");
+    assert_eq!(listed(operation.expect("it is described"), &answer).1, "run_refused");
 }

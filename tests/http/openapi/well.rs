@@ -155,6 +155,10 @@ async fn see_runs(server: &TestServer, seen: &mut Seen) {
         let answer = server.post(&format!("/v1/runs/{run}/{verb}"), Value::Null).await;
         seen.insert((format!("POST /v1/runs/{{run}}/{verb}"), answer.status));
     }
+    let (run, question) = crate::asking::asking(server, "1").await;
+    let body = json!({"question": question, "option": "once"});
+    let answer = server.post(&format!("/v1/runs/{run}/answer"), body).await;
+    seen.insert(("POST /v1/runs/{run}/answer".into(), answer.status));
     let address = "/v1/sandboxes/claude-issue-2/conversation/events";
     let events = server.request(Method::GET, address).send().await.expect("an answer");
     seen.insert(("GET /v1/sandboxes/{id}/conversation/events".into(), events.status().as_u16()));

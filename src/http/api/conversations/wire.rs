@@ -5,6 +5,7 @@ use utoipa::ToSchema;
 
 use crate::conversation::{MessageText, Run};
 use crate::http::doc::words::{RunStateWord, RunWaitWord};
+use crate::http::question::{AnsweredBody, QuestionBody};
 use crate::runs::journal::from;
 use crate::store::conversation::{MessageRow, RunRow};
 use crate::store::usage::UsageSum;
@@ -152,6 +153,10 @@ pub struct RunBody {
     /// When it is tried again by itself.
     #[schema(format = DateTime)]
     pub retry_at: Option<String>,
+    /// What its agent asks a person, while it waits for the answer.
+    pub question: Option<QuestionBody>,
+    /// The newest 20 questions that people answered, oldest first.
+    pub answers: Vec<AnsweredBody>,
     /// What it used of models.
     pub usage: UsageBody,
 }
@@ -171,6 +176,8 @@ pub fn run_body(run: &Run, usage: UsageBody) -> RunBody {
         started_at: run.started_at.map(|at| at.to_string()),
         since: run.since.to_string(),
         retry_at: run.retry_at.map(|at| at.to_string()),
+        question: run.questions.open.as_ref().map(Into::into),
+        answers: run.questions.answered.iter().map(Into::into).collect(),
         usage,
     }
 }

@@ -143,6 +143,11 @@ fn take_agents(entries: &mut Vec<TalkEntry>, key: u64, event: AgentEvent) {
             };
             note(entries, format!("{word}: {text}"));
         }
+        AgentEvent::Question { text, options, .. } => {
+            let names: Vec<_> = options.into_iter().map(|option| option.name).collect();
+            note(entries, format!("It asks a person: {text} ({})", names.join(", ")));
+        }
+        AgentEvent::Answered { name, by, .. } => note(entries, format!("{by} answered: {name}")),
         AgentEvent::Note { text } => note(entries, text),
         AgentEvent::TurnEnded { end, text, .. } if end != TurnEnd::Completed => note(entries, text),
         AgentEvent::Started { .. }
@@ -228,6 +233,20 @@ mod tests {
         let call = serde_json::json!({"type": "toolCall", "id": "t", "tool": "B", "title": "", "input": {}});
         let around = fold(&[text("a", "piece"), call, text("b", "piece")]);
         assert_eq!((&around[0], &around[2]), (&words("a", true), &words("b", false)));
+    }
+
+    #[test]
+    fn a_question_and_its_answer_are_remarks() {
+        let question = serde_json::json!({"type": "question", "id": "1-1", "text": "execute: ls", "run": RUN,
+            "options": [{"id": "o", "name": "Allow", "kind": "allow_once"},
+                {"id": "n", "name": "Reject", "kind": "reject_once"}]});
+        let answer = serde_json::json!({"type": "answered", "question": "1-1", "option": "o",
+            "name": "Allow", "by": "mona", "run": RUN});
+        let note = |text: &str| TalkKind::Note(text.to_owned());
+        assert_eq!(
+            fold(&[question, answer]),
+            [note("It asks a person: execute: ls (Allow, Reject)"), note("mona answered: Allow")]
+        );
     }
 
     #[test]

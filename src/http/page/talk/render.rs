@@ -76,6 +76,7 @@ const fn word(state: RunState) -> &'static str {
     match state {
         RunState::Queued => "waits",
         RunState::Running => "began",
+        RunState::WaitingForPerson => "waits for a person",
         RunState::Cancelling => "is being ended",
         RunState::Interrupted => "was interrupted, and goes on by itself",
         RunState::Succeeded => "succeeded",
