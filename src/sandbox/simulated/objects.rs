@@ -24,7 +24,9 @@ use super::calls::{self, LabelMap};
 use super::watch::{DirectoryChanges, Watch};
 use super::workload::WorkloadFile;
 use crate::sandbox::{CreateSpec, Labels, Object, ObjectKey, ProviderError};
-use crate::types::{ExternalId, HomeId, InstanceId, ObjectName, ObjectState, Timestamp};
+use crate::types::{
+    AccountName, ExternalId, HomeId, InstanceId, ObjectName, ObjectState, Timestamp,
+};
 
 /// Where files are written before they are renamed to their place, and the identity is kept.
 /// Hidden, so that the directory shows objects and calls and nothing else.
@@ -43,6 +45,9 @@ pub(super) struct SimObjects {
     by_name: BTreeSet<(ObjectName, ExternalId)>,
     by_home: BTreeSet<(HomeId, ExternalId)>,
     unreadable: BTreeMap<ExternalId, String>,
+    /// The installation and the account of the object that was read last. Most others have the same, and
+    /// share these texts.
+    last_owner: Option<(InstanceId, AccountName)>,
     /// Names of files that were put in place here and whose notes were not read yet.
     own: HashSet<String>,
     /// Whether the log of calls was removed since the last question.
@@ -72,6 +77,7 @@ impl SimObjects {
             by_name: BTreeSet::new(),
             by_home: BTreeSet::new(),
             unreadable: BTreeMap::new(),
+            last_owner: None,
             own: HashSet::new(),
             log_gone: false,
             is_read: false,
@@ -282,11 +288,15 @@ impl SimObjects {
         }
     }
 
-    fn index(&mut self, object: Object) {
+    fn index(&mut self, mut object: Object) {
         let id = object.external_id.clone();
         self.by_name.insert((object.name.clone(), id.clone()));
-        if let Some(labels) = &object.labels {
+        if let Some(labels) = &mut object.labels {
             self.by_home.insert((labels.home, id.clone()));
+            let owner = (labels.instance.clone(), labels.account.clone());
+            let shared = self.last_owner.take().filter(|last| *last == owner).unwrap_or(owner);
+            (labels.instance, labels.account) = shared.clone();
+            self.last_owner = Some(shared);
         }
         self.by_id.insert(id, object);
     }
