@@ -4,7 +4,7 @@
 use super::message::{MessageOrigin, SaidMessage};
 use super::run::{AgentSession, Run};
 use crate::types::{
-    AgentName, AgentStanding, QuestionAnswer, RunId, RunState, SandboxId, Timestamp,
+    AgentName, AgentStanding, MessageId, QuestionAnswer, RunId, RunState, SandboxId, Timestamp,
 };
 
 /// What is durable of one home's conversation beside its messages and its former runs.
@@ -24,6 +24,9 @@ pub struct Conversation {
     /// The commits of which a failed check was said since a person last said something. At most
     /// [`Self::FAILED_COMMITS_MAX`].
     pub failed_commits: Vec<String>,
+    /// The messages that callers said last, each with its run: a caller whose answer was lost says the same
+    /// again. At most [`Self::TRIED_MAX`].
+    pub tried: Vec<(MessageId, RunId)>,
 }
 
 /// Which words of the issue's own text were said last: several deliveries bring the same.
@@ -97,6 +100,8 @@ impl Conversation {
     pub const HEARD_MAX: usize = 200;
     /// For how many commits in a row the agent is given failed checks.
     pub const FAILED_COMMITS_MAX: usize = 3;
+    /// How many messages of callers are remembered.
+    pub const TRIED_MAX: usize = 20;
 
     /// Whether a run is in progress: then the sandbox is not idle.
     pub fn is_at_work(&self) -> bool {
@@ -136,6 +141,19 @@ impl Conversation {
         let (said_at, messages) = (run.said_at, run.messages);
         let answer = run.questions.answered.last().cloned();
         Some(RunOrder { run: run.id, sandbox, said_at, messages, kind, answer })
+    }
+
+    /// A message of a caller, if it was said already, and its run.
+    pub(super) fn tried(&self, id: MessageId) -> Option<(MessageId, RunId)> {
+        self.tried.iter().find(|(known, _)| *known == id).copied()
+    }
+
+    /// A caller said something, for this run.
+    pub(super) fn note_tried(&mut self, id: MessageId, run: RunId) {
+        if self.tried.len() >= Self::TRIED_MAX {
+            self.tried.remove(0);
+        }
+        self.tried.push((id, run));
     }
 
     /// Whether a follow-up was said already.

@@ -25,6 +25,8 @@ pub struct FreshIds {
 /// Something that is said, with what tells words of the issue's own text apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SayAsk {
+    /// The id that it was given before it was first tried; `None` if it is given one now.
+    pub id: Option<MessageId>,
     /// What is said.
     pub words: SaidWords,
     /// Which words of the issue's own text these are, if they are that.
@@ -38,7 +40,7 @@ pub struct SayAsk {
 impl SayAsk {
     /// Words that are neither the issue's own text nor a follow-up.
     pub const fn of(words: SaidWords) -> Self {
-        Self { words, issue_words: None, is_follow_up: false, failed_commit: None }
+        Self { id: None, words, issue_words: None, is_follow_up: false, failed_commit: None }
     }
 }
 
@@ -141,7 +143,13 @@ impl ConversationStep {
 
     /// Something is said to the agent.
     pub fn say(&mut self, ask: SayAsk, default: Option<&AgentName>) -> RunReply {
-        let SayAsk { words, issue_words, is_follow_up, failed_commit } = ask;
+        let SayAsk { id, words, issue_words, is_follow_up, failed_commit } = ask;
+        if let Some((id, run)) = id.and_then(|id| self.conversation.tried(id)) {
+            // Its first try was stored, and its answer lost.
+            let runs = self.conversation.run.iter().chain(&self.conversation.next);
+            let run = runs.into_iter().find(|known| known.id == run).cloned();
+            return run.map_or(RunReply::Heard, |run| RunReply::Said(id, Box::new(run)));
+        }
         let follow_up = is_follow_up.then_some(words.source);
         if self.conversation.has_heard(words.source, issue_words)
             || follow_up.is_some_and(|source| self.conversation.has_heard_of(source))
@@ -175,13 +183,17 @@ impl ConversationStep {
         run.messages += 1;
         run.said_at = now;
         run.agent = agent;
-        let (run, id) = (run.clone(), fresh.message);
+        let (run, may_be_tried_again) = (run.clone(), id.is_some());
+        let id = id.unwrap_or(fresh.message);
         let SaidWords { source, author, text, interrupts, .. } = words;
         self.messages.push(SaidMessage { id, run: run.id, source, author, text, at: now });
         if issue_words.is_some() {
             self.conversation.issue_words = issue_words;
         }
         self.conversation.note_said(follow_up, failed_commit);
+        if may_be_tried_again {
+            self.conversation.note_tried(id, run.id);
+        }
         if interrupts {
             self.cancel_process("a newer message interrupts it");
         }

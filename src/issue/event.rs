@@ -10,9 +10,9 @@ use super::instruction::Instruction;
 use super::state::Facts;
 use crate::conversation::{FreshIds, RunEvent, SaidWords};
 use crate::types::{
-    Alias, Attempt, Cause, DeliveryId, ExternalId, Generation, HomeId, IssueId, IssueNumber, Mode,
-    ObjectName, ObjectState, Phase, ProviderName, PullRequestMode, Repository, SandboxId, Template,
-    Timestamp,
+    Alias, Attempt, Cause, DeliveryId, ExternalId, Generation, HomeId, IssueId, IssueNumber,
+    MessageId, Mode, ObjectName, ObjectState, Phase, ProviderName, PullRequestMode, Repository,
+    SandboxId, Template, Timestamp,
 };
 
 pub use effect::{DeliveryEffect, TriggerKind};
@@ -250,6 +250,8 @@ pub struct EnsureAsk {
 /// Something that a caller says to the agent.
 #[derive(Clone, Debug)]
 pub struct SayIssue {
+    /// Its id, which it keeps if it is said again because the first try had no answer.
+    pub id: MessageId,
     /// What.
     pub words: SaidWords,
     /// The issue's repository and number, if the caller knows them.

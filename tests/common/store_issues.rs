@@ -15,9 +15,9 @@ use issuebox::store::{DeliveryRow, DeliveryState, Write};
 use issuebox::types::{
     AccountName, AgentName, AgentQuestion, AgentWorkload, Alias, AllowedHost, AnswerOption,
     Attempt, CloneMode, DeliveryId, ExternalId, Failure, FailureCode, Generation, GitWorkload,
-    HomeId, HostMount, IssueId, IssueNumber, Mode, Network, NetworkKind, ObjectName, OnLimit,
-    Phase, ProviderName, ProviderStep, QuestionAnswer, Repository, Resources, RunId, RunState,
-    SandboxId, SecretName, SessionId, Template, TemplateName, TimelineEntry, Timestamp,
+    HomeId, HostMount, IssueId, IssueNumber, MessageId, Mode, Network, NetworkKind, ObjectName,
+    OnLimit, Phase, ProviderName, ProviderStep, QuestionAnswer, Repository, Resources, RunId,
+    RunState, SandboxId, SecretName, SessionId, Template, TemplateName, TimelineEntry, Timestamp,
     WhileRunning, Workload, WorkloadSource,
 };
 use proptest::option::of;
@@ -545,14 +545,18 @@ fn any_conversation() -> impl Strategy<Value = Conversation> {
     ];
     let follow_ups =
         (proptest::collection::vec(heard, 0..3), proptest::collection::vec(text(), 0..3));
+    let id = any::<u128>().prop_map(Uuid::from_u128);
+    let tried = (id.clone().prop_map(MessageId), id.prop_map(RunId));
+    let follow_ups = (follow_ups, proptest::collection::vec(tried, 0..3));
     (of(session), of(any_run()), of(any_run()), of(words), follow_ups).prop_map(
-        |(session, run, next, issue_words, (heard, failed_commits))| Conversation {
+        |(session, run, next, issue_words, ((heard, failed_commits), tried))| Conversation {
             session,
             run,
             next,
             issue_words,
             heard,
             failed_commits,
+            tried,
         },
     )
 }

@@ -321,3 +321,24 @@ fn no_run_begins_while_it_is_held_or_the_sandbox_is_not_up() {
     assert!(matches!(bench.begin(), RunReply::Refused(RunRefusal::NotNow(_))));
     assert_eq!(bench.run().reason, "it failed");
 }
+
+#[test]
+fn a_caller_whose_answer_was_lost_says_the_same_once() {
+    let mut bench = ConversationBench::new();
+    let id = MessageId(Uuid::from_u128(99));
+    let say = |bench: &mut ConversationBench| {
+        let words = SaidWords::of_caller("mona".into(), "hello".into());
+        let ask = SayAsk { id: Some(id), ..SayAsk::of(words) };
+        bench.step(|step, around| step.say(ask, around.agent.as_ref())).0
+    };
+    let first = say(&mut bench);
+    assert!(matches!(&first, RunReply::Said(said, run) if *said == id && run.messages == 1));
+    assert_eq!(say(&mut bench), first);
+    bench.begin();
+    bench.end(RunEnd::Succeeded(String::new()));
+    assert!(matches!(say(&mut bench), RunReply::Said(_, run) if run.state == RunState::Succeeded));
+    assert_eq!(bench.said.len(), 1);
+    bench.say();
+    assert_eq!(say(&mut bench), RunReply::Heard, "its run has left the conversation");
+    assert_eq!(bench.said.len(), 2);
+}

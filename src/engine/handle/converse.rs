@@ -9,7 +9,7 @@ use crate::engine::directory::route::Number;
 use crate::issue::commit::CommandRefusal;
 use crate::issue::event::SayIssue;
 use crate::issue::{IssueEvent, Reply};
-use crate::types::{AccountName, Cause, HomeId};
+use crate::types::{AccountName, Cause, HomeId, MessageId};
 
 impl Engine {
     /// Says something to the agent of an issue, whose sandbox is wanted for that. Durable when it
@@ -25,6 +25,7 @@ impl Engine {
         cause: Cause,
     ) -> Result<(HomeId, RunReply), EngineError> {
         let mut attempts = self.parts.actors.retry_limit()?;
+        let id = self.message_id();
         loop {
             let mut home = None;
             let attempt = async {
@@ -38,7 +39,7 @@ impl Engine {
                 home = Some(route.home);
                 let (words, cause) = (words.clone(), cause.clone());
                 let (numbered, claims) = (issue.numbered.clone(), route.claims);
-                let event = IssueEvent::Say(SayIssue { words, numbered, claims, cause });
+                let event = IssueEvent::Say(SayIssue { id, words, numbered, claims, cause });
                 self.parts.actors.ask(route.home, route.activation, event).await
             };
             let attempt = attempt.await;
@@ -63,12 +64,14 @@ impl Engine {
         if meant.phase.is_none() {
             return Err(EngineError::Refused(CommandRefusal::SandboxDeleted));
         }
-        let say = || {
-            let (words, cause) = (words.clone(), cause.clone());
-            IssueEvent::Say(SayIssue { words, numbered: None, claims: Vec::new(), cause })
-        };
-        let answered = self.parts.actors.apply(meant.home, None, say).await?;
-        Ok((meant.home, of_reply(answered.reply)?))
+        // By its id the issue is found also if it is handled under its other name by now.
+        let issue = IssueKey { id: Some(meant.issue_id), numbered: None };
+        self.say(account, &issue, words, cause).await
+    }
+
+    /// The id of a message, by which it is known if its first try was stored and had no answer.
+    fn message_id(&self) -> MessageId {
+        MessageId(self.parts.env.ids.uuid())
     }
 
     /// Reports or asks something of a home's run. Durable when it returns.

@@ -27,7 +27,7 @@ impl Transition<'_> {
             self.reply = Reply::OtherPlace;
             return;
         }
-        let said = self.said_to_agent(SayAsk::of(ask.words));
+        let said = self.said_to_agent(SayAsk { id: Some(ask.id), ..SayAsk::of(ask.words) });
         if matches!(said, RunReply::Said(..)) {
             self.aliases = ask.claims;
             self.learn_from_caller(ask.numbered.as_ref(), None);

@@ -7,7 +7,7 @@ use super::question::{AnswerPart, QuestionPart};
 use crate::conversation::{
     AgentSession, Conversation, IssueWords, MessageOrigin, Run, RunQuestions, RunWait,
 };
-use crate::types::{AgentName, RunId, RunState, SandboxId, SessionId, Timestamp};
+use crate::types::{AgentName, MessageId, RunId, RunState, SandboxId, SessionId, Timestamp};
 
 /// A conversation in the body of its issue.
 #[derive(Serialize, Deserialize)]
@@ -24,6 +24,8 @@ pub(super) struct ConversationPart {
     heard: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     failed_commits: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    tried: Vec<(String, String)>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -137,7 +139,8 @@ impl TryFrom<SessionPart> for AgentSession {
 
 impl From<&Conversation> for ConversationPart {
     fn from(conversation: &Conversation) -> Self {
-        let Conversation { session, run, next, issue_words, heard, failed_commits } = conversation;
+        let Conversation { session, run, next, issue_words, heard, .. } = conversation;
+        let Conversation { failed_commits, tried, .. } = conversation;
         Self {
             session: session.as_ref().map(|session| SessionPart {
                 id: session.id.to_string(),
@@ -148,6 +151,7 @@ impl From<&Conversation> for ConversationPart {
             issue_words: issue_words.map(|words| (words.as_of.unix_ms(), words.digest)),
             heard: heard.iter().copied().map(source_word).collect(),
             failed_commits: failed_commits.clone(),
+            tried: tried.iter().map(|(id, run)| (id.to_string(), run.to_string())).collect(),
         }
     }
 }
@@ -166,8 +170,15 @@ impl TryFrom<ConversationPart> for Conversation {
             }),
             heard: part.heard.iter().map(|word| source(word)).collect::<Result<_, _>>()?,
             failed_commits: part.failed_commits,
+            tried: part.tried.into_iter().map(tried).collect::<Result<_, _>>()?,
         })
     }
+}
+
+/// A message of a caller, and its run.
+fn tried((message, run): (String, String)) -> Result<(MessageId, RunId), BadRow> {
+    let id = MessageId::parse(&message).ok_or(BadRow::UnknownWord(message))?;
+    Ok((id, RunId::parse(&run).ok_or(BadRow::UnknownWord(run))?))
 }
 
 /// The body of the row of a run.
