@@ -60,7 +60,7 @@ mod simulation;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use admission::Quotas;
+pub use admission::{HoldsWatch, Quotas};
 pub use api::{
     Change, Commanded, Delivered, DeliveredStatus, EngineError, EnsureIssue, Ensured, IssueKey,
     Publisher, SandboxRef, WaitFor, Waited, Work,

@@ -18,6 +18,7 @@
 
 mod begin;
 mod dialogue;
+mod follow;
 mod going;
 mod inside;
 pub mod journal;
@@ -35,6 +36,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use tokio::sync::Semaphore;
 
 use crate::clock::Clock;
@@ -139,6 +141,8 @@ pub struct RunParts {
     pub places: Arc<Semaphore>,
     /// What becomes of pushes, for the agent to know.
     pub publish: PublishMode,
+    /// Runs a home's task, beside everything else.
+    pub spawn: Arc<dyn Fn(BoxFuture<'static, ()>) + Send + Sync>,
     /// The time.
     pub clock: Arc<dyn Clock>,
 }

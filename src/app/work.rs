@@ -112,7 +112,9 @@ impl WorkParts<'_> {
             Ok(0) | Err(_) => Semaphore::MAX_PERMITS,
             Ok(runs) => runs.min(Semaphore::MAX_PERMITS),
         };
+        let io = self.io.clone();
         RunParts {
+            spawn: Arc::new(move |task| drop(io.spawn(task))),
             engine: self.engine.clone(),
             store,
             rows: Arc::clone(&share.rows),

@@ -17,13 +17,14 @@
 //! others waiting.
 
 pub(super) mod capacity;
+mod changes;
 pub(super) mod grant;
 mod held;
 mod quota;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use crate::issue::event::EventMeta;
 use crate::issue::{Denial, DenialKind, Issue, IssueEvent};
@@ -31,6 +32,8 @@ use crate::sabotage::{Bug, on};
 use crate::store::PendingStartRow;
 use crate::types::{Hold, HoldScope, HomeId, IssueId, Repository};
 
+use changes::HoldChanges;
+pub use changes::HoldsWatch;
 use held::HoldIndex;
 use quota::QuotaSlots;
 pub use quota::Quotas;
@@ -41,8 +44,7 @@ pub(super) struct Admission {
     inner: Mutex<Inner>,
     /// Something came free or was released.
     wake: Notify,
-    /// How often a hold came into force or was released.
-    holds_changed: watch::Sender<u64>,
+    holds_changed: HoldChanges,
 }
 
 #[derive(Default)]
@@ -58,7 +60,7 @@ impl Admission {
             quotas,
             inner: Mutex::default(),
             wake: Notify::new(),
-            holds_changed: watch::Sender::new(0),
+            holds_changed: HoldChanges::default(),
         }
     }
 
@@ -142,19 +144,19 @@ impl Admission {
     /// A hold is durable; of an issue that is known, its home.
     pub fn put(&self, hold: Hold, home: Option<HomeId>) {
         self.lock().held.put(hold, home);
-        self.holds_changed.send_modify(|changes| *changes += 1);
+        self.holds_changed.changed();
     }
 
     /// A hold was released.
     pub fn release(&self, scope: &HoldScope) {
         self.lock().held.release(scope);
-        self.holds_changed.send_modify(|changes| *changes += 1);
+        self.holds_changed.changed();
         self.wake.notify_one();
     }
 
     /// Changes with every hold that comes into force or is released.
-    pub fn holds_changed(&self) -> watch::Receiver<u64> {
-        self.holds_changed.subscribe()
+    pub fn holds_changed(&self) -> HoldsWatch {
+        self.holds_changed.follow()
     }
 
     /// Why an issue is held now; `None` if it is not.

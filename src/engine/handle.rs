@@ -11,8 +11,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
-
 use crate::issue::{FanOut, Issue};
 use crate::sandbox::{Egress, Lifecycle};
 use crate::types::{
@@ -21,7 +19,7 @@ use crate::types::{
 };
 
 use super::actors::Actors;
-use super::admission::Quotas;
+use super::admission::{HoldsWatch, Quotas};
 use super::api::{Delivered, EngineError, SandboxRef, WaitFor, Waited};
 use super::directory::Directory;
 use super::effects::EffectWorker;
@@ -95,7 +93,7 @@ impl Engine {
     }
 
     /// Changes with every hold that is put on or released.
-    pub fn holds_changed(&self) -> watch::Receiver<u64> {
+    pub fn holds_changed(&self) -> HoldsWatch {
         self.parts.registry.actor_parts().admission.holds_changed()
     }
 

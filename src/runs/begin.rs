@@ -32,7 +32,7 @@ impl RunWorker {
         let mut holds = engine.holds_changed();
         loop {
             let place = self.place(home, order).await?;
-            holds.mark_unchanged();
+            holds.mark_seen();
             // A message that joined meanwhile is not verified: the order that came with it verifies again.
             match engine.run_event(home, RunEvent::Begin(order.run, order.messages)).await {
                 Ok(RunReply::Begun(run, session)) => {
@@ -41,7 +41,7 @@ impl RunWorker {
                 Err(EngineError::RunRefused(RunRefusal::Held(_))) => {
                     // It begins when the hold is released; until then another run may have the place.
                     drop(place);
-                    holds.changed().await.ok()?;
+                    holds.changed().await;
                 }
                 // What is in the way changes the order, if it ever does.
                 Ok(_) | Err(EngineError::RunRefused(_) | EngineError::ShuttingDown) => return None,

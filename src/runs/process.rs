@@ -8,6 +8,7 @@ use tokio::sync::watch;
 
 use super::begin::BegunRun;
 use super::dialogue::{Talk, session_name};
+use super::follow::{Following, Heard};
 use super::going::Going;
 use super::inside::{AGENT_DIR, Inside, WORKSPACE};
 use super::live::LiveWords;
@@ -16,18 +17,18 @@ use super::watch::{EndCause, ProcessEnding, RunBounds};
 use super::worker::RunWorker;
 use super::{RunParts, prompt};
 use crate::agents::{
-    AgentEvent, AgentExit, AgentTurn, GATEWAY_URL, LineReader, LineSplitter, RunOutcome, RunReport,
-    SessionStart, TurnLimits,
+    AgentDialogue, AgentEvent, AgentExit, AgentTurn, GATEWAY_URL, LineReader, LineSplitter,
+    RunOutcome, RunReport, SessionStart, TurnLimits,
 };
 use crate::clock::Clock;
-use crate::conversation::{RunEnd, RunEvent, RunOrder, RunOrderKind};
+use crate::conversation::{Run, RunEnd, RunEvent, RunOrder, RunOrderKind};
 use crate::engine::{SandboxRef, Work};
 use crate::issue::Issue;
 use crate::models::RunningRun;
 use crate::models::refusal::ModelRefusal;
 use crate::sandbox::{
-    OUTPUT_KEPT_MAX, Offset, OutputStream, Overflow, ProcessEvent, ProcessExit, ProcessId,
-    ProcessSpec, Signal, StdinMode, WorkError,
+    OUTPUT_KEPT_MAX, OutputStream, Overflow, ProcessExit, ProcessId, ProcessSpec, Signal,
+    StdinMode, WorkError,
 };
 use crate::types::{
     AccountName, AgentWorkload, Cause, HomeId, NetworkKind, RunId, SessionId, Timestamp,
@@ -63,7 +64,7 @@ impl RunWorker {
         orders: &mut watch::Receiver<Option<RunOrder>>,
     ) {
         let (run, attempt) = (begun.run.id, begun.run.attempt);
-        let end = match self.bench(home, account, &begun).await {
+        let end = match while_wanted(orders, &begun.run, self.bench(home, account, &begun)).await {
             Ok(bench) => self.run_agent(&bench, &begun, orders).await,
             Err(end) => end,
         };
@@ -119,16 +120,15 @@ impl RunWorker {
     ) -> RunEnd {
         let adapter = bench.agent.adapter;
         let mut session = begun.session.id;
-        let mut is_there = match self.session_file(bench, &session).await {
-            Ok(file) => file,
-            Err(reason) => return unless_down(bench, reason),
-        };
+        // Whether the session's file is there, once that is known otherwise than by looking.
+        let mut is_there = None;
         for _ in 0..2 {
-            let (start, text) = match self.turn(bench, begun, session, is_there.as_deref()).await {
-                Ok(turn) => turn,
+            let prepared = self.prepare(bench, begun, session, is_there.take());
+            let prepared = match while_wanted(orders, &begun.run, prepared).await {
+                Ok(prepared) => prepared,
                 Err(end) => return end,
             };
-            let (outcome, report) = match self.process(bench, begun, start, text, orders).await {
+            let (outcome, report) = match self.process(bench, prepared, orders).await {
                 Ok(ended) => ended,
                 Err(end) => return end,
             };
@@ -141,8 +141,8 @@ impl RunWorker {
                     "cannot copy an agent's session out of its sandbox; the next generation begins without it");
             }
             match outcome {
-                RunOutcome::SessionMissing => is_there = None,
-                RunOutcome::SessionTaken => is_there = Some(String::new()),
+                RunOutcome::SessionMissing => is_there = Some(None),
+                RunOutcome::SessionTaken => is_there = Some(Some(String::new())),
                 RunOutcome::Succeeded { summary } => {
                     return RunEnd::Succeeded(beginning(&summary, SUMMARY_LEN_MAX));
                 }
@@ -239,17 +239,25 @@ impl RunWorker {
         }
     }
 
-    /// Starts the process and reads it to its end.
-    async fn process(
+    /// Puts the files of a process into the sandbox, and says what is started, and what is said with it.
+    /// `is_there` says whether the session's file is there, if that is known.
+    async fn prepare(
         &self,
         bench: &Bench,
         begun: &BegunRun,
-        session: SessionStart,
-        text: String,
-        orders: &mut watch::Receiver<Option<RunOrder>>,
-    ) -> Result<(RunOutcome, RunReport), RunEnd> {
-        let adapter = bench.agent.adapter;
+        session: SessionId,
+        is_there: Option<Option<String>>,
+    ) -> Result<PreparedProcess, RunEnd> {
+        let file = match is_there {
+            Some(known) => known,
+            None => {
+                let found = self.session_file(bench, &session).await;
+                found.map_err(unless_down)?
+            }
+        };
+        let (session, text) = self.turn(bench, begun, session, file.as_deref()).await?;
         let turn = self.agent_turn(bench, begun, session, text).await;
+        let adapter = bench.agent.adapter;
         let dialogue = adapter.dialogue(&turn);
         let launch = match dialogue {
             Some(_) => adapter.launch(&turn),
@@ -257,7 +265,7 @@ impl RunWorker {
         };
         for file in launch.files {
             let written = bench.inside.write(&file.path, Bytes::from(file.text)).await;
-            written.map_err(|reason| unless_down(bench, reason))?;
+            written.map_err(unless_down)?;
         }
         let spec = ProcessSpec {
             command: launch.argv,
@@ -268,6 +276,18 @@ impl RunWorker {
             keep: OUTPUT_KEPT_MAX,
             overflow: Overflow::Wait,
         };
+        Ok(PreparedProcess { spec, dialogue, session })
+    }
+
+    /// Starts the process and reads it to its end.
+    async fn process(
+        &self,
+        bench: &Bench,
+        prepared: PreparedProcess,
+        orders: &mut watch::Receiver<Option<RunOrder>>,
+    ) -> Result<(RunOutcome, RunReport), RunEnd> {
+        let adapter = bench.agent.adapter;
+        let PreparedProcess { spec, dialogue, session } = prepared;
         let (processes, target) = (&bench.inside.processes, &bench.inside.target);
         let id = processes.spawn(target.clone(), spec).await.map_err(|error| match error {
             WorkError::NotRunning => RunEnd::Lost,
@@ -295,12 +315,45 @@ impl RunWorker {
     }
 }
 
+/// A process that can be started.
+struct PreparedProcess {
+    spec: ProcessSpec,
+    /// What is said with it; `None` if it only reads its input.
+    dialogue: Option<Box<dyn AgentDialogue>>,
+    session: SessionStart,
+}
+
 /// A run whose sandbox went down under a command of ours is lost; it failed otherwise.
-fn unless_down(bench: &Bench, reason: String) -> RunEnd {
+fn unless_down(reason: String) -> RunEnd {
     let words = WorkError::NotRunning.to_string();
     let is_down = reason == words || reason == "the sandbox went down";
-    let _ = bench;
     if is_down { RunEnd::Lost } else { RunEnd::Failed(reason) }
+}
+
+/// Whether an order means that the process of this attempt is to be there.
+fn wants(order: &Option<RunOrder>, run: RunId, attempt: u32) -> bool {
+    let is_ours = order.as_ref().filter(|order| order.run == run);
+    match is_ours.map(|order| order.kind) {
+        Some(RunOrderKind::End(ended)) => ended != attempt,
+        Some(RunOrderKind::Begin | RunOrderKind::Follow(_)) => true,
+        // The sandbox goes down, or another run has the place.
+        None => false,
+    }
+}
+
+/// Does what comes before the process of a run, as long as that is to be started.
+async fn while_wanted<T>(
+    orders: &watch::Receiver<Option<RunOrder>>,
+    run: &Run,
+    work: impl Future<Output = Result<T, RunEnd>>,
+) -> Result<T, RunEnd> {
+    let mut orders = orders.clone();
+    tokio::select! {
+        biased;
+        // An error means that the worker ends, and this with it.
+        _ = orders.wait_for(|order| !wants(order, run.id, run.attempt)) => Err(RunEnd::Cancelled),
+        done = work => done,
+    }
 }
 
 /// The bounds of an agent that a message named although the template has none.
@@ -363,15 +416,14 @@ impl<'a> Reading<'a> {
         orders: &mut watch::Receiver<Option<RunOrder>>,
     ) -> Option<ProcessExit> {
         let RunParts { clock, engine, .. } = self.worker.parts.as_ref();
-        let Inside { processes, target } = &self.bench.inside;
         let bounds = RunBounds {
             run_time_max: self.bench.workload.run_time_max,
             quiet_time_max: self.bench.workload.quiet_time_max,
             started_at: clock.now(),
         };
         let mut holds = engine.holds_changed();
-        let mut output = processes.attach(target.clone(), id.clone(), Offset(0)).await.ok()?;
-        let mut waited = processes.wait(target.clone(), id.clone());
+        let mut following =
+            Following::new(self.bench.inside.clone(), Arc::clone(clock), id.clone());
         let (mut exit, mut drained_at): (Option<ProcessExit>, Option<Timestamp>) = (None, None);
         self.speak().await;
         loop {
@@ -387,24 +439,21 @@ impl<'a> Reading<'a> {
             let wake = bounds.wake(is_bounded, active_at, due.into_iter().flatten());
             tokio::select! {
                 biased;
-                event = output.events.recv() => match event {
-                    Some(ProcessEvent::Output { stream, bytes, .. }) => self.take(stream, &bytes).await,
-                    Some(ProcessEvent::Gap { from, to }) => self.gap(to.0 - from.0).await,
-                    Some(ProcessEvent::Exit(ended)) => { exit = Some(ended); break }
-                    None => break,
-                },
-                ended = &mut waited, if exit.is_none() => match ended {
-                    Ok(ended) => {
+                heard = following.next() => match heard {
+                    Heard::Output(stream, bytes) => self.take(stream, &bytes).await,
+                    Heard::Gap(len) => self.gap(len).await,
+                    Heard::Exited(ended) => {
                         exit = Some(ended);
                         drained_at = Some(clock.now().after(DRAIN_WAIT));
                     }
-                    Err(_) => break,
+                    Heard::Ended(ended) => {
+                        exit = Some(ended);
+                        break;
+                    }
+                    Heard::Gone => break,
                 },
                 changed = orders.changed() => changed.ok()?,
-                changed = holds.changed() => {
-                    changed.ok()?;
-                    self.ask_held().await;
-                }
+                () = holds.changed() => self.ask_held().await,
                 () = sleep_until(clock, wake) => {}
             }
             if drained_at.is_some_and(|at| at <= clock.now()) {
@@ -427,14 +476,7 @@ impl<'a> Reading<'a> {
 
     /// Does what the conversation orders.
     fn obey(&mut self, order: &Option<RunOrder>) {
-        let is_ours = order.as_ref().filter(|order| order.run == self.bench.run);
-        let is_to_end = match is_ours.map(|order| order.kind) {
-            Some(RunOrderKind::End(attempt)) => attempt == self.bench.attempt,
-            Some(RunOrderKind::Begin | RunOrderKind::Follow(_)) => false,
-            // The sandbox goes down, or another run has the place: this one is over.
-            None => true,
-        };
-        if is_to_end && self.ending.is_none() {
+        if !wants(order, self.bench.run, self.bench.attempt) && self.ending.is_none() {
             self.end(EndCause::Cancelled);
         }
     }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use dashmap::DashSet;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
 
 use super::RunParts;
 use crate::conversation::{Run, RunEnd, RunEvent, RunOrder, RunOrderKind, SaidMessage};
@@ -71,6 +70,12 @@ impl Publisher for RunPublisher {
     }
 }
 
+/// Where a home's task reports that it ended, and by what it hears that the server ends.
+struct HomeTasks {
+    tasks: mpsc::UnboundedSender<(HomeId, AccountName)>,
+    server_ended: watch::Receiver<bool>,
+}
+
 /// Carries out orders for runs.
 #[derive(Clone)]
 pub struct RunWorker {
@@ -90,20 +95,20 @@ impl RunWorker {
         mut ended: watch::Receiver<bool>,
     ) {
         let mut homes: HashMap<HomeId, watch::Sender<Option<RunOrder>>> = HashMap::new();
-        let mut tasks = JoinSet::new();
+        let (tasks, mut ended_tasks) = mpsc::unbounded_channel();
+        let tasks = HomeTasks { tasks, server_ended: ended.clone() };
         let removal = self.clone().remove_deleted();
         tokio::pin!(removal);
         loop {
             let change = tokio::select! {
+                biased;
+                _ = ended.wait_for(|ended| *ended) => return,
                 change = changes.recv() => change,
-                Some(done) = tasks.join_next() => {
-                    if let Ok((home, account)) = done {
-                        self.again(&mut homes, &mut tasks, home, account);
-                    }
+                Some((home, account)) = ended_tasks.recv() => {
+                    self.again(&mut homes, &tasks, home, account);
                     continue;
                 }
                 () = &mut removal => return,
-                _ = ended.wait_for(|ended| *ended) => return,
             };
             let Some(change) = change else { return };
             let RunChange { home, account, is_deleted, messages, runs, order } = change;
@@ -116,7 +121,7 @@ impl RunWorker {
                 None if order.is_some() => {
                     let (orders, receiver) = watch::channel(order);
                     homes.insert(home, orders);
-                    self.spawn(&mut tasks, home, account, receiver);
+                    self.spawn(&tasks, home, account, receiver);
                 }
                 None => {}
             }
@@ -127,7 +132,7 @@ impl RunWorker {
     fn again(
         &self,
         homes: &mut HashMap<HomeId, watch::Sender<Option<RunOrder>>>,
-        tasks: &mut JoinSet<(HomeId, AccountName)>,
+        tasks: &HomeTasks,
         home: HomeId,
         account: AccountName,
     ) {
@@ -142,16 +147,23 @@ impl RunWorker {
 
     fn spawn(
         &self,
-        tasks: &mut JoinSet<(HomeId, AccountName)>,
+        tasks: &HomeTasks,
         home: HomeId,
         account: AccountName,
         orders: watch::Receiver<Option<RunOrder>>,
     ) {
         let worker = self.clone();
-        tasks.spawn(async move {
-            worker.carry_out(home, &account, orders).await;
-            (home, account)
-        });
+        let mut server_ended = tasks.server_ended.clone();
+        let tasks = tasks.tasks.clone();
+        (self.parts.spawn)(Box::pin(async move {
+            tokio::select! {
+                biased;
+                _ = server_ended.wait_for(|ended| *ended) => return,
+                () = worker.carry_out(home, &account, orders) => {}
+            }
+            // An error means that the worker ended.
+            drop(tasks.send((home, account)));
+        }));
     }
 
     /// Carries out a home's orders until there is none.
@@ -168,6 +180,7 @@ impl RunWorker {
                 RunOrderKind::Begin => {
                     let mut others = orders.clone();
                     let begun = tokio::select! {
+                        biased;
                         begun = self.begin(home, account, &order) => begun,
                         () = other_order(&mut others, &order) => None,
                     };
