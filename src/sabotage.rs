@@ -92,6 +92,18 @@ pub(crate) enum Bug {
     ClosedPullForgotten,
     /// A server that starts forgets that the writing calls of an identity rest.
     RestForgotten,
+    /// An agent that cannot be reached counts as gone, and another one begins beside it.
+    TwoRunsAtOnce,
+    /// An agent that goes on is given the messages again that its session has.
+    MessagesGivenAgain,
+    /// A run that is cancelled takes along the messages that wait behind it.
+    MessagesLostByCancel,
+    /// An agent is started before the record says that its run goes on.
+    RunBeforeRecord,
+    /// A run begins before its issue is verified.
+    RunBeforeVerification,
+    /// Each attempt of a run begins a session.
+    AnotherSession,
     /// A push is judged after it was sent.
     PushJudgedLate,
     /// A delivery does not lack if GitHub says that it arrived.

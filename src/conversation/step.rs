@@ -4,6 +4,7 @@ use super::message::{MessageOrigin, MessageText, SaidMessage, SaidWords};
 use super::question::PersonAnswer;
 use super::run::{AgentSession, Run, RunEnd, RunWait};
 use super::state::{Around, Conversation, IssueWords, SandboxStanding};
+use crate::sabotage::{Bug, on};
 use crate::types::{AgentName, AgentQuestion, MessageId, RunId, RunState, SessionId, Timestamp};
 
 /// How many messages can wait for one run.
@@ -336,7 +337,8 @@ impl ConversationStep {
         run.started_at.get_or_insert(now);
         let run = run.clone();
         let session = &mut self.conversation.session;
-        let of_agent = session.take_if(|session| session.agent == run.agent);
+        let of_agent =
+            session.take_if(|session| session.agent == run.agent && !on(Bug::AnotherSession));
         let new = || AgentSession { id: fresh.session, agent: run.agent.clone() };
         let session = session.insert(of_agent.unwrap_or_else(new)).clone();
         RunReply::Begun(Box::new(run), session)
@@ -429,7 +431,9 @@ impl ConversationStep {
     fn end(&mut self, state: RunState, reason: impl Into<String>) {
         let Some(run) = &mut self.conversation.run else { return };
         run.enter(state, reason, self.now);
-        if let Some(next) = self.conversation.next.take()
+        let next = self.conversation.next.take();
+        let is_lost = state == RunState::Cancelled && on(Bug::MessagesLostByCancel);
+        if let Some(next) = next.filter(|_| !is_lost)
             && let Some(ended) = self.conversation.run.replace(next)
         {
             self.former.push(ended);

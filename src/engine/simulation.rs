@@ -6,7 +6,9 @@
 //! (`clients`), people who change objects at the provider (`outsiders`), and another provider at the
 //! same address (`impostors`). GitHub transfers issues (`transfers`), renames and archives repositories
 //! (`scope_event`), and has what the server writes on issues (`said`, by the client `writer`, from the
-//! rows of `outbox`), where people comment, delete, quote, lock and close (`people`). All of that is the `world`, which outlives every server; a `ServerLife` is one server
+//! rows of `outbox`), where people comment, delete, quote, lock and close (`people`). Agents work in sandboxes
+//! (`agents`), started by the real worker (`runs`) for what people say to them (`sayings`, kept as rows by
+//! `talk`). All of that is the `world`, which outlives every server; a `ServerLife` is one server
 //! process. What happens is chosen by the `driver`, how bad it is by the `weather`, both from the
 //! seed (`chance`), so that a seed is one history and can be repeated. In the end it becomes calm, and all must come to `rest`.
 //! What happened in all of them is counted (`counts`), and a run of all seeds in which something never happened fails.
@@ -52,6 +54,14 @@
 //!   late. A stranger's comment is never edited, whatever it quotes.
 //! - A call is recorded before it is made, alone, within GitHub's limits, and never while calls rest.
 //!
+//! Of agents (`agents`, `talk`), in the histories that have them:
+//! - A home has at most one process of an agent. It begins once its run is durably recorded as running and was
+//!   verified with all of its messages, goes on with the home's own session, and is given the messages of its
+//!   run: all, no other, and none that the session has.
+//! - A run in progress is never forgotten, has a process only in a sandbox that is up, and does not begin under a
+//!   hold. No agent outlives its run or goes on under a hold for longer than it takes to end one.
+//! - The gateway for models knows the run of each agent that asks.
+//!
 //! # What is checked at rest
 //! That it comes at all: a history, and its calm, may last for a bounded virtual time.
 //!
@@ -60,7 +70,7 @@
 //! down is there; if only GitHub spoke, an issue that is closed has nothing running. Once all is
 //! released, no pending start waits for nothing, and no more are live than may be. Once all is deleted, nothing
 //! is left. What was to be said is there as the state asks for it, or was given up for a reason that
-//! there was (`spoken`).
+//! there was (`spoken`). Each message is for one run, which has ended, or waits for what it says.
 //!
 //! # What providers keep to
 //! The contract of `sandbox.rs`, and not more: an effect comes at the latest at the call's deadline
@@ -78,15 +88,22 @@
 //! A writing call takes effect within [`said`]'s bound after its arrival, or never; what is refused or was
 //! not reached had no effect. Lists of comments and pull requests may lack what was made some seconds ago.
 //!
+//! # What sandboxes keep to
+//! Where agents work, sandboxes and their processes end with the server, as those that can run agents do. A
+//! process runs until it ends, is killed or its sandbox goes down; calls on it may fail, and the connection
+//! to its output may be lost while it goes on.
+//!
 //! # Repeating a seed
 //! `SIM_SEED=7 cargo test --lib engine::simulation::the_promise -- --nocapture` lives through one
-//! history; with `SIM_SEEDS=50000` as well through so many from there on. If the promise is
+//! history; with `SIM_SEEDS=50000` as well through so many from there on, with `SIM_STEP=6` as well through
+//! each sixth of them. If the promise is
 //! broken, the history is printed: the last lines of the home concerned and of the whole world, or with
 //! `SIM_TRACE=2000` so many lines of all homes.
 //!
 //! # That it can fail
 //! `proof` switches deliberate bugs on, one at a time (`sabotage`), and each is noticed.
 
+mod agents;
 mod chance;
 mod checks;
 mod clients;
@@ -103,11 +120,14 @@ mod people;
 mod proof;
 mod provider;
 mod rest;
+mod runs;
 mod said;
+mod sayings;
 mod scope_event;
 mod spawner;
 mod spoken;
 mod store;
+mod talk;
 mod time;
 mod transfers;
 mod unique;
@@ -195,6 +215,7 @@ fn check_seeds(count: u64) {
         (Some(first), count) => (first, count.unwrap_or(1)),
         (None, more) => (0, more.unwrap_or(count)),
     };
+    let step = number("SIM_STEP").unwrap_or(1);
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
     let next = std::sync::atomic::AtomicU64::new(first);
     let broken = std::sync::Mutex::new(Vec::new());
@@ -203,7 +224,7 @@ fn check_seeds(count: u64) {
         for _ in 0..threads {
             scope.spawn(|| {
                 loop {
-                    let seed = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    let seed = next.fetch_add(step, std::sync::atomic::Ordering::Relaxed);
                     if seed >= first + count {
                         return;
                     }

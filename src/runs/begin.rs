@@ -7,6 +7,7 @@ use super::worker::RunWorker;
 use super::{AgentWorkplace, RunParts};
 use crate::conversation::{AgentSession, Run, RunEvent, RunOrder, RunRefusal, RunReply, RunWait};
 use crate::engine::EngineError;
+use crate::sabotage::{Bug, on};
 use crate::types::{AccountName, HomeId};
 
 /// A run whose process may be started.
@@ -27,7 +28,10 @@ impl RunWorker {
         account: &AccountName,
         order: &RunOrder,
     ) -> Option<BegunRun> {
-        let workplace = self.workplace(home, order).await?;
+        let workplace = match on(Bug::RunBeforeVerification) {
+            true => AgentWorkplace::default(),
+            false => self.workplace(home, order).await?,
+        };
         let RunParts { engine, .. } = self.parts.as_ref();
         let mut holds = engine.holds_changed();
         loop {

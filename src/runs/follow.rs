@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 
 use super::inside::Inside;
 use crate::clock::Clock;
+use crate::sabotage::{Bug, on};
 use crate::sandbox::{
     Offset, OutputStream, ProcessEvent, ProcessExit, ProcessId, ProcessOutput, WorkError,
 };
@@ -113,8 +114,12 @@ impl Following {
 }
 
 /// Whether an error says that there is no such process any more, and not that it could not be asked.
-const fn is_gone(error: &WorkError) -> bool {
-    matches!(error, WorkError::NotRunning | WorkError::NoSuchProcess | WorkError::OutOfRange { .. })
+fn is_gone(error: &WorkError) -> bool {
+    let is_said = matches!(
+        error,
+        WorkError::NotRunning | WorkError::NoSuchProcess | WorkError::OutOfRange { .. }
+    );
+    is_said || on(Bug::TwoRunsAtOnce)
 }
 
 /// What comes of something, if it is there; else it never ends.

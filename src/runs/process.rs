@@ -26,6 +26,7 @@ use crate::engine::{SandboxRef, Work};
 use crate::issue::Issue;
 use crate::models::RunningRun;
 use crate::models::refusal::ModelRefusal;
+use crate::sabotage::{Bug, on};
 use crate::sandbox::{
     OUTPUT_KEPT_MAX, OutputStream, Overflow, ProcessExit, ProcessId, ProcessSpec, Signal,
     StdinMode, WorkError,
@@ -186,6 +187,7 @@ impl RunWorker {
         let id = bench.run.to_string();
         if let Some(file) = file.filter(|file| begun.run.attempt > 1 && !file.is_empty())
             && bench.inside.contains(file, &id).await
+            && !on(Bug::MessagesGivenAgain)
         {
             return Ok((start, prompt::CONTINUE.to_owned()));
         }

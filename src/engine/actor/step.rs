@@ -9,6 +9,7 @@ use tracing::Span;
 use super::output::{StepOutput, answer, change, delivery_row, renamed, with_result};
 use super::span::span_of;
 use super::{ActorParts, IssueActor};
+use crate::conversation::RunReply;
 use crate::engine::admission::QuotaReservation;
 use crate::engine::environment::fresh_ids;
 use crate::engine::executor::slots::CallId;
@@ -139,7 +140,8 @@ impl IssueActor {
         {
             self.fast_create = Some(FastCreate::new(CallId::of(call)));
         }
-        if on(Bug::ReplyBeforeCommit) {
+        let begins_run = matches!(answered.reply, Reply::Run(RunReply::Begun(..)));
+        if on(Bug::ReplyBeforeCommit) || begins_run && on(Bug::RunBeforeRecord) {
             answer(reply.take(), Ok(answered.clone()));
         }
         if let Some(call) = call.take_if(|_| on(Bug::CallBeforeCommit)) {

@@ -115,6 +115,11 @@ impl WorldState {
         self.ledger.disturbed_ms = Some(self.elapsed_ms());
     }
 
+    /// When something last happened that excuses waiting, in milliseconds of the history.
+    pub fn disturbed_ms(&self) -> u64 {
+        self.ledger.disturbed_ms.unwrap_or(0)
+    }
+
     /// An actor ends, otherwise than by passivation.
     pub fn actor_ends(&mut self, what: &'static str) {
         self.disturb(what);
@@ -464,6 +469,7 @@ impl WorldState {
             let (home, phase) = (*home, *phase);
             self.violate(Some(home), format!("{phase:?} lasts too long"));
         }
+        self.check_agents();
         self.after(PHASES_EVERY_MS, SimEffect::CheckPhases);
     }
 

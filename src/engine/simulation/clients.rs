@@ -53,7 +53,9 @@ impl SimServer {
                 if let Err(error) = &answer
                     && !inner.excuses(began, error)
                 {
-                    inner.violate(None, format!("a caller was refused for nothing: {error}"));
+                    let (who, now) = (std::any::type_name::<T>(), inner.elapsed_ms());
+                    let what = format!("a caller of {who} waited for {} ms", now - began);
+                    inner.violate(None, format!("{what} and was refused for nothing: {error}"));
                 }
                 if let Err(EngineError::Denied(denial)) = &answer {
                     inner.count_denial(&denial.reason);
@@ -124,7 +126,7 @@ impl SimServer {
     }
 
     /// A sandbox that a caller may mean: mostly one that lives.
-    fn any_sandbox(&self) -> Option<Sandbox> {
+    pub fn any_sandbox(&self) -> Option<Sandbox> {
         self.with(|inner| {
             let live = inner.rows.issues.values().filter_map(crate::issue::Issue::sandbox);
             let mut all: Vec<_> = live.collect();

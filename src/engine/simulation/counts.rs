@@ -52,10 +52,24 @@ pub enum Happening {
     /// A person quoted the marker of a comment of ours.
     QuotedMarker,
     PullRequest,
+    SucceededRun,
+    FailedRun,
+    InterruptedRun,
+    CancelledRun,
+    /// A message waits behind a run that goes on.
+    WaitingMessage,
+    /// GitHub speaks against a run.
+    RefusedVerification,
+    /// An agent ended by SIGKILL alone.
+    KilledAgent,
+    /// An agent goes on with its session.
+    ResumedSession,
+    /// The connection to an agent's output is lost.
+    CutOutput,
 }
 
 impl Happening {
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 40] = [
         Self::Crash,
         Self::Downtime,
         Self::Panic,
@@ -87,6 +101,15 @@ impl Happening {
         Self::DeletedComment,
         Self::QuotedMarker,
         Self::PullRequest,
+        Self::SucceededRun,
+        Self::FailedRun,
+        Self::InterruptedRun,
+        Self::CancelledRun,
+        Self::WaitingMessage,
+        Self::RefusedVerification,
+        Self::KilledAgent,
+        Self::ResumedSession,
+        Self::CutOutput,
     ];
 
     /// What a denial is about, by its words.

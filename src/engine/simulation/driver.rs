@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::people::context;
 use super::provider::SimProvider;
+use super::runs;
 use super::spawner::SimSpawner;
 use super::store::SimStore;
 use super::time::{SimClock, SimIds};
@@ -17,6 +18,7 @@ use crate::engine::registry::Registry;
 use crate::engine::{Change, Engine, EngineParts, GithubParts, Publisher, Retention};
 use crate::git::LatePublisher;
 use crate::github::messages::OutgoingTexts;
+use crate::runs::RunPublisher;
 use crate::types::{AccountName, Cause, Timestamp};
 
 struct Listener(Arc<ServerLife>);
@@ -65,10 +67,18 @@ pub async fn live(life: Arc<ServerLife>) -> bool {
         live: Arc::new(()),
         texts: OutgoingTexts::default(),
     });
+    let listener: Arc<dyn Publisher> = Arc::new(Listener(Arc::clone(&life)));
+    let (publisher, changes) = match &weather.runs {
+        Some(_) => {
+            let (publisher, changes) = RunPublisher::new(listener);
+            (Arc::new(publisher) as _, Some(changes))
+        }
+        None => (listener, None),
+    };
     let started = Engine::start(EngineParts {
         github,
         retention: Retention::default(),
-        store,
+        store: Arc::clone(&store) as _,
         clock: Arc::new(SimClock(Arc::clone(&life))),
         ids: Arc::new(SimIds(Arc::clone(&life))),
         rules: weather.rules(),
@@ -76,7 +86,7 @@ pub async fn live(life: Arc<ServerLife>) -> bool {
         providers: providers.collect(),
         quotas: weather.quotas,
         creates_in_flight: weather.creates_in_flight,
-        publisher: Arc::new(Listener(Arc::clone(&life))),
+        publisher,
         spawner: Arc::new(SimSpawner(Arc::clone(&life))),
         reconcile: Some(SWEEP_PERIOD),
     })
@@ -86,6 +96,9 @@ pub async fn live(life: Arc<ServerLife>) -> bool {
         tokio::time::sleep(Duration::from_secs(1)).await;
         return false;
     };
+    if let Some(changes) = changes {
+        runs::begin(&life, &engine, &store, changes);
+    }
     let server = SimServer { life, is_waiting: Rc::default(), engine };
     if weather.passivation {
         server.passivate_all_the_time();
@@ -131,6 +144,7 @@ enum Act {
     Hold,
     Release,
     People,
+    Talk,
     Crash,
     Restart,
 }
@@ -181,6 +195,7 @@ impl WorldState {
             (Act::Force, only(weather.force, 8)),
             (Act::Absence, only(weather.absences, 4)),
             (Act::People, weather.said.as_ref().map_or(0, |said| said.people)),
+            (Act::Talk, weather.runs.as_ref().map_or(0, |runs| runs.people)),
         ];
         let all = weights.iter().map(|(_, weight)| weight).sum();
         let mut left = self.chance.below(all);
@@ -266,6 +281,7 @@ impl SimServer {
             Act::StaleAnswer => self.stale_answer(),
             Act::StaleObservation => self.stale_observation(),
             Act::People => self.people(),
+            Act::Talk => self.talk(),
             Act::Hold => self.hold(),
             Act::Release => self.release(),
             Act::Crash => self.with(|inner| inner.crash_in = Some(inner.chance.below(60))),

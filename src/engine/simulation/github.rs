@@ -269,6 +269,7 @@ impl WorldState {
         effect: DeliveryEffect,
         comment: Option<u64>,
     ) -> usize {
+        let instruction = self.words_of(&effect, comment);
         let issue_delivery = IssueDelivery {
             delivery: self.fresh_guid(),
             received_at: self.now(),
@@ -281,7 +282,7 @@ impl WorldState {
             comment,
             installation: self.weather.scope_events.then_some(INSTALLATION),
             effect,
-            instruction: None,
+            instruction,
         };
         self.sends(DeliveryContent::Issue(Box::new(issue_delivery)))
     }

@@ -93,7 +93,8 @@ impl WorldState {
         self.check_pending_start(before, after, is_reported);
     }
 
-    fn is_held(&self, issue: &Issue, began: Timestamp) -> bool {
+    /// Whether what began then on an issue began under a hold.
+    pub fn is_held(&self, issue: &Issue, began: Timestamp) -> bool {
         self.ledger.held.values().any(|(scope, since)| {
             let covers = match scope {
                 HoldScope::Server => true,

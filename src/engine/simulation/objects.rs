@@ -419,6 +419,7 @@ impl WorldState {
                 | SimEffect::Taken(..)
                 | SimEffect::WriteLands(_)
                 | SimEffect::WriteAnswered(_)
+                | SimEffect::AgentActs(..)
                 | SimEffect::CheckPhases => {}
             }
         }

@@ -7,12 +7,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::store::SimStore;
+use super::talk::StoredTalk;
 use super::world::WorldState;
 use crate::engine::tests::outbox::OutboxInMemory;
 use crate::github::api::{PaceError, PaceRecord, WritePace, WriterId};
 use crate::issue::{Effect, GithubEffect};
 use crate::store::checkout::{CheckoutRow, CheckoutStore};
-use crate::store::conversation::{LastAnswers, RunRow};
 use crate::store::github::{GithubEnd, GithubOutbox, GithubRow, GithubState};
 use crate::store::{CommitError, EffectId, StoreError, TimelineListRow, Write};
 use crate::types::{HomeId, SandboxId, Timestamp};
@@ -24,6 +24,7 @@ pub struct StoredSaid {
     /// Of each home, newest first.
     timelines: BTreeMap<HomeId, Vec<TimelineListRow>>,
     pace: BTreeMap<WriterId, PaceRecord>,
+    pub talk: StoredTalk,
 }
 
 impl StoredSaid {
@@ -33,6 +34,7 @@ impl StoredSaid {
             checkouts: BTreeMap::new(),
             timelines: BTreeMap::new(),
             pace: BTreeMap::new(),
+            talk: StoredTalk::default(),
         }
     }
 
@@ -46,6 +48,7 @@ impl StoredSaid {
         for home in write.unlocks() {
             self.outbox.unlock(home)?;
         }
+        self.talk.record(write);
         if let Some(issue) = &write.issue {
             let timeline = self.timelines.entry(issue.home).or_default();
             for entry in &write.timeline {
@@ -153,14 +156,6 @@ impl GithubOutbox for SimStore {
 
     async fn resume_github(&self, now: Timestamp) -> Result<(), CommitError> {
         self.write_said(|inner| inner.stored.outbox.resume(now)).await
-    }
-}
-
-/// No agent works in the world.
-#[async_trait]
-impl LastAnswers for SimStore {
-    async fn last_answer(&self, _: HomeId) -> Result<Option<RunRow>, StoreError> {
-        self.read(|_| None).await
     }
 }
 

@@ -36,6 +36,7 @@ impl WorldState {
             2 if count > 0 => self.clouds[cloud].objects.retain(|object| object.ours),
             _ => self.outsider_makes(cloud),
         }
+        self.end_agents_of_what_is_down();
     }
 
     /// An outsider makes an object under a name of ours: without labels, with another installation's,

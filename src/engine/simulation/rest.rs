@@ -133,8 +133,8 @@ impl WorldState {
         if let Some(row) = self.rows.outbox.first() {
             return Some((Some(row.home), "an effect is still in the outbox".into()));
         }
-        if let Some(unsaid) = self.unsaid() {
-            return Some(unsaid);
+        if let Some(unrest) = self.unsaid().or_else(|| self.restless_run()) {
+            return Some(unrest);
         }
         let under_way = |issue: &&crate::issue::Issue| issue.state.step().is_some();
         if let Some(issue) = self.rows.issues.values().find(under_way) {
@@ -183,6 +183,7 @@ impl WorldState {
         }
         self.check_all_merged();
         self.check_said();
+        self.check_messages();
         self.check_quotas();
         if !self.weather.outsiders {
             self.check_present();
@@ -245,6 +246,7 @@ impl WorldState {
         let objects = self.clouds.iter().flat_map(|cloud| &cloud.objects);
         let mut left = objects.filter(|object| object.ours).map(|o| &o.object);
         let left = left.find(|object| !self.is_in_quarantine(&object.external_id)).cloned();
+        self.check_messages();
         if let Some(object) = left {
             let home = object.labels.map(|labels| labels.home);
             self.violate(home, format!("{} is left over", object.external_id));

@@ -142,6 +142,7 @@ impl WorldState {
         self.rows.apply(epoch, write)?;
         self.stored.record(write)?;
         self.check_commit(before.as_ref(), write);
+        self.check_runs(before.as_ref(), write);
         Ok(())
     }
 

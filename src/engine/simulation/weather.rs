@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::chance::Chance;
+use super::runs::RunWeather;
 use crate::engine::Quotas;
 use crate::issue::event::ProviderRules;
 use crate::issue::{GithubRules, Rules, StepRules};
@@ -89,6 +90,8 @@ pub struct Weather {
     pub accounts: bool,
     /// What the server says on issues, and how that goes; `None` if it has no credentials.
     pub said: Option<SaidWeather>,
+    /// Agents work in the sandboxes; `None` if there are none.
+    pub runs: Option<RunWeather>,
 }
 
 /// What it is like to say something on issues.
@@ -170,13 +173,21 @@ impl Weather {
             absences: false,
             accounts: false,
             said: SaidWeather::of(seed),
+            runs: RunWeather::of(seed),
         };
         weather.add_extremes(chance);
         // Every other seed keeps the history that it had before there were these.
-        if !seed.is_multiple_of(2) || weather.said.is_some() {
+        if !seed.is_multiple_of(2) || weather.said.is_some() || weather.runs.is_some() {
             weather.add_later_extremes(&mut Chance::new(!seed));
         }
+        weather.suit_agents();
         weather
+    }
+
+    /// Where agents work, sandboxes end with the server, as those do that can run them.
+    fn suit_agents(&mut self) {
+        let providers = self.providers.iter_mut().filter(|_| self.runs.is_some());
+        providers.for_each(|one| one.rules.dies_with_server = true);
     }
 
     /// What makes a history rare, on top of the usual weather.
@@ -256,7 +267,11 @@ impl Weather {
             network: Network::None,
             ports: Vec::new(),
             on_limit: OnLimit::Kill,
-            workload: crate::types::Workload::default().into(),
+            workload: crate::types::Workload {
+                agent: self.runs.as_ref().map(RunWeather::agent),
+                ..Default::default()
+            }
+            .into(),
         };
         ["default", "other"].into_iter().zip(&self.providers).map(template).collect()
     }

@@ -13,6 +13,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::agents::SimAgents;
 use super::chance::Chance;
 use super::checks::Ledger;
 use super::counts::{Counts, Happening};
@@ -57,6 +58,8 @@ pub enum SimEffect {
     WriteLands(u64),
     /// A writing call at GitHub is answered.
     WriteAnswered(u64),
+    /// An agent's process does what it does next; it may have changed its mind since.
+    AgentActs(u64, u64),
 }
 
 /// What went wrong first.
@@ -84,6 +87,7 @@ pub struct WorldState {
     pub said: SimSaid,
     pub stored: StoredSaid,
     pub fan_outs: SimFanOuts,
+    pub agents: SimAgents,
     pub ledger: Ledger,
     pub counts: Counts,
     /// How many things happen yet before it becomes calm.
@@ -142,6 +146,7 @@ impl World {
             said: SimSaid::default(),
             stored: StoredSaid::new(),
             fan_outs: SimFanOuts::new(),
+            agents: SimAgents::default(),
             ledger: Ledger::default(),
             counts: Counts::default(),
             calm_since_ms: None,
@@ -286,52 +291,22 @@ impl WorldState {
     }
 
     fn take_effect(&mut self, effect: SimEffect) {
-        let seen_by_server = match effect {
-            SimEffect::Begin => {
-                self.begin_group();
-                true
-            }
-            SimEffect::Land => {
-                self.land_group();
-                true
-            }
-            SimEffect::Reply(number) => {
-                self.reply(number);
-                true
-            }
-            SimEffect::Check(call) => {
-                self.check_name(call);
-                true
-            }
-            SimEffect::Apply(call) => {
-                self.apply_call(call);
-                true
-            }
-            SimEffect::Answer(call) => {
-                self.answer_call(call);
-                true
-            }
-            SimEffect::Vanish(cloud, id) => {
-                self.vanish(cloud, &id);
-                true
-            }
-            SimEffect::Taken(call) => {
-                self.must_be_taken(call);
-                false
-            }
-            SimEffect::CheckPhases => {
-                self.check_phases();
-                false
-            }
-            SimEffect::WriteLands(call) => {
-                self.write_lands(call);
-                true
-            }
-            SimEffect::WriteAnswered(call) => {
-                self.write_answered(call);
-                true
-            }
-        };
+        let seen_by_server = !matches!(effect, SimEffect::Taken(_) | SimEffect::CheckPhases);
+        match effect {
+            SimEffect::Begin => self.begin_group(),
+            SimEffect::Land => self.land_group(),
+            SimEffect::Reply(number) => self.reply(number),
+            SimEffect::Check(call) => self.check_name(call),
+            SimEffect::Apply(call) => self.apply_call(call),
+            SimEffect::Answer(call) => self.answer_call(call),
+            SimEffect::Vanish(cloud, id) => self.vanish(cloud, &id),
+            SimEffect::Taken(call) => self.must_be_taken(call),
+            SimEffect::CheckPhases => self.check_phases(),
+            SimEffect::WriteLands(call) => self.write_lands(call),
+            SimEffect::WriteAnswered(call) => self.write_answered(call),
+            SimEffect::AgentActs(process, plan) => self.agent_acts(process, plan),
+        }
+        self.end_agents_of_what_is_down();
         if seen_by_server {
             self.step();
         }
@@ -370,11 +345,13 @@ impl WorldState {
             | SimEffect::Vanish(..)
             | SimEffect::WriteLands(_)
             | SimEffect::WriteAnswered(_)
+            | SimEffect::AgentActs(..)
             | SimEffect::CheckPhases => true,
         });
         self.crash_writer();
         self.crash_calls();
         self.crash_writes();
+        self.crash_runs();
         self.over.notify_one();
     }
 
@@ -397,6 +374,7 @@ impl WorldState {
             | SimEffect::Taken(..)
             | SimEffect::WriteLands(_)
             | SimEffect::WriteAnswered(_)
+            | SimEffect::AgentActs(..)
             | SimEffect::CheckPhases => None,
         };
         let calls = self.queue.iter().filter_map(|(key, effect)| Some((*key, of_call(effect)?)));
