@@ -104,7 +104,7 @@ pub fn begin(
         (provider.name.clone(), Arc::new(SimProcesses { life, cloud }) as Arc<dyn Processes>)
     });
     // Any file that is there: it is started in the world alone.
-    let program = AgentProgram { kind: "command".into(), path: Some("/bin/sh".into()) };
+    let program = AgentProgram::new("command", Some("/bin/sh".into()));
     let rows = Arc::clone(store) as Arc<dyn ConversationStore>;
     let tasks = Arc::clone(life);
     let worker = RunWorker::new(RunParts {
