@@ -7,6 +7,7 @@
 mod dialogue;
 mod reader;
 
+use super::launch::configured_env;
 use super::outcome::judge;
 use super::{
     Agent, AgentDialogue, AgentExit, AgentTurn, Interrupt, Launch, LineReader, NO_KEY, RunOutcome,
@@ -59,12 +60,10 @@ impl Agent for AcpAgent {
             env.push(("ISSUEBOX_MODEL", model.clone()));
             env.push(("ANTHROPIC_MODEL", model.clone()));
         }
-        let env = env.into_iter().map(|(name, value)| (name.to_owned(), value));
         Launch {
             argv: std::iter::once(&turn.program).chain(&turn.settings.args).cloned().collect(),
             cwd: turn.workspace.clone(),
-            // What the configuration says comes last and counts.
-            env: env.chain(turn.settings.env.clone()).collect(),
+            env: configured_env(env, &turn.settings),
             files: Vec::new(),
             // The dialogue says it.
             stdin: String::new(),

@@ -2,6 +2,7 @@
 //! each.
 
 use super::bounds::{LINE_BYTES_MAX, TEXT_MAX, cut};
+use super::launch::configured_env;
 use super::outcome::{judge, judge_signal};
 use super::{
     Agent, AgentEvent, AgentExit, AgentTurn, Interrupt, Launch, LineReader, NO_KEY, RunOutcome,
@@ -59,11 +60,7 @@ impl Agent for CommandAgent {
         Launch {
             argv: std::iter::once(&turn.program).chain(&turn.settings.args).cloned().collect(),
             cwd: turn.workspace.clone(),
-            env: env
-                .into_iter()
-                .map(|(name, value)| (name.to_owned(), value))
-                .chain(turn.settings.env.clone())
-                .collect(),
+            env: configured_env(env, &turn.settings),
             files: Vec::new(),
             stdin,
         }

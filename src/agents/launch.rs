@@ -124,6 +124,17 @@ impl Launch {
     }
 }
 
+/// The environment of an agent with what the configuration says, which counts where both have a name.
+pub(super) fn configured_env(
+    env: Vec<(&str, String)>,
+    settings: &AgentSettings,
+) -> Vec<(String, String)> {
+    let is_ours = |name: &str| !settings.env.iter().any(|(other, _)| other == name);
+    let ours = env.into_iter().filter(|(name, _)| is_ours(name));
+    let ours = ours.map(|(name, value)| (name.to_owned(), value));
+    ours.chain(settings.env.iter().cloned()).collect()
+}
+
 /// A file that an agent reads at its start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaunchFile {

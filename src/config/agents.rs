@@ -85,7 +85,8 @@ fn settings(
         let known = AgentPermissions::ALL.map(AgentPermissions::as_str).join(", ");
         AgentPermissions::parse(text).ok_or(format!("must be one of {known}"))
     });
-    if !is_any_program && !(args.is_empty() && env.is_empty()) {
+    let is_given = !args.is_empty() || !env.is_empty();
+    if is_given && !is_any_program {
         r.wrong(&key("args"), &format!("args and env are for the kinds {COMMAND} and {ACP}"));
     }
     if permissions == AgentPermissions::Ask && kind != ACP {

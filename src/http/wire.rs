@@ -435,7 +435,8 @@ pub(crate) mod tests {
                 "reason": "it is up",
                 "endpoints": [{"port": 3000, "url": "/v1/sandboxes/sb-444500041/ports/3000/"}],
                 "agent": {
-                    "state": "idle", "since": at, "reason": "", "run": null, "cost": null
+                    "state": "idle", "since": at, "reason": "", "run": null,
+                    "question": null, "cost": null
                 },
                 "createdAt": at, "phaseSince": at, "lastActivityAt": at, "deletedAt": null,
                 "meta": {}

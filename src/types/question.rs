@@ -16,7 +16,7 @@ pub struct AgentQuestion {
 /// Who decides what an agent may do, where its agent asks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AgentPermissions {
-    /// Nobody: it is allowed at once, since the sandbox is the wall.
+    /// No person: it is allowed at once, since the sandbox is the wall.
     #[default]
     Allow,
     /// A person: the agent waits for the answer.
@@ -46,7 +46,7 @@ impl AgentPermissions {
 pub struct AgentSettings {
     /// Its arguments, before those of ours.
     pub args: Vec<String>,
-    /// Variables of its environment; they come after ours and count.
+    /// Variables of its environment, in place of ours of the same name.
     pub env: Vec<(String, String)>,
     /// Who decides what it may do.
     pub permissions: AgentPermissions,

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::reader::{AcpReader, parse, title};
 use super::resumed_name;
-use crate::agents::bounds::{NAME_MAX, TEXT_MAX, cut, one_line};
+use crate::agents::bounds::{NAME_MAX, cut, one_line};
 use crate::agents::json::{list, number, text};
 use crate::agents::{AgentDialogue, AgentEvent, AgentTurn, LineReader, TurnEnd};
 use crate::types::{AgentPermissions, AgentQuestion, AnswerOption};
@@ -152,14 +152,21 @@ impl AcpDialogue {
             return None;
         }
         let call = &params["toolCall"];
-        let what = title(text(call, "title"), &call["rawInput"]);
-        let kind = text(call, "kind");
-        let what = if kind.is_empty() { what } else { format!("{kind}: {what}") };
+        // It need not repeat what it said of the call before.
+        let (kind, known) = self.reader.words_of(text(call, "toolCallId"));
+        let what = match title("", &call["rawInput"]) {
+            given if given.is_empty() => known.to_owned(),
+            given => given,
+        };
+        let (kind, what) = match kind {
+            "" => (String::new(), what),
+            kind => (kind.to_owned(), format!("{kind}: {what}")),
+        };
         if self.permissions == AgentPermissions::Allow {
             let allowing = ["allow_once", "allow_always"].into_iter();
             let found = allowing.filter_map(|kind| options.iter().find(|it| it.kind == kind));
             let chosen = found.into_iter().next().unwrap_or(&options[0]).clone();
-            return self.choose(id, &chosen, text(call, "toolCallId"), kind);
+            return self.choose(id, &chosen, text(call, "toolCallId"), &kind);
         }
         self.asked += 1;
         let number = format!("{}-{}", self.attempt, self.asked);
@@ -256,8 +263,7 @@ impl AcpDialogue {
     fn no_session(&mut self, why: &str) -> Vec<AgentEvent> {
         self.step = AcpStep::Over;
         let words = format!("The agent does not go on with its session: {why}. A new one begins.");
-        let words = cut(&words, TEXT_MAX);
-        vec![AgentEvent::note(&words), self.reader.turn_ended(TurnEnd::NoSession, words)]
+        vec![self.reader.turn_ended(TurnEnd::NoSession, words)]
     }
 
     fn begun(&mut self, result: &Value) -> AgentEvent {
@@ -303,9 +309,6 @@ impl AgentDialogue for AcpDialogue {
 
     fn cancel(&mut self) {
         self.is_cancelled = true;
-        for open in std::mem::take(&mut self.questions) {
-            self.respond(&open.request, &cancelled());
-        }
         match self.step {
             AcpStep::Turn => {
                 let params = json!({ "sessionId": self.session });
@@ -314,6 +317,10 @@ impl AgentDialogue for AcpDialogue {
                 );
             }
             AcpStep::Greeting | AcpStep::Session | AcpStep::Over => self.step = AcpStep::Over,
+        }
+        // In this order: an agent that hears the answer first might take it for one of a person.
+        for open in std::mem::take(&mut self.questions) {
+            self.respond(&open.request, &cancelled());
         }
     }
 

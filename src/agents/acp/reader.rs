@@ -193,7 +193,7 @@ impl AcpReader {
         let mut events = self.close();
         let at = self.known(update);
         let status = text(update, "status");
-        if status != "pending" && !(status.is_empty() && !self.calls[at].is_said) {
+        if !matches!(status, "" | "pending") {
             events.extend(self.say(at));
         }
         if matches!(status, "completed" | "failed") {
@@ -237,6 +237,12 @@ impl AcpReader {
         at
     }
 
+    /// What a call is that has no result yet: its kind, and what it does.
+    pub fn words_of(&self, call: &str) -> (&str, &str) {
+        let call = self.calls.iter().find(|known| known.id == call);
+        call.map_or(("", ""), |call| (&call.kind, &call.title))
+    }
+
     /// The call in an event, once.
     fn say(&mut self, at: usize) -> Option<AgentEvent> {
         let call = &mut self.calls[at];
@@ -245,8 +251,8 @@ impl AcpReader {
         }
         let tool = if call.kind.is_empty() { "tool" } else { call.kind.as_str() };
         let input = std::mem::take(&mut call.input);
-        let title = title(&call.title, &input);
-        Some(AgentEvent::tool_call(&call.id, tool, &title, input, None))
+        call.title = title(&call.title, &input);
+        Some(AgentEvent::tool_call(&call.id, tool, &call.title, input, None))
     }
 }
 

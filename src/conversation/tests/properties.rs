@@ -62,6 +62,17 @@ fn end(which: u8) -> RunEnd {
     }
 }
 
+/// The agent asks, or a person answers.
+fn of_person(run: &Run, act: RunAct) -> RunEvent {
+    let question = format!("{}-1", run.attempt);
+    let RunAct::Answer(is_known) = act else {
+        let question = super::questions::question(&question);
+        return RunEvent::Asks(run.id, run.attempt, Box::new(question));
+    };
+    let option = if is_known { "once" } else { "maybe" }.to_owned();
+    RunEvent::Answer(run.id, PersonAnswer { question, option, by: "mona".to_owned() })
+}
+
 fn apply(bench: &mut ConversationBench, act: RunAct, processes: &mut Vec<(RunId, u32, SandboxId)>) {
     let run = bench.conversation.run.clone();
     match act {
@@ -93,18 +104,9 @@ fn apply(bench: &mut ConversationBench, act: RunAct, processes: &mut Vec<(RunId,
                 bench.event(RunEvent::Progressed(run.id, run.attempt));
             }
         }
-        RunAct::Ask => {
+        RunAct::Ask | RunAct::Answer(_) => {
             if let Some(run) = run {
-                let id = format!("{}-1", run.attempt);
-                let question = super::questions::question(&id);
-                bench.event(RunEvent::Asks(run.id, run.attempt, Box::new(question)));
-            }
-        }
-        RunAct::Answer(is_known) => {
-            if let Some(run) = run {
-                let option = if is_known { "once" } else { "maybe" }.to_owned();
-                let (question, by) = (format!("{}-1", run.attempt), "mona".to_owned());
-                bench.event(RunEvent::Answer(run.id, PersonAnswer { question, option, by }));
+                bench.event(of_person(&run, act));
             }
         }
         RunAct::Cancel => {

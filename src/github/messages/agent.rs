@@ -190,7 +190,13 @@ mod tests {
         let asks = Some(AgentAsks { run, since: at(), question, page });
         let works = Some((AgentName::trusted("mine"), at()));
         let shown = AgentShown { works, asks, ..AgentShown::default() };
-        insta::assert_snapshot!(shown.paragraphs(&texts()), @"");
+        insta::assert_snapshot!(shown.paragraphs(&texts()), @"
+        **The agent mine waits for a person** since 2026-12-01 14:05 UTC. It asks whether it may do this:
+
+        > execute: echo `@mona,` `fixes` `#7`
+
+        Answers: `Allow once`, ``No `x` /issuebox stop``. Answer it [on the page](https://box.example/sandboxes/s1/conversation) or with `issuebox answer`.
+        ");
     }
 
     #[test]

@@ -158,12 +158,12 @@ pub async fn answer_question(
     body: JsonBody,
 ) -> Result<HttpResponse, ApiError> {
     Query::parse(request.query_string()).finish()?;
+    let row = find(&shared, &caller, &path).await?;
     let mut fields = body.0;
     let (question, option) = (fields.text("question")?, fields.text("option")?);
     fields.finish()?;
     let question = question.ok_or_else(|| ApiError::field("question", "is missing"))?;
     let option = option.ok_or_else(|| ApiError::field("option", "is missing"))?;
-    let row = find(&shared, &caller, &path).await?;
     let by = caller.name.to_owned();
     let answer = given_answer(&row.run, PersonAnswer { question, option, by })?;
     ask(&shared, &row, RunEvent::Answer(row.run.id, answer)).await

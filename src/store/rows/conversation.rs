@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::BadRow;
-use super::question::{AnswerPart, QuestionPart};
+use super::question::{GivenAnswerPart, QuestionPart};
 use crate::conversation::{
     AgentSession, Conversation, IssueWords, MessageOrigin, Run, RunQuestions, RunWait,
 };
@@ -65,7 +65,7 @@ pub(in crate::store) struct RunPart {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     question: Option<QuestionPart>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    answers: Vec<AnswerPart>,
+    answers: Vec<GivenAnswerPart>,
 }
 
 impl From<&Run> for RunPart {

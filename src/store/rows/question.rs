@@ -21,7 +21,7 @@ struct OptionPart {
 
 /// A question that a person answered.
 #[derive(Serialize, Deserialize)]
-pub(super) struct AnswerPart {
+pub(super) struct GivenAnswerPart {
     question: String,
     option: OptionPart,
     by: String,
@@ -55,7 +55,7 @@ impl From<QuestionPart> for AgentQuestion {
     }
 }
 
-impl From<&QuestionAnswer> for AnswerPart {
+impl From<&QuestionAnswer> for GivenAnswerPart {
     fn from(answer: &QuestionAnswer) -> Self {
         let QuestionAnswer { question, option, by, at } = answer;
         let (question, by) = (question.clone(), by.clone());
@@ -63,8 +63,8 @@ impl From<&QuestionAnswer> for AnswerPart {
     }
 }
 
-impl From<AnswerPart> for QuestionAnswer {
-    fn from(AnswerPart { question, option, by, at }: AnswerPart) -> Self {
+impl From<GivenAnswerPart> for QuestionAnswer {
+    fn from(GivenAnswerPart { question, option, by, at }: GivenAnswerPart) -> Self {
         Self { question, option: option.into(), by, at: Timestamp::from_unix_ms(at) }
     }
 }

@@ -155,7 +155,7 @@ async fn see_runs(server: &TestServer, seen: &mut Seen) {
         let answer = server.post(&format!("/v1/runs/{run}/{verb}"), Value::Null).await;
         seen.insert((format!("POST /v1/runs/{{run}}/{verb}"), answer.status));
     }
-    let (run, question) = crate::asking::asking(server, "1").await;
+    let (run, question) = crate::asking::asking(server, "2").await;
     let body = json!({"question": question, "option": "once"});
     let answer = server.post(&format!("/v1/runs/{run}/answer"), body).await;
     seen.insert(("POST /v1/runs/{run}/answer".into(), answer.status));
