@@ -1,7 +1,7 @@
 //! Folds the write-ahead log back into the database while the writer goes on.
 //!
 //! SQLite's own checkpoint is part of the commit that makes the log too long, and everything that waits
-//! to be written waits for it: tens of milliseconds for [`CHECKPOINT_PAGES`] pages. This thread folds
+//! to be written waits for it: tens of milliseconds for [`checkpoint_pages`]. This thread folds
 //! most of them back before that, so that the writer's own checkpoint has few left and the log begins
 //! again at its start. Only the writer begins it again, since there must be nothing left to fold back at
 //! that moment.
@@ -16,12 +16,23 @@ use std::thread::{self, JoinHandle};
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::open::{CHECKPOINT_PAGES, connect};
+use super::open::{checkpoint_pages, connect};
 
-/// The thread begins when so many pages are not folded back.
-const FOLD_PAGES_MIN: u32 = CHECKPOINT_PAGES / 8;
-/// When the log has so many pages, the rest is left to the writer: two checkpoints at once are refused.
-const FOLD_PAGES_MAX: u32 = CHECKPOINT_PAGES / 8 * 7;
+/// When the thread folds back, in pages.
+#[derive(Clone, Copy)]
+struct FoldRules {
+    /// It begins when so many are not folded back.
+    pages_min: u32,
+    /// When the log has so many, the rest is left to the writer: two checkpoints at once are refused.
+    pages_max: u32,
+}
+
+impl FoldRules {
+    fn of(conn: &Connection) -> rusqlite::Result<Self> {
+        let eighth = checkpoint_pages(conn)? / 8;
+        Ok(Self { pages_min: eighth, pages_max: eighth * 7 })
+    }
+}
 
 /// The thread. Dropping it waits until it has ended, so that the writer's connection is the last one.
 #[derive(Debug)]
@@ -35,9 +46,10 @@ impl Checkpoints {
     pub(super) fn start(path: &Path) -> io::Result<Self> {
         let (committed, commits) = sync_channel(1);
         let conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(io::Error::other)?;
+        let rules = FoldRules::of(&conn).map_err(io::Error::other)?;
         let thread = thread::Builder::new()
             .name("store-checkpoint".into())
-            .spawn(move || run(&conn, &commits))?;
+            .spawn(move || run(&conn, rules, &commits))?;
         Ok(Self { committed: Some(committed), thread: Some(thread) })
     }
 
@@ -60,10 +72,10 @@ impl Drop for Checkpoints {
     }
 }
 
-fn run(conn: &Connection, commits: &Receiver<()>) {
+fn run(conn: &Connection, rules: FoldRules, commits: &Receiver<()>) {
     while commits.recv().is_ok() {
         let folded = log_of(conn).and_then(|log| {
-            let is_due = log.pages - log.folded >= FOLD_PAGES_MIN && log.pages < FOLD_PAGES_MAX;
+            let is_due = log.pages - log.folded >= rules.pages_min && log.pages < rules.pages_max;
             if is_due { checkpoint(conn, "PASSIVE").map(drop) } else { Ok(()) }
         });
         if let Err(error) = folded {
@@ -108,20 +120,21 @@ mod tests {
         let conn = &opened.writer;
         let checkpoints = Checkpoints::start(&opened.path).expect("starts");
         conn.execute_batch("CREATE TABLE page (content BLOB)").expect("makes it");
+        let pages_min = FoldRules::of(conn).expect("reads").pages_min;
         let write = |pages: u32| {
             let sql =
                 "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < ?1)
-                       INSERT INTO page SELECT zeroblob(4000) FROM n";
+                       INSERT INTO page SELECT zeroblob(8000) FROM n";
             conn.execute(sql, [pages]).expect("writes");
         };
         write(10);
         checkpoints.committed();
-        write(FOLD_PAGES_MIN);
+        write(pages_min);
         checkpoints.committed();
         let began = Instant::now();
         loop {
             let log = log_of(conn).expect("reads");
-            assert!(log.pages >= FOLD_PAGES_MIN, "the writer has not begun again");
+            assert!(log.pages >= pages_min, "the writer has not begun again");
             if log.folded == log.pages {
                 break;
             }
@@ -130,10 +143,10 @@ mod tests {
         }
         // All of it is in the database, so the next write begins the log again.
         write(1);
-        assert!(log_of(conn).expect("reads").pages < FOLD_PAGES_MIN);
+        assert!(log_of(conn).expect("reads").pages < pages_min);
         drop(checkpoints);
         let written: u32 =
             conn.query_row("SELECT count(*) FROM page", [], |row| row.get(0)).expect("reads");
-        assert_eq!(written, 10 + FOLD_PAGES_MIN + 1);
+        assert_eq!(written, 10 + pages_min + 1);
     }
 }

@@ -23,9 +23,13 @@ pub(super) const DATABASE_FILE: &str = "issuebox.db";
 pub(super) const LOCK_FILE: &str = "lock";
 /// How many distinct statements a connection keeps prepared; more than this adapter has.
 const STATEMENTS_MAX: usize = 128;
-/// When the write-ahead log is folded back, in pages of 4 KiB. SQLite's own 1,000 would rewrite
-/// the same pages of the indexes many times a second under load.
-pub(super) const CHECKPOINT_PAGES: u32 = 8_192;
+/// When the write-ahead log is folded back, in bytes. SQLite's own 4 MiB would rewrite the same pages
+/// of the indexes many times a second under load.
+const CHECKPOINT_LEN: u32 = 32 * 1024 * 1024;
+/// The page of a new database, in bytes; one that is there keeps its own. Of the words of a trigger,
+/// some 2.4 KB, a page of 4 KiB would hold one row and be half empty. Each page costs two system calls
+/// in the log and two when that is folded back.
+const PAGE_LEN: u32 = 8 * 1024;
 /// Pages that the writer keeps in memory, in KiB.
 const WRITER_CACHE_KIB: i32 = 16 * 1024;
 
@@ -253,6 +257,7 @@ pub(super) fn open(dir: &Path, is_new: bool) -> Result<Opened, OpenError> {
     private_file(&path).map_err(unusable)?;
     let failed = |source| OpenError::from_sqlite(&path, source);
     let mut writer = connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)?;
+    writer.pragma_update(None, "page_size", PAGE_LEN).map_err(failed)?;
     match installation::instance_of(&writer, dir)? {
         Some(_) if is_new => return Err(OpenError::NotNew { database: path }),
         Some(instance) => installation.check_instance(&instance)?,
@@ -273,7 +278,8 @@ pub(super) fn open(dir: &Path, is_new: bool) -> Result<Opened, OpenError> {
         return Err(OpenError::NoLog { path, mode });
     }
     writer.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
-    writer.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES).map_err(failed)?;
+    let pages = checkpoint_pages(&writer).map_err(failed)?;
+    writer.pragma_update(None, "wal_autocheckpoint", pages).map_err(failed)?;
     writer.pragma_update(None, "cache_size", -WRITER_CACHE_KIB).map_err(failed)?;
     schema::migrate(&mut writer, &path, schema::MIGRATIONS)?;
     // A new file is only as durable as its entry in the directory, which SQLite syncs only for a
@@ -315,6 +321,12 @@ fn journal_in_log(conn: &Connection) -> rusqlite::Result<String> {
         mode = row.get(0)?;
     }
     Ok(mode)
+}
+
+/// How many pages of this database the log has when it is folded back.
+pub(super) fn checkpoint_pages(conn: &Connection) -> rusqlite::Result<u32> {
+    let page_len: u32 = conn.pragma_query_value(None, "page_size", |row| row.get(0))?;
+    Ok(CHECKPOINT_LEN / page_len)
 }
 
 /// A connection that only reads.
@@ -381,6 +393,32 @@ mod tests {
         let opened = open(dir.path(), false).expect("it opens again by itself");
         assert_eq!(opened.epoch.0, first.0 + 1, "the failed start took none");
         assert_eq!(apply::stored_epoch(&opened.writer), Ok(opened.epoch));
+    }
+
+    #[test]
+    fn a_new_database_has_larger_pages_and_an_older_one_keeps_its_own() {
+        let page_len = |dir: &Path| {
+            let opened = open(dir, false).expect("opens");
+            let pages = checkpoint_pages(&opened.writer).expect("reads");
+            assert_eq!(reported(&opened.writer, "wal_autocheckpoint"), pages);
+            let page_len = reported(&opened.writer, "page_size");
+            assert_eq!(pages * page_len, CHECKPOINT_LEN);
+            page_len
+        };
+        let dir = tempfile::tempdir().expect("a directory");
+        assert_eq!(page_len(dir.path()), PAGE_LEN);
+        let path = dir.path().join(DATABASE_FILE);
+        let conn = Connection::open(&path).expect("opens");
+        conn.execute_batch("PRAGMA journal_mode = DELETE; PRAGMA page_size = 4096; VACUUM")
+            .expect("makes its pages smaller");
+        drop(conn);
+        for _ in 0..2 {
+            assert_eq!(page_len(dir.path()), 4096);
+        }
+    }
+
+    fn reported(conn: &Connection, pragma: &str) -> u32 {
+        conn.pragma_query_value(None, pragma, |row| row.get(0)).expect("reads")
     }
 
     #[test]
