@@ -142,7 +142,7 @@ pub async fn authenticate(
         token,
     };
     if let Some(given) = request.headers().get(header::AUTHORIZATION) {
-        check_token(shared, client_address(shared, request), bearer(given))?;
+        check_token(shared, request, bearer(given))?;
         return Ok(caller("admin", None));
     }
     let session = session(shared, request).await?.ok_or_else(unauthorized)?;
@@ -159,7 +159,7 @@ pub async fn authenticate(
 /// As [`authenticate`].
 pub fn require_token(shared: &Shared, request: &HttpRequest) -> Result<(), ApiError> {
     let given = request.headers().get(header::AUTHORIZATION).ok_or_else(unauthorized)?;
-    check_token(shared, client_address(shared, request), bearer(given))
+    check_token(shared, request, bearer(given))
 }
 
 /// Compares a token, and counts wrong ones by address.
@@ -169,35 +169,36 @@ pub fn require_token(shared: &Shared, request: &HttpRequest) -> Result<(), ApiEr
 /// the right one if it is short.
 pub fn check_token(
     shared: &Shared,
-    address: Option<IpAddr>,
+    request: &HttpRequest,
     given: Option<&str>,
 ) -> Result<(), ApiError> {
     let in_force = shared.edge.admin_token.in_force();
     let is_right = given.is_some_and(|token| in_force.matches(token));
-    attempt(shared, address, is_right, in_force.is_short())
+    attempt(shared, request, is_right, in_force.is_short())
 }
 
 /// Uses a log-in link up. Wrong links count as wrong tokens.
 ///
 /// # Errors
 /// As for [`check_token`]; a right link is never refused.
-pub fn take_link(shared: &Shared, address: Option<IpAddr>, key: &str) -> Result<(), ApiError> {
+pub fn take_link(shared: &Shared, request: &HttpRequest, key: &str) -> Result<(), ApiError> {
     let is_right = shared.edge.login_links.take(key, shared.edge.clock.now());
-    attempt(shared, address, is_right, false)
+    attempt(shared, request, is_right, false)
 }
 
 /// Counts a wrong credential. One that could be guessed is refused although it is right, if its
-/// address sent too many wrong ones.
+/// address sent too many wrong ones. The address of any other is not looked for, which takes a
+/// system call where a local client names the machine.
 fn attempt(
     shared: &Shared,
-    address: Option<IpAddr>,
+    request: &HttpRequest,
     is_right: bool,
     is_guessable: bool,
 ) -> Result<(), ApiError> {
     if is_right && !is_guessable {
         return Ok(());
     }
-    let now = shared.edge.clock.now();
+    let (address, now) = (client_address(shared, request), shared.edge.clock.now());
     if let Some(secs) = shared.attempts.blocked_secs(address, now) {
         let error = ApiError::new(Code::TooManyAttempts, "this address sent too many wrong tokens");
         return Err(error.hint("wait, then send the right token").retry_after(secs));

@@ -7,9 +7,7 @@ use actix_web::{HttpRequest, HttpResponse, get, post, web};
 use maud::{Markup, html};
 
 use crate::http::Shared;
-use crate::http::auth::{
-    check_change, check_origin, check_token, client_address, session, take_link,
-};
+use crate::http::auth::{check_change, check_origin, check_token, session, take_link};
 use crate::http::error::{ApiError, Code, only};
 use crate::http::query::Query;
 use crate::http::sessions::{SESSION_COOKIE_HTTPS, SESSION_LIFETIME};
@@ -107,11 +105,10 @@ pub async fn login(
     let mut form = form::read(&shared, &request, payload).await?;
     let (token, key) = (form.text("token")?, form.text("key")?);
     let next = form.text("next")?.filter(|next| is_local_path(next)).unwrap_or_else(|| "/".into());
-    let address = client_address(&shared, &request);
     let shown = shared.edge.admin_token.in_force();
     let checked = check_origin(&shared, &request).and_then(|()| match &key {
-        Some(key) => take_link(&shared, address, key),
-        None => check_token(&shared, address, token.as_deref()),
+        Some(key) => take_link(&shared, &request, key),
+        None => check_token(&shared, &request, token.as_deref()),
     });
     if let Err(refused) = checked {
         let why = match refused.code() {
