@@ -178,10 +178,13 @@ impl WorldState {
                 Some(is) if is.attempt < was.attempt => {
                     return Some(format!("the attempts of run {} shrank", was.id));
                 }
-                Some(is) if !was.state.is_in_progress() && is.state != was.state => {
-                    if is.state != RunState::Queued && is.state != RunState::Cancelled {
-                        return Some(format!("run {} had ended as {}", was.id, was.state));
-                    }
+                // A retry queues it again, and that can be cancelled.
+                Some(is)
+                    if !was.state.is_in_progress()
+                        && is.state != was.state
+                        && !matches!(is.state, RunState::Queued | RunState::Cancelled) =>
+                {
+                    return Some(format!("run {} had ended as {}", was.id, was.state));
                 }
                 _ => {}
             }
