@@ -23,6 +23,7 @@ mod going;
 mod inside;
 pub mod journal;
 mod live;
+mod prepare;
 mod process;
 mod program;
 mod prompt;

@@ -246,7 +246,7 @@ fn check_seeds(count: u64) {
     }
     let counts = counts.into_inner().expect("not poisoned");
     println!("{count} seeds from {first} on: {counts:?}");
-    if count >= SEEDS_OF_TESTS {
+    if count >= SEEDS_OF_TESTS && step == 1 {
         assert_eq!(counts.missing(), [], "some of what the seeds are about did not happen in them");
     }
 }

@@ -1,24 +1,23 @@
-//! One process of a run: it is started with its prompt, read to its end, and ended where it must be.
+//! One process of a run: it is started, read to its end, and ended where it must be.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::sync::watch;
 
+use super::RunParts;
 use super::begin::BegunRun;
-use super::dialogue::{Talk, session_name};
+use super::dialogue::Talk;
 use super::follow::{Following, Heard};
 use super::going::Going;
-use super::inside::{AGENT_DIR, Inside, WORKSPACE};
+use super::inside::Inside;
 use super::live::LiveWords;
+use super::prepare::PreparedProcess;
 use super::program::KnownAgent;
 use super::watch::{EndCause, ProcessEnding, RunBounds};
 use super::worker::RunWorker;
-use super::{RunParts, prompt};
 use crate::agents::{
-    AgentDialogue, AgentEvent, AgentExit, AgentTurn, GATEWAY_URL, LineReader, LineSplitter,
-    RunOutcome, RunReport, SessionStart, TurnLimits,
+    AgentEvent, AgentExit, LineReader, LineSplitter, RunOutcome, RunReport, SessionStart,
 };
 use crate::clock::Clock;
 use crate::conversation::{Run, RunEnd, RunEvent, RunOrder, RunOrderKind};
@@ -26,11 +25,7 @@ use crate::engine::{SandboxRef, Work};
 use crate::issue::Issue;
 use crate::models::RunningRun;
 use crate::models::refusal::ModelRefusal;
-use crate::sabotage::{Bug, on};
-use crate::sandbox::{
-    OUTPUT_KEPT_MAX, OutputStream, Overflow, ProcessExit, ProcessId, ProcessSpec, Signal,
-    StdinMode, WorkError,
-};
+use crate::sandbox::{OutputStream, ProcessExit, ProcessId, Signal, WorkError};
 use crate::types::{
     AccountName, AgentWorkload, Cause, HomeId, NetworkKind, RunId, SessionId, Timestamp,
     WhileRunning, beginning,
@@ -50,8 +45,8 @@ pub(super) struct Bench {
     _work: Work,
     pub inside: Inside,
     pub agent: KnownAgent,
-    workload: AgentWorkload,
-    issue: Issue,
+    pub workload: AgentWorkload,
+    pub issue: Issue,
     pub going: Going,
 }
 
@@ -160,127 +155,6 @@ impl RunWorker {
         RunEnd::Failed("the agent neither begins nor resumes its session".to_owned())
     }
 
-    /// The session's file in the sandbox, put back from its copy if it is missing.
-    async fn session_file(
-        &self,
-        bench: &Bench,
-        session: &SessionId,
-    ) -> Result<Option<String>, String> {
-        bench.inside.make_agent_dir().await?;
-        let sessions = &self.parts.sessions;
-        sessions.restore(&bench.inside, bench.home, bench.agent.adapter, session).await
-    }
-
-    /// How the session is begun or resumed, and the prompt.
-    async fn turn(
-        &self,
-        bench: &Bench,
-        begun: &BegunRun,
-        session: SessionId,
-        file: Option<&str>,
-    ) -> Result<(SessionStart, String), RunEnd> {
-        let RunParts { rows, gate, .. } = self.parts.as_ref();
-        let start = match file {
-            Some(_) => SessionStart::Resume(session),
-            None => SessionStart::New(session),
-        };
-        let id = bench.run.to_string();
-        if let Some(file) = file.filter(|file| begun.run.attempt > 1 && !file.is_empty())
-            && bench.inside.contains(file, &id).await
-            && !on(Bug::MessagesGivenAgain)
-        {
-            return Ok((start, prompt::CONTINUE.to_owned()));
-        }
-        let messages = rows.messages_of(bench.run).await;
-        let messages = messages.map_err(|error| RunEnd::Failed(error.to_string()))?;
-        let task = match start {
-            SessionStart::New(_) => gate.task(bench.home).await.map_err(|why| {
-                RunEnd::Unavailable(format!("GitHub did not show the issue: {why}"), None)
-            })?,
-            // It knows what the issue is about.
-            SessionStart::Resume(_) => None,
-        };
-        Ok((start, prompt::prompt(&bench.issue.facts, task.as_ref(), &messages, &id)))
-    }
-
-    /// All that an agent's adapter must know of a run.
-    async fn agent_turn(
-        &self,
-        bench: &Bench,
-        begun: &BegunRun,
-        session: SessionStart,
-        text: String,
-    ) -> AgentTurn {
-        let workload = &bench.workload;
-        let session_name = match session {
-            SessionStart::New(_) => None,
-            SessionStart::Resume(id) => {
-                let file = bench.agent.adapter.session_name_file(&id);
-                session_name(&bench.inside, file, &id).await
-            }
-        };
-        AgentTurn {
-            prompt: text,
-            session,
-            model: workload.model.clone(),
-            limits: TurnLimits { max_turns: workload.turns_max, ..TurnLimits::default() },
-            gateway: GATEWAY_URL.to_owned(),
-            program: bench.agent.program.inside(),
-            agent_dir: AGENT_DIR.to_owned(),
-            workspace: WORKSPACE.to_owned(),
-            append_system_prompt: Some(prompt::briefing(
-                &bench.issue.facts,
-                &begun.workplace,
-                self.parts.publish,
-                &workload.instructions,
-            )),
-            is_root: false,
-            settings: bench.agent.settings.clone(),
-            session_name,
-            attempt: bench.attempt,
-        }
-    }
-
-    /// Puts the files of a process into the sandbox, and says what is started, and what is said with it.
-    /// `is_there` says whether the session's file is there, if that is known.
-    async fn prepare(
-        &self,
-        bench: &Bench,
-        begun: &BegunRun,
-        session: SessionId,
-        is_there: Option<Option<String>>,
-    ) -> Result<PreparedProcess, RunEnd> {
-        let file = match is_there {
-            Some(known) => known,
-            None => {
-                let found = self.session_file(bench, &session).await;
-                found.map_err(unless_down)?
-            }
-        };
-        let (session, text) = self.turn(bench, begun, session, file.as_deref()).await?;
-        let turn = self.agent_turn(bench, begun, session, text).await;
-        let adapter = bench.agent.adapter;
-        let dialogue = adapter.dialogue(&turn);
-        let launch = match dialogue {
-            Some(_) => adapter.launch(&turn),
-            None => adapter.launch(&turn).with_input_file(&format!("{AGENT_DIR}/prompt.txt")),
-        };
-        for file in launch.files {
-            let written = bench.inside.write(&file.path, Bytes::from(file.text)).await;
-            written.map_err(unless_down)?;
-        }
-        let spec = ProcessSpec {
-            command: launch.argv,
-            cwd: None,
-            env: launch.env,
-            stdin: if dialogue.is_some() { StdinMode::Open } else { StdinMode::Empty },
-            timeout: None,
-            keep: OUTPUT_KEPT_MAX,
-            overflow: Overflow::Wait,
-        };
-        Ok(PreparedProcess { spec, dialogue, session })
-    }
-
     /// Starts the process and reads it to its end.
     async fn process(
         &self,
@@ -317,16 +191,8 @@ impl RunWorker {
     }
 }
 
-/// A process that can be started.
-struct PreparedProcess {
-    spec: ProcessSpec,
-    /// What is said with it; `None` if it only reads its input.
-    dialogue: Option<Box<dyn AgentDialogue>>,
-    session: SessionStart,
-}
-
 /// A run whose sandbox went down under a command of ours is lost; it failed otherwise.
-fn unless_down(reason: String) -> RunEnd {
+pub(super) fn unless_down(reason: String) -> RunEnd {
     let words = WorkError::NotRunning.to_string();
     let is_down = reason == words || reason == "the sandbox went down";
     if is_down { RunEnd::Lost } else { RunEnd::Failed(reason) }

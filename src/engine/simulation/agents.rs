@@ -31,7 +31,7 @@ const CLOCK_STEP_MS_MAX: u64 = 300_000;
 /// Everything about agents that outlives a server.
 #[derive(Default)]
 pub struct SimAgents {
-    processes: BTreeMap<u64, SimProcess>,
+    processes: BTreeMap<u64, WorldProcess>,
     /// The files in the workspaces of objects.
     files: BTreeMap<ExternalId, BTreeMap<String, Bytes>>,
     /// Runs that may begin: in which sandbox, and with how many messages.
@@ -45,7 +45,7 @@ pub struct SimAgents {
 }
 
 /// A process of an agent.
-struct SimProcess {
+struct WorldProcess {
     home: HomeId,
     run: RunId,
     cloud: usize,
@@ -53,7 +53,7 @@ struct SimProcess {
     prompt: String,
     session_file: String,
     output: Vec<u8>,
-    state: ProcessState,
+    state: AgentLife,
     /// It ends by SIGKILL alone.
     is_stubborn: bool,
     /// What it is going to do, and after how many milliseconds. A new plan has a new number.
@@ -66,7 +66,7 @@ struct SimProcess {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ProcessState {
+enum AgentLife {
     Runs,
     Ended(i32),
     /// Its sandbox went down under it.
@@ -148,7 +148,7 @@ impl WorldState {
         let Some(run) = run else { return Err(WorkError::CannotStart("the history ends".into())) };
         let (acts, is_stubborn) = self.plan_of_agent();
         let id = ProcessId { sandbox: target.expected.clone(), number };
-        let process = SimProcess {
+        let process = WorldProcess {
             home,
             run,
             cloud,
@@ -156,7 +156,7 @@ impl WorldState {
             prompt,
             session_file,
             output: Vec::new(),
-            state: ProcessState::Runs,
+            state: AgentLife::Runs,
             is_stubborn,
             acts,
             plan: 0,
@@ -211,7 +211,7 @@ impl WorldState {
 
     fn next_act_of(&mut self, number: u64) {
         let Some(process) = self.agents.processes.get(&number) else { return };
-        if let (ProcessState::Runs, Some((pause, _))) = (process.state, process.acts.front()) {
+        if let (AgentLife::Runs, Some((pause, _))) = (process.state, process.acts.front()) {
             let (pause, plan) = (*pause, process.plan);
             self.after(pause, SimEffect::AgentActs(number, plan));
         }
@@ -220,7 +220,7 @@ impl WorldState {
     /// An agent does what it does next.
     pub fn agent_acts(&mut self, number: u64, plan: u64) {
         let Some(process) = self.agents.processes.get_mut(&number) else { return };
-        if process.state != ProcessState::Runs || process.plan != plan {
+        if process.state != AgentLife::Runs || process.plan != plan {
             return;
         }
         let Some((_, act)) = process.acts.pop_front() else { return };
@@ -279,7 +279,7 @@ impl WorldState {
     fn agent_ends(&mut self, number: u64, code: i32) {
         let Some(process) = self.agents.processes.get_mut(&number) else { return };
         let exit = ProcessExit { code, timed_out: false };
-        process.state = ProcessState::Ended(code);
+        process.state = AgentLife::Ended(code);
         for reader in process.readers.drain(..) {
             // A reader may be gone.
             drop(reader.try_send(ProcessEvent::Exit(exit)));
@@ -294,12 +294,12 @@ impl WorldState {
         if self.agents.processes.is_empty() {
             return;
         }
-        let runs = self.agents.processes.iter().filter(|(_, it)| it.state == ProcessState::Runs);
+        let runs = self.agents.processes.iter().filter(|(_, it)| it.state == AgentLife::Runs);
         let down =
             runs.filter(|(_, it)| !self.is_up(it.cloud, &it.target)).map(|(number, _)| *number);
         for number in down.collect::<Vec<_>>() {
             let process = self.agents.processes.get_mut(&number).expect("it is there");
-            process.state = ProcessState::Gone;
+            process.state = AgentLife::Gone;
             process.readers.clear();
             process.waiting.drain(..).for_each(|it| drop(it.send(Err(WorkError::NotRunning))));
             let home = process.home;
@@ -310,11 +310,11 @@ impl WorldState {
         self.agents.files.retain(|id, _| there.contains(&id));
     }
 
-    fn process(&mut self, id: &ProcessId) -> Result<&mut SimProcess, WorkError> {
+    fn process(&mut self, id: &ProcessId) -> Result<&mut WorldProcess, WorkError> {
         let process = self.agents.processes.get_mut(&id.number).ok_or(WorkError::NoSuchProcess)?;
         match process.state {
-            ProcessState::Gone => Err(WorkError::NotRunning),
-            ProcessState::Runs | ProcessState::Ended(_) => Ok(process),
+            AgentLife::Gone => Err(WorkError::NotRunning),
+            AgentLife::Runs | AgentLife::Ended(_) => Ok(process),
         }
     }
 
@@ -337,11 +337,11 @@ impl WorldState {
             sender.try_send(ProcessEvent::Output { from, stream, bytes }).expect("there is room");
         }
         match process.state {
-            ProcessState::Ended(code) => {
+            AgentLife::Ended(code) => {
                 let exit = ProcessExit { code, timed_out: false };
                 sender.try_send(ProcessEvent::Exit(exit)).expect("there is room");
             }
-            ProcessState::Runs | ProcessState::Gone => process.readers.push(sender),
+            AgentLife::Runs | AgentLife::Gone => process.readers.push(sender),
         }
         Ok(events)
     }
@@ -357,10 +357,10 @@ impl WorldState {
         let process = self.process(id)?;
         let (sender, answer) = oneshot::channel();
         match process.state {
-            ProcessState::Ended(code) => {
+            AgentLife::Ended(code) => {
                 sender.send(Ok(ProcessExit { code, timed_out: false })).expect("it is received");
             }
-            ProcessState::Runs | ProcessState::Gone => process.waiting.push(sender),
+            AgentLife::Runs | AgentLife::Gone => process.waiting.push(sender),
         }
         Ok(answer)
     }
@@ -372,7 +372,7 @@ impl WorldState {
         }
         let (ends_well, pause) = (self.chance.permille(200), self.chance.below(6_000));
         let process = self.process(id)?;
-        if process.state != ProcessState::Runs {
+        if process.state != AgentLife::Runs {
             return Ok(());
         }
         let home = process.home;
@@ -464,7 +464,7 @@ impl WorldState {
             inner.violate(Some(home), what);
             None
         };
-        let lives = |it: &&SimProcess| it.home == home && it.state == ProcessState::Runs;
+        let lives = |it: &&WorldProcess| it.home == home && it.state == AgentLife::Runs;
         if let Some(other) = self.agents.processes.values().find(lives) {
             let what = format!("a second agent beside the one of run {}", other.run);
             return violated(self, what);
@@ -549,20 +549,20 @@ impl WorldState {
     /// An agent that still works, if there is one.
     pub fn live_agent(&self) -> Option<(Option<HomeId>, String)> {
         let mut all = self.agents.processes.iter();
-        let (number, process) = all.find(|(_, it)| it.state == ProcessState::Runs)?;
+        let (number, process) = all.find(|(_, it)| it.state == AgentLife::Runs)?;
         Some((Some(process.home), format!("agent {number} of run {} still works", process.run)))
     }
 
     /// No agent outlives its run, and none goes on long on an issue that is held.
     pub fn check_agents(&mut self) {
         let now = self.elapsed_ms();
-        let unwanted = |process: &SimProcess| {
+        let unwanted = |process: &WorldProcess| {
             let Some(issue) = self.rows.issues.get(&process.home) else { return true };
             let run = issue.conversation.as_ref().and_then(|one| one.run.as_ref());
             let run = run.filter(|run| run.id == process.run && run.state == RunState::Running);
             run.is_none() || self.is_held(issue, self.latest())
         };
-        let live = self.agents.processes.iter().filter(|(_, it)| it.state == ProcessState::Runs);
+        let live = self.agents.processes.iter().filter(|(_, it)| it.state == AgentLife::Runs);
         let unwanted: Vec<(u64, bool)> = live.map(|(number, it)| (*number, unwanted(it))).collect();
         let bound = UNWANTED_MS_MAX + if self.weather.jumps { CLOCK_STEP_MS_MAX } else { 0 };
         let disturbed = self.disturbed_ms();

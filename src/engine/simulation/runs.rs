@@ -101,7 +101,7 @@ pub fn begin(
     let runs = weather.runs.expect("agents work");
     let processes = weather.providers.iter().enumerate().map(|(cloud, provider)| {
         let life = Arc::clone(life);
-        (provider.name.clone(), Arc::new(SimProcesses { life, cloud }) as Arc<dyn Processes>)
+        (provider.name.clone(), Arc::new(WorldProcesses { life, cloud }) as Arc<dyn Processes>)
     });
     // Any file that is there: it is started in the world alone.
     let program = AgentProgram::new("command", Some("/bin/sh".into()));
@@ -196,12 +196,12 @@ impl RunGate for SimGate {
 }
 
 /// A client of the processes in the sandboxes of one of the world's providers.
-struct SimProcesses {
+struct WorldProcesses {
     life: Arc<ServerLife>,
     cloud: usize,
 }
 
-impl SimProcesses {
+impl WorldProcesses {
     /// On the way to the sandbox, or back; it never arrives if the server is gone.
     async fn travel(&self) {
         self.life.pause().await;
@@ -212,7 +212,7 @@ impl SimProcesses {
 }
 
 #[async_trait]
-impl Processes for SimProcesses {
+impl Processes for WorldProcesses {
     async fn spawn(&self, target: Target, spec: ProcessSpec) -> Result<ProcessId, WorkError> {
         self.travel().await;
         let begun = self.life.world().with(|inner| inner.spawn_agent(self.cloud, target, &spec));

@@ -106,7 +106,8 @@ impl WorldState {
             return Vec::new();
         }
         let effect = match self.chance.below(4) {
-            0 => DeliveryEffect::Command(Command::Stop),
+            // Where only GitHub speaks, what its own acts come to is compared, and this is none of them.
+            0 if self.weather.callers => DeliveryEffect::Command(Command::Stop),
             _ => DeliveryEffect::FollowUp { failed_commit: None },
         };
         let (news, comment) = (self.news(at), self.fresh());
