@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio::process::Command;
 
 use crate::browser::driver::Browser;
-use crate::process::{Answer, Place, Server, TOKEN, WAIT, send, until};
+use crate::process::{Answer, Place, Server, TOKEN, WAIT, send, try_send, until};
 
 const REPOSITORY: &str = "octo/hello";
 /// The server's address for people and for GitHub. What goes there is sent to the server itself.
@@ -125,9 +125,13 @@ impl<'a> Visitor<'a> {
         assert_eq!(done.status, 303, "{done:?}");
     }
 
-    /// Waits until the page says this.
+    /// Waits until the page says this. A server that restarts closes the connections that it keeps, also the
+    /// one on which a request is just sent (RFC 9112, 9.3.1): as a browser does, it is sent again.
     async fn until_shown(&self, words: &str) {
-        until(words, || async { self.see("/connect").await.text.contains(words) }).await;
+        let page = || self.client.get(format!("{}/connect", self.server.url));
+        let is_shown =
+            async || try_send(page()).await.is_some_and(|page| page.text.contains(words));
+        until(words, is_shown).await;
     }
 }
 

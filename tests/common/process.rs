@@ -369,15 +369,21 @@ impl Answer {
 
 /// Sends a request and reads the answer.
 pub async fn send(request: RequestBuilder) -> Answer {
-    try_send(request).await.expect("an answer")
+    match request.send().await {
+        Ok(answer) => read(answer).await,
+        Err(error) => panic!("there is no answer: {error:?}"),
+    }
 }
 
 /// Sends a request to a server that may be killed meanwhile.
 pub async fn try_send(request: RequestBuilder) -> Option<Answer> {
-    let answer = request.send().await.ok()?;
+    Some(read(request.send().await.ok()?).await)
+}
+
+async fn read(answer: reqwest::Response) -> Answer {
     let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
     // An answer whose status has come is an answer, whatever becomes of its body.
-    Some(Answer { status, headers, text: answer.text().await.unwrap_or_default() })
+    Answer { status, headers, text: answer.text().await.unwrap_or_default() }
 }
 
 /// An `issues` delivery in the shape of GitHub's, by the owner of the repository.
