@@ -213,6 +213,8 @@
   const listen = () => {
     if (!talk || words) return;
     words = new EventSource(talk);
+    // It begins behind what was said when it opens, and more may have been said since the page was made.
+    words.addEventListener("open", soon);
     words.addEventListener("conversation", soon);
     words.addEventListener("gap", soon);
   };
