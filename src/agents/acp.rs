@@ -7,10 +7,10 @@
 mod dialogue;
 mod reader;
 
-use super::launch::configured_env;
+use super::launch::{configured_env, gateway_env};
 use super::outcome::judge;
 use super::{
-    Agent, AgentDialogue, AgentExit, AgentTurn, Interrupt, Launch, LineReader, NO_KEY, RunOutcome,
+    Agent, AgentDialogue, AgentExit, AgentTurn, Interrupt, Launch, LineReader, RunOutcome,
     RunReport, SessionFile, SessionStart,
 };
 use crate::types::SessionId;
@@ -40,7 +40,6 @@ impl Agent for AcpAgent {
     }
 
     fn launch(&self, turn: &AgentTurn) -> Launch {
-        let gateway = turn.gateway.as_str();
         let home = format!("{}/acp", turn.agent_dir);
         let mut env = vec![
             ("ISSUEBOX_AGENT_DIR", turn.agent_dir.clone()),
@@ -49,17 +48,9 @@ impl Agent for AcpAgent {
             ("XDG_STATE_HOME", format!("{home}/state")),
             ("CLAUDE_CONFIG_DIR", format!("{home}/claude")),
             ("CODEX_HOME", format!("{home}/codex")),
-            ("ANTHROPIC_BASE_URL", format!("{gateway}/anthropic")),
-            ("ANTHROPIC_AUTH_TOKEN", NO_KEY.to_owned()),
-            ("OPENAI_BASE_URL", format!("{gateway}/openai/v1")),
-            ("OPENAI_API_KEY", NO_KEY.to_owned()),
-            ("NO_PROXY", "127.0.0.1,localhost".to_owned()),
-            ("no_proxy", "127.0.0.1,localhost".to_owned()),
         ];
-        if let Some(model) = &turn.model {
-            env.push(("ISSUEBOX_MODEL", model.clone()));
-            env.push(("ANTHROPIC_MODEL", model.clone()));
-        }
+        env.extend(gateway_env(turn));
+        env.extend(turn.model.clone().map(|model| ("ANTHROPIC_MODEL", model)));
         Launch {
             argv: std::iter::once(&turn.program).chain(&turn.settings.args).cloned().collect(),
             cwd: turn.workspace.clone(),

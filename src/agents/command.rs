@@ -2,11 +2,11 @@
 //! each.
 
 use super::bounds::{LINE_BYTES_MAX, TEXT_MAX, cut};
-use super::launch::configured_env;
+use super::launch::{configured_env, gateway_env};
 use super::outcome::{judge, judge_signal};
 use super::{
-    Agent, AgentEvent, AgentExit, AgentTurn, Interrupt, Launch, LineReader, NO_KEY, RunOutcome,
-    RunReport, SessionFile, SessionStart, TextPart,
+    Agent, AgentEvent, AgentExit, AgentTurn, Interrupt, Launch, LineReader, RunOutcome, RunReport,
+    SessionFile, SessionStart, TextPart,
 };
 use crate::types::SessionId;
 
@@ -37,22 +37,13 @@ impl Agent for CommandAgent {
             SessionStart::New(id) => (id, "0"),
             SessionStart::Resume(id) => (id, "1"),
         };
-        let gateway = turn.gateway.as_str();
         let mut env = vec![
             ("ISSUEBOX_SESSION", session.to_string()),
             ("ISSUEBOX_RESUMED", is_resumed.to_owned()),
             ("ISSUEBOX_SESSION_FILE", format!("{}/session/{session}", turn.agent_dir)),
             ("ISSUEBOX_AGENT_DIR", turn.agent_dir.clone()),
-            ("ANTHROPIC_BASE_URL", format!("{gateway}/anthropic")),
-            ("ANTHROPIC_AUTH_TOKEN", NO_KEY.to_owned()),
-            ("OPENAI_BASE_URL", format!("{gateway}/openai/v1")),
-            ("OPENAI_API_KEY", NO_KEY.to_owned()),
-            ("NO_PROXY", "127.0.0.1,localhost".to_owned()),
-            ("no_proxy", "127.0.0.1,localhost".to_owned()),
         ];
-        if let Some(model) = &turn.model {
-            env.push(("ISSUEBOX_MODEL", model.clone()));
-        }
+        env.extend(gateway_env(turn));
         let stdin = match &turn.append_system_prompt {
             Some(words) => format!("{words}\n\n{}", turn.prompt),
             None => turn.prompt.clone(),

@@ -124,6 +124,21 @@ impl Launch {
     }
 }
 
+/// What leads any program to the models, and the model that the template names.
+pub(super) fn gateway_env(turn: &AgentTurn) -> Vec<(&'static str, String)> {
+    let gateway = turn.gateway.as_str();
+    let mut env = vec![
+        ("ANTHROPIC_BASE_URL", format!("{gateway}/anthropic")),
+        ("ANTHROPIC_AUTH_TOKEN", NO_KEY.to_owned()),
+        ("OPENAI_BASE_URL", format!("{gateway}/openai/v1")),
+        ("OPENAI_API_KEY", NO_KEY.to_owned()),
+        ("NO_PROXY", "127.0.0.1,localhost".to_owned()),
+        ("no_proxy", "127.0.0.1,localhost".to_owned()),
+    ];
+    env.extend(turn.model.clone().map(|model| ("ISSUEBOX_MODEL", model)));
+    env
+}
+
 /// The environment of an agent with what the configuration says, which counts where both have a name.
 pub(super) fn configured_env(
     env: Vec<(&str, String)>,
