@@ -144,7 +144,7 @@ mod tests {
 
     use super::*;
     use crate::http::wire::tests::sample;
-    use crate::types::{AccountName, Generation};
+    use crate::types::Generation;
 
     /// What was logged.
     #[derive(Clone, Default)]
@@ -193,21 +193,10 @@ mod tests {
                 None => (None, Some(Arc::new(sandbox))),
             };
             log.publish(Arc::new(Change {
-                home,
-                account: AccountName::default_account(),
-                version: 1,
-                aliases: Vec::new(),
-                is_deleted: false,
-                names_go_to: None,
-                placed_as_of: None,
                 sandbox,
                 ended,
-                came_up: None,
                 timeline: vec![row],
-                instruction: None,
-                messages: Vec::new(),
-                runs: Vec::new(),
-                order: None,
+                ..Change::bare(home, 1)
             }));
             from = *to;
         }

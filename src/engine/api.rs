@@ -295,6 +295,30 @@ impl Change {
     }
 }
 
+#[cfg(test)]
+impl Change {
+    /// A change of a home of the default account in which nothing happened.
+    pub(crate) fn bare(home: HomeId, version: u64) -> Self {
+        Self {
+            home,
+            account: AccountName::default_account(),
+            version,
+            aliases: Vec::new(),
+            is_deleted: false,
+            names_go_to: None,
+            placed_as_of: None,
+            sandbox: None,
+            ended: None,
+            came_up: None,
+            timeline: Vec::new(),
+            instruction: None,
+            messages: Vec::new(),
+            runs: Vec::new(),
+            order: None,
+        }
+    }
+}
+
 /// What is to be done for a run of an issue.
 pub(super) fn order(issue: &Issue) -> Option<RunOrder> {
     let conversation = issue.conversation.as_ref()?;

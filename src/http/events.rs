@@ -209,21 +209,10 @@ mod tests {
     fn push(ring: &EventRing, timeline: Vec<TimelineEntry>, ended: Option<Sandbox>) {
         let sandbox = Sandbox { generation: Generation(2), ..sample("5") };
         let change = Change {
-            home: HomeId(1),
-            account: AccountName::default_account(),
-            version: 1,
-            aliases: Vec::new(),
-            is_deleted: false,
-            names_go_to: None,
-            placed_as_of: None,
             sandbox: Some(Arc::new(sandbox)),
             ended: ended.map(Arc::new),
-            came_up: None,
-            instruction: None,
-            messages: Vec::new(),
-            runs: Vec::new(),
-            order: None,
             timeline,
+            ..Change::bare(HomeId(1), 1)
         };
         ring.push(&Arc::new(change), || true);
     }
@@ -270,23 +259,7 @@ mod tests {
     fn activation_is_no_event() {
         let ring = EventRing::new("run", 10);
         let sandbox = sample("5");
-        let change = Change {
-            home: HomeId(1),
-            account: AccountName::default_account(),
-            version: 1,
-            aliases: Vec::new(),
-            is_deleted: false,
-            names_go_to: None,
-            placed_as_of: None,
-            sandbox: Some(Arc::new(sandbox)),
-            ended: None,
-            came_up: None,
-            instruction: None,
-            messages: Vec::new(),
-            runs: Vec::new(),
-            order: None,
-            timeline: Vec::new(),
-        };
+        let change = Change { sandbox: Some(Arc::new(sandbox)), ..Change::bare(HomeId(1), 1) };
         ring.push(&Arc::new(change), || false);
         assert_eq!(ring.now(), Position(0));
     }

@@ -71,27 +71,14 @@ mod tests {
     use super::super::wire::tests::sample;
     use super::*;
     use crate::engine::Figures;
-    use crate::types::{AccountName, HomeId};
+    use crate::types::HomeId;
 
     fn publish(feed: &Feed, version: u64, phase: Phase, after_ms: u64) {
         let sandbox = sample("5");
         let since = sandbox.created_at.after(Duration::from_millis(after_ms));
         feed.publish(Arc::new(Change {
-            home: HomeId(1),
-            account: AccountName::default_account(),
-            version,
-            aliases: Vec::new(),
-            is_deleted: false,
-            names_go_to: None,
-            placed_as_of: None,
             sandbox: Some(Arc::new(Sandbox { phase: Some(phase), phase_since: since, ..sandbox })),
-            ended: None,
-            came_up: None,
-            instruction: None,
-            messages: Vec::new(),
-            runs: Vec::new(),
-            order: None,
-            timeline: Vec::new(),
+            ..Change::bare(HomeId(1), version)
         }));
     }
 

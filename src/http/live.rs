@@ -335,23 +335,7 @@ mod tests {
     use super::*;
 
     fn change(home: i64, version: u64, sandbox: Option<Sandbox>) -> Change {
-        Change {
-            home: HomeId(home),
-            account: AccountName::default_account(),
-            version,
-            aliases: Vec::new(),
-            is_deleted: false,
-            names_go_to: None,
-            placed_as_of: None,
-            sandbox: sandbox.map(Arc::new),
-            ended: None,
-            came_up: None,
-            instruction: None,
-            messages: Vec::new(),
-            runs: Vec::new(),
-            order: None,
-            timeline: Vec::new(),
-        }
+        Change { sandbox: sandbox.map(Arc::new), ..Change::bare(HomeId(home), version) }
     }
 
     fn with_phase(issue: &str, phase: Phase) -> Sandbox {

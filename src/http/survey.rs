@@ -134,21 +134,8 @@ mod tests {
                 ..sample(issue)
             };
             map.apply(&Change {
-                home: HomeId(home),
-                account: AccountName::default_account(),
-                version: 1,
-                aliases: Vec::new(),
-                is_deleted: false,
-                names_go_to: None,
-                placed_as_of: None,
                 sandbox: Some(Arc::new(sandbox)),
-                ended: None,
-                came_up: None,
-                instruction: None,
-                messages: Vec::new(),
-                runs: Vec::new(),
-                order: None,
-                timeline: Vec::new(),
+                ..Change::bare(HomeId(home), 1)
             });
         }
         map

@@ -162,20 +162,8 @@ mod tests {
 
     fn publish(feed: &Feed, version: u64, account: &str) {
         feed.publish(Arc::new(Change {
-            home: HomeId(1),
             account: AccountName::trusted(account),
-            version,
-            aliases: Vec::new(),
-            is_deleted: false,
-            names_go_to: None,
-            placed_as_of: None,
             sandbox: Some(Arc::new(sample("5"))),
-            ended: None,
-            came_up: None,
-            instruction: None,
-            messages: Vec::new(),
-            runs: Vec::new(),
-            order: None,
             timeline: vec![TimelineEntry {
                 at: Timestamp::from_unix_ms(0),
                 generation: Generation(1),
@@ -184,6 +172,7 @@ mod tests {
                 reason: "because".into(),
                 cause: "test".into(),
             }],
+            ..Change::bare(HomeId(1), version)
         }));
     }
 
