@@ -104,6 +104,8 @@ pub(crate) enum Bug {
     RunBeforeVerification,
     /// Each attempt of a run begins a session.
     AnotherSession,
+    /// What a request to a model reserved is never settled.
+    ReservationKept,
     /// A push is judged after it was sent.
     PushJudgedLate,
     /// A delivery does not lack if GitHub says that it arrived.

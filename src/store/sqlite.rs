@@ -27,6 +27,7 @@ mod holds;
 mod inspect;
 mod installation;
 mod instructions;
+mod log_sync;
 mod open;
 mod outbox;
 mod pages;
@@ -60,6 +61,7 @@ use checkpoints::Checkpoints;
 #[cfg(test)]
 pub(crate) use github::OutboxInMemory;
 pub use inspect::Inspected;
+use log_sync::LogFile;
 pub use open::OpenError;
 use presence::Presence;
 use read::Readers;
@@ -119,11 +121,13 @@ impl SqliteStore {
     fn start(opened: open::Opened) -> Result<Self, OpenError> {
         let (closing, closed) = mpsc::channel();
         let troubles = Arc::new(Troubles::default());
-        let presence = Presence::of(&opened.path)
-            .map_err(|error| OpenError::from_io(directory_of(&opened.path), error))?;
+        let unusable = |error| OpenError::from_io(directory_of(&opened.path), error);
+        let files = LogFile::open(&opened.path)
+            .and_then(|log| Ok((log, Presence::of(&opened.path)?)))
+            .map_err(unusable)?;
         let checkpoints = Checkpoints::start(&opened.path).map_err(OpenError::NoThread)?;
         let (epoch, noted) = (opened.epoch, Arc::clone(&troubles));
-        let writer = StoreWriter::start(opened.writer, checkpoints, epoch, presence, noted)
+        let writer = StoreWriter::start(opened.writer, checkpoints, epoch, files, noted)
             .map_err(OpenError::NoThread)?;
         Ok(Self {
             epoch: opened.epoch,

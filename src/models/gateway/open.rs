@@ -12,6 +12,7 @@ use super::super::figures::ModelFigures;
 use super::super::refusal::ModelRefusal;
 use super::super::usage::{UsageReader, UsageSource};
 use super::super::{ModelActivity, RunOf, RunningRun};
+use crate::sabotage::{Bug, on};
 use crate::store::usage::{ModelRequestId, NewModelRequest, Reserved, SettledRequest, UsageStore};
 use crate::types::{ModelBudgets, Money, TokenPrice, Tokens};
 
@@ -155,6 +156,9 @@ impl OpenModelRequest {
 
 impl Drop for OpenModelRequest {
     fn drop(&mut self) {
+        if on(Bug::ReservationKept) {
+            return;
+        }
         let settled = self.end();
         let RequestLedger { store, runs, figures, settled: wakes } = self.ledger.clone();
         figures.count(&self.model, &settled);
@@ -170,5 +174,67 @@ impl Drop for OpenModelRequest {
             runs.activity(&run, ModelActivity::Settled { tokens, cost });
             wakes.notify_waiters();
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sabotage::with;
+    use crate::store::sqlite::SqliteStore;
+    use crate::types::{AccountName, HomeId, RunId, SandboxId, Timestamp};
+
+    struct NoRuns;
+
+    #[async_trait::async_trait]
+    impl RunOf for NoRuns {
+        async fn run_of(&self, _sandbox: &SandboxId) -> Option<RunningRun> {
+            None
+        }
+
+        fn activity(&self, _run: &RunningRun, _activity: ModelActivity) {}
+    }
+
+    /// What becomes of the second of two requests, each of which may cost the whole budget, once the
+    /// first one has ended without being sent.
+    async fn second_of_two() -> Reserved {
+        let dir = tempfile::tempdir().expect("a directory");
+        let store = Arc::new(SqliteStore::open(dir.path()).expect("opens"));
+        let run = RunId::parse("019392f0-5b7e-7a3c-8c55-3c1a0b6a1f2e").expect("an id");
+        let worst = Money::from_dollars(1.0).expect("an amount");
+        let budgets = ModelBudgets { run: worst, ..ModelBudgets::default() };
+        let request = NewModelRequest {
+            run,
+            home: HomeId(1),
+            sandbox: SandboxId::trusted("s1"),
+            account: AccountName::default_account(),
+            repository: None,
+            model: "model".into(),
+            begun_at: Timestamp::from_unix_ms(0),
+            worst,
+            input_cost: Money::ZERO,
+        };
+        let ledger = RequestLedger {
+            store: Arc::clone(&store) as _,
+            runs: Arc::new(NoRuns),
+            figures: Arc::default(),
+            settled: Arc::default(),
+        };
+        let (account, price) = (AccountName::default_account(), TokenPrice::default());
+        let of = RunningRun { run, home: HomeId(1), account, repository: None, may_fetch: false };
+        let opened = ledger.open(of, request.clone(), budgets, price, 0, true).await;
+        drop(opened.unwrap_or_else(|refusal| panic!("{refusal:?}")));
+        store.reserve_request(request, budgets).await.expect("writes")
+    }
+
+    #[test]
+    fn a_request_that_ended_gives_back_what_it_reserved() {
+        let second = || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build();
+            runtime.expect("a runtime").block_on(second_of_two())
+        };
+        assert!(matches!(second(), Reserved::Granted(_)));
+        let kept = with(Bug::ReservationKept, second);
+        assert_eq!(kept, Reserved::Waits, "the bug is noticed");
     }
 }

@@ -13,6 +13,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
 use super::installation::{self, DataDirectory};
+use super::log_sync::LogSync;
 use super::schema;
 use crate::store::directory_of;
 use crate::types::{Epoch, InstanceId};
@@ -277,7 +278,7 @@ pub(super) fn open(dir: &Path, is_new: bool) -> Result<Opened, OpenError> {
     if mode != "wal" {
         return Err(OpenError::NoLog { path, mode });
     }
-    writer.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
+    LogSync::BeforeAnswer.apply(&writer).map_err(failed)?;
     let pages = checkpoint_pages(&writer).map_err(failed)?;
     writer.pragma_update(None, "wal_autocheckpoint", pages).map_err(failed)?;
     writer.pragma_update(None, "cache_size", -WRITER_CACHE_KIB).map_err(failed)?;

@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use super::SqliteStore;
 use super::apply::{execute, failed, stored_epoch};
+use super::log_sync::LogSync;
 use super::prune::BITE_ROWS_MAX;
 use super::read::{all, bound, one};
 use crate::models::budget::{self, BudgetUse, BudgetUses, BudgetVerdict};
@@ -39,12 +40,14 @@ impl UsageStore for SqliteStore {
         // The last run of the chore counts: an earlier one was undone.
         let verdict = Arc::new(Mutex::new(Reserved::Waits));
         let given = Arc::clone(&verdict);
-        self.change(move |conn| {
+        // An agent waits for it. Where the machine loses its power before the sync, the request is
+        // forgotten that went out in the last milliseconds; the model has hardly read it by then.
+        let reserving = self.writer.chore_synced(LogSync::AfterAnswer, move |conn| {
             let reserved = reserve(conn, &request, &budgets)?;
             *given.lock().unwrap_or_else(PoisonError::into_inner) = reserved;
             Ok(usize::from(matches!(reserved, Reserved::Granted(_))))
-        })
-        .await?;
+        });
+        reserving.await?;
         let reserved = *verdict.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(reserved)
     }

@@ -3,7 +3,8 @@
 //! Everything that has queued up goes into one transaction, so that many writes share one sync to
 //! disk: under load the transaction grows while the last one syncs. A refused write is undone
 //! alone: if it has left a trace, the transaction is run again with a savepoint for each write.
-//! Answers leave only after the COMMIT.
+//! Answers leave only after the COMMIT, which syncs. Where all chores of a transaction allow it
+//! ([`LogSync::AfterAnswer`]) they leave before the sync, which follows at once.
 //!
 //! # Bounds
 //! At most [`QUEUE_WRITES_MAX`] writes wait (more are answered `Overloaded` at once, nothing
@@ -24,6 +25,7 @@ use tokio::sync::oneshot;
 
 use super::apply::{self, Accounts, failed};
 use super::checkpoints::Checkpoints;
+use super::log_sync::{LogFile, LogSync};
 use super::presence::Presence;
 use super::trouble::Troubles;
 use crate::store::{CommitError, Write};
@@ -48,7 +50,7 @@ enum WriterTask {
     /// To make this durable. Boxed, since the queue's slots are made at once.
     Write(Box<Write>),
     /// To do this, durably.
-    Chore(Box<Chore>),
+    Chore(Box<Chore>, LogSync),
     /// To write something that means nothing, to see whether writing works.
     Probe,
 }
@@ -71,12 +73,12 @@ impl StoreWriter {
         conn: Connection,
         checkpoints: Checkpoints,
         epoch: Epoch,
-        presence: Presence,
+        (log, presence): (LogFile, Presence),
         troubles: Arc<Troubles>,
     ) -> std::io::Result<Self> {
         let (queue, jobs) = sync_channel(QUEUE_WRITES_MAX);
         let accounts = Accounts::default();
-        let desk = WriterDesk { checkpoints, conn, epoch, accounts, presence, troubles };
+        let desk = WriterDesk { checkpoints, conn, log, epoch, accounts, presence, troubles };
         let thread =
             thread::Builder::new().name("store-writer".into()).spawn(move || desk.run(&jobs))?;
         Ok(Self { queue: Some(queue), thread: Some(thread) })
@@ -96,7 +98,16 @@ impl StoreWriter {
         &self,
         chore: impl Fn(&Connection) -> WriteResult + Send + 'static,
     ) -> impl Future<Output = WriteResult> + Send + 'static {
-        self.queue(WriterTask::Chore(Box::new(chore)))
+        self.chore_synced(LogSync::BeforeAnswer, chore)
+    }
+
+    /// Queues a chore that says when it is synced.
+    pub(super) fn chore_synced(
+        &self,
+        sync: LogSync,
+        chore: impl Fn(&Connection) -> WriteResult + Send + 'static,
+    ) -> impl Future<Output = WriteResult> + Send + 'static {
+        self.queue(WriterTask::Chore(Box::new(chore), sync))
     }
 
     /// Queues a probe.
@@ -138,6 +149,7 @@ struct WriterDesk {
     /// Dropped first: the writer's connection is the last one.
     checkpoints: Checkpoints,
     conn: Connection,
+    log: LogFile,
     epoch: Epoch,
     accounts: Accounts,
     presence: Presence,
@@ -157,7 +169,8 @@ impl WriterDesk {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             batch.extend(jobs.try_iter().take(BATCH_WRITES_MAX - 1));
-            let verdicts = self.transact(&batch);
+            let sync = sync_of(&batch);
+            let verdicts = self.transact_synced(&batch, sync);
             for (nth, job) in batch.drain(..).enumerate() {
                 let verdict = match &verdicts {
                     Ok(each) => each[nth].clone(),
@@ -169,8 +182,29 @@ impl WriterDesk {
                 // The caller may have stopped waiting; the write stands all the same.
                 let _gone = job.reply.send(verdict);
             }
+            if sync == LogSync::AfterAnswer
+                && let Err(error) = self.log.sync()
+            {
+                // The next transaction syncs the log as a whole, and is refused if it cannot.
+                tracing::error!(%error, "cannot sync the database's log after an answer");
+            }
             self.checkpoints.committed();
         }
+    }
+
+    /// As [`Self::transact`], and says to SQLite whether it syncs.
+    fn transact_synced(
+        &mut self,
+        batch: &[Job],
+        sync: LogSync,
+    ) -> Result<Vec<WriteResult>, CommitError> {
+        if sync == LogSync::BeforeAnswer {
+            return self.transact(batch);
+        }
+        sync.apply(&self.conn).map_err(failed)?;
+        let verdicts = self.transact(batch);
+        LogSync::BeforeAnswer.apply(&self.conn).map_err(failed)?;
+        verdicts
     }
 
     /// Makes a batch durable: a verdict for each, or one for all if it was not committed.
@@ -223,7 +257,7 @@ impl WriterDesk {
             WriterTask::Write(write) => {
                 apply::apply(&self.conn, &mut self.accounts, write).map(|()| 1)
             }
-            WriterTask::Chore(chore) => chore(&self.conn),
+            WriterTask::Chore(chore, _) => chore(&self.conn),
             WriterTask::Probe => apply::probe(&self.conn).map(|()| 1),
         }
     }
@@ -252,6 +286,12 @@ impl WriterDesk {
     }
 }
 
+/// When a transaction of these is synced: before its answers, unless each of them allows otherwise.
+fn sync_of(batch: &[Job]) -> LogSync {
+    let allows = |job: &Job| matches!(job.work, WriterTask::Chore(_, LogSync::AfterAnswer));
+    if batch.iter().all(allows) { LogSync::AfterAnswer } else { LogSync::BeforeAnswer }
+}
+
 /// How a refused write of a transaction is undone.
 #[derive(Clone, Copy)]
 enum Undo {
@@ -277,6 +317,8 @@ impl From<CommitError> for Stop {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicI64, Ordering};
+
     use super::super::{open, read};
     use super::*;
     use crate::issue::Issue;
@@ -287,6 +329,7 @@ mod tests {
         let opened = open::open(dir, false).expect("opens");
         WriterDesk {
             checkpoints: Checkpoints::start(&opened.path).expect("starts"),
+            log: LogFile::open(&opened.path).expect("it is there"),
             conn: opened.writer,
             epoch: opened.epoch,
             accounts: Accounts::default(),
@@ -309,6 +352,33 @@ mod tests {
         };
         let write = Write { delivery: Some(delivery), ..Write::default() };
         Job { work: WriterTask::Write(Box::new(write)), reply: oneshot::channel().0 }
+    }
+
+    /// A chore that reports how its connection syncs: 1 for NORMAL, 2 for FULL.
+    fn chore(sync: LogSync, synced: &Arc<AtomicI64>) -> Job {
+        let synced = Arc::clone(synced);
+        let look = move |conn: &Connection| {
+            let how = conn.pragma_query_value(None, "synchronous", |row| row.get(0));
+            synced.store(how.map_err(failed)?, Ordering::Relaxed);
+            Ok(0)
+        };
+        Job { work: WriterTask::Chore(Box::new(look), sync), reply: oneshot::channel().0 }
+    }
+
+    #[test]
+    fn a_transaction_is_synced_before_its_answers_unless_all_of_it_allows_otherwise() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut desk = desk(dir.path());
+        let seen = Arc::new(AtomicI64::new(0));
+        let mut how = |batch: &[Job]| {
+            let verdicts = desk.transact_synced(batch, sync_of(batch));
+            assert!(verdicts.is_ok(), "{verdicts:?}");
+            seen.load(Ordering::Relaxed)
+        };
+        let after = || chore(LogSync::AfterAnswer, &seen);
+        assert_eq!(how(&[after(), after()]), 1);
+        assert_eq!(how(&[after(), job("durable")]), 2);
+        assert_eq!(how(&[chore(LogSync::BeforeAnswer, &seen)]), 2, "the next one syncs again");
     }
 
     fn is_stored(desk: &WriterDesk, guid: &str) -> bool {
