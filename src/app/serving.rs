@@ -117,7 +117,7 @@ impl Supervised<'_> {
         }
         anyhow::ensure!(
             config.server.data == self.server.data,
-            "the configuration names another data directory now; restart the server"
+            "the configuration names another data directory, which only a restart takes over; nothing of it was taken over"
         );
         // The listener stays as it is.
         let listen = self.server.listen;

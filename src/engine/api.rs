@@ -151,13 +151,16 @@ pub enum EngineError {
     #[error("the issue id and the repository and number belong to different issues")]
     IssueIdConflict,
     /// The object to be adopted carries an issue that has another home since.
-    #[error("the issue {0} has another home since; remove the object instead")]
+    #[error(
+        "cannot adopt the object: the issue {0} is recorded under another home now; remove the object \
+         instead"
+    )]
     IssueElsewhere(IssueId),
     /// There is no such sandbox in this account.
     #[error("there is no such sandbox")]
     SandboxNotFound,
-    /// The sandbox's state forbids it.
-    #[error("the sandbox's state forbids it")]
+    /// The sandbox's phase does not allow it.
+    #[error("{0}")]
     Refused(CommandRefusal),
     /// A hold or a quota forbids it now; nothing was changed.
     #[error("{}", .0.reason)]

@@ -400,23 +400,17 @@ impl From<VerificationError> for ApiError {
 
 impl From<CommandRefusal> for ApiError {
     fn from(refusal: CommandRefusal) -> Self {
+        let message = refusal.to_string();
         match refusal {
-            CommandRefusal::SandboxDeleted => {
-                Self::new(Code::SandboxDeleted, "the sandbox is deleted")
-                    .hint("ensure the issue again to create its next generation")
-            }
-            CommandRefusal::Deleting => Self::new(Code::Deleting, "the sandbox is being deleted")
+            CommandRefusal::SandboxDeleted => Self::new(Code::SandboxDeleted, message)
+                .hint("ensure the issue again to create its next generation"),
+            CommandRefusal::Deleting => Self::new(Code::Deleting, message)
                 .hint("ensure the issue again; its next generation is created after the delete"),
-            CommandRefusal::NotFailed(_) => {
-                Self::new(Code::NotFailed, "only a failed sandbox can be retried")
-            }
-            CommandRefusal::StoppedByPerson => {
-                Self::new(Code::Stopped, "the sandbox was stopped by a person")
-                    .hint("start it first: POST /v1/sandboxes/{id}/start")
-            }
+            CommandRefusal::NotFailed(_) => Self::new(Code::NotFailed, message),
+            CommandRefusal::StoppedByPerson => Self::new(Code::Stopped, message)
+                .hint("start it first: POST /v1/sandboxes/{id}/start"),
             CommandRefusal::ObservationOutdated => {
-                Self::new(Code::DriftOver, "this drift item has changed since it was listed")
-                    .hint("list again: GET /v1/system/drift")
+                Self::new(Code::DriftOver, message).hint("list again: GET /v1/system/drift")
             }
         }
     }

@@ -82,17 +82,22 @@ pub enum Reply {
 }
 
 /// Why a command is not possible now.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommandRefusal {
     /// The sandbox is deleted.
+    #[error("the sandbox is deleted")]
     SandboxDeleted,
     /// The sandbox is being deleted.
+    #[error("the sandbox is being deleted")]
     Deleting,
     /// Only a failed sandbox can be retried.
+    #[error("only a failed sandbox can be retried")]
     NotFailed(Command),
     /// A person stopped it; work does not start it again by itself.
+    #[error("the sandbox was stopped by a person")]
     StoppedByPerson,
     /// The object to be adopted or removed has changed since it was listed.
+    #[error("this drift item has changed since it was listed")]
     ObservationOutdated,
 }
 

@@ -34,7 +34,7 @@ impl RunWorker {
         let removed =
             self.parts.journals.remove(home).and_then(|()| self.parts.sessions.remove(home));
         if let Err(error) = removed {
-            tracing::warn!(home = home.0, %error, "cannot remove the conversation of a deleted issue");
+            tracing::warn!(home = home.0, %error, "cannot remove the journal and the session copies of a deleted issue; trying again in an hour");
         }
     }
 

@@ -11,7 +11,7 @@ pub enum ProviderError {
     #[error("the provider has no such object")]
     Absent,
     /// The name or external id belongs to an object of another sandbox; nothing was changed.
-    #[error("the provider has another object there: {}", .0.name)]
+    #[error("the name {} is taken at the provider by an object that is not this sandbox's", .0.name)]
     Present(Box<Object>),
     /// The provider said no and made nothing; asking again without a change does not help.
     #[error("the provider refused: {0}")]

@@ -234,5 +234,5 @@ fn keep_busy(dirs: &mut Vec<PathBuf>) {
 
 fn warn_of_rest(dir: &Path, error: &io::Error) {
     let dir = dir.display();
-    tracing::warn!(%dir, %error, "cannot remove a sandbox's control group; the next start tries again");
+    tracing::warn!(%dir, %error, "cannot remove the control group of a sandbox that ended; the next start of that sandbox tries again");
 }
