@@ -120,5 +120,5 @@ pub async fn metrics(
 pub async fn openapi(shared: web::Data<Shared>) -> HttpResponse {
     HttpResponse::Ok()
         .insert_header((header::CONTENT_TYPE, "application/json"))
-        .body(shared.document.clone())
+        .body(shared.document.json.clone())
 }

@@ -24,12 +24,12 @@ use rustix::net::sockopt::{
 };
 use rustix::process::{Resource, getrlimit};
 use tokio::time::{sleep, timeout};
-use utoipa_actix_web::AppExt;
 
 use super::attempts::network;
 use super::error::ApiError;
 use super::metrics::CutOff;
 use super::middleware::middleware;
+use super::routes::ServedDocument;
 use super::shared::Shared;
 use super::{Edge, Feed, api, page, routes};
 
@@ -67,19 +67,18 @@ pub fn build(edge: Edge, listener: TcpListener) -> std::io::Result<HttpServer> {
     listener.set_nonblocking(true)?;
     let (limits, feed) = (edge.limits.clone(), Arc::clone(&edge.feed));
     let trusted_proxies = edge.trusted_proxies.clone();
-    let document = Arc::new(routes::document());
-    let shared = web::Data::new(Shared::new(edge, &document, listener.local_addr()?));
+    let document = Arc::new(ServedDocument::build());
+    let shared = Shared::new(edge, Arc::clone(&document), listener.local_addr()?);
+    let shared = web::Data::new(shared);
     let (budget, answers) = (Arc::clone(&shared.budget), Arc::clone(&shared.answers));
     let app = move || {
         App::new()
             .app_data(shared)
             .app_data(web::PathConfig::default().error_handler(wrong_path))
-            .into_utoipa_app()
             .configure(routes::table)
-            .into_app()
             .configure(page::pages)
             .configure(api::ports::other_methods)
-            .configure(|app| routes::other_methods(&document, app))
+            .configure(|app| document.other_methods(app))
             .default_service(web::to(routes::unknown))
             .wrap(from_fn(middleware))
     };

@@ -4,11 +4,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
-use maud::Markup;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use utoipa::openapi::OpenApi;
 
 use crate::engine::{EngineError, EnsureIssue, Ensured, SandboxRef, WaitFor, Waited};
 use crate::github::api::{GitHubApi, Installation, PageCursor};
@@ -25,8 +22,8 @@ use super::auth::Caller;
 use super::budget::Budget;
 use super::error::ApiError;
 use super::events::Position;
-use super::page::docs;
 use super::refused::RefusedRing;
+use super::routes::ServedDocument;
 use super::sessions::{SESSION_COOKIE, SESSION_COOKIE_HTTPS, Sessions};
 use super::survey::Survey;
 
@@ -50,8 +47,7 @@ pub struct Shared {
     pub budget: Arc<Budget>,
     /// The memory for answers that clients have not read.
     pub answers: Arc<Budget>,
-    pub document: Bytes,
-    pub docs: Markup,
+    pub document: Arc<ServedDocument>,
     pub refused: RefusedRing,
     /// The address of the listener.
     pub listens_on: SocketAddr,
@@ -105,16 +101,13 @@ impl<T: Clone> Recent<T> {
 }
 
 impl Shared {
-    pub fn new(edge: Edge, document: &OpenApi, listens_on: SocketAddr) -> Self {
-        let text_keys = "the description has text keys only";
-        let value = serde_json::to_value(document).expect(text_keys);
+    pub fn new(edge: Edge, document: Arc<ServedDocument>, listens_on: SocketAddr) -> Self {
         Self {
             sessions: Sessions::new(Arc::clone(&edge.sessions), edge.admin_token.clone()),
             attempts: Attempts::default(),
             budget: Arc::new(Budget::new(edge.limits.bodies_sum_max)),
             answers: Arc::new(Budget::of_answers(edge.limits.answers_sum_max)),
-            document: Bytes::from(document.to_json().expect(text_keys)),
-            docs: docs::render(&value),
+            document,
             refused: RefusedRing::new(edge.started_at),
             listens_on,
             registrations: Registrations::default(),

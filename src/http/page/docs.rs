@@ -22,7 +22,7 @@ const METHODS: [&str; 4] = ["get", "post", "put", "delete"];
 )]
 #[get("/docs")]
 pub async fn docs(shared: web::Data<Shared>) -> HttpResponse {
-    super::html(&shared.docs)
+    super::html(&shared.document.page)
 }
 
 /// The whole page.
