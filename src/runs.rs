@@ -29,6 +29,7 @@ mod program;
 mod prompt;
 mod removal;
 mod session;
+mod takeover;
 mod watch;
 mod worker;
 

@@ -104,6 +104,8 @@ pub(crate) enum Bug {
     RunBeforeVerification,
     /// Each attempt of a run begins a session.
     AnotherSession,
+    /// A server that takes a process over writes all of its output into the journal.
+    OutputWrittenAgain,
     /// What a request to a model reserved is never settled.
     ReservationKept,
     /// A push is judged after it was sent.

@@ -15,8 +15,9 @@ pub(super) struct BegunRun {
     pub run: Run,
     pub session: AgentSession,
     pub workplace: AgentWorkplace,
-    /// Its place among those that go on at the same time.
-    pub _place: OwnedSemaphorePermit,
+    /// Its place among those that go on at the same time. One that an earlier server began has one only if
+    /// one is free: it goes on all the same.
+    pub _place: Option<OwnedSemaphorePermit>,
 }
 
 impl RunWorker {
@@ -40,7 +41,7 @@ impl RunWorker {
             // A message that joined meanwhile is not verified: the order that came with it verifies again.
             match engine.run_event(home, RunEvent::Begin(order.run, order.messages)).await {
                 Ok(RunReply::Begun(run, session)) => {
-                    return Some(BegunRun { run: *run, session, workplace, _place: place });
+                    return Some(BegunRun { run: *run, session, workplace, _place: Some(place) });
                 }
                 Err(EngineError::RunRefused(RunRefusal::Held(_))) => {
                     // It begins when the hold is released; until then another run may have the place.
@@ -94,7 +95,7 @@ impl RunWorker {
         std::sync::Arc::clone(places).acquire_owned().await.ok()
     }
 
-    async fn pause(&self) {
+    pub(super) async fn pause(&self) {
         let clock = &self.parts.clock;
         clock.sleep_until(clock.now().after(std::time::Duration::from_secs(1))).await;
     }

@@ -20,10 +20,10 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// What was heard of a process.
 pub(super) enum Heard {
-    /// It wrote this.
-    Output(OutputStream, Bytes),
-    /// So many bytes of its output are not kept any more.
-    Gap(u64),
+    /// It wrote this, whose first byte is at this position.
+    Output(Offset, OutputStream, Bytes),
+    /// Bytes of its output, from a position to another one, are not kept any more.
+    Gap(Offset, Offset),
     /// It ended. Output of it may still come, as long as a child of it holds that open.
     Exited(ProcessExit),
     /// It ended, and all of its output came.
@@ -62,11 +62,11 @@ impl Following {
                 event = some(&mut self.output, |output| Box::pin(output.recv())) => match event {
                     Some(ProcessEvent::Output { from, stream, bytes }) => {
                         self.next = Offset(from.0 + bytes.len() as u64);
-                        return Heard::Output(stream, bytes);
+                        return Heard::Output(from, stream, bytes);
                     }
                     Some(ProcessEvent::Gap { from, to }) => {
                         self.next = to;
-                        return Heard::Gap(to.0 - from.0);
+                        return Heard::Gap(from, to);
                     }
                     Some(ProcessEvent::Exit(exit)) => return Heard::Ended(exit),
                     None => {
@@ -175,6 +175,10 @@ mod tests {
             unreachable!("it runs already")
         }
 
+        async fn tagged(&self, _: Target, _: &str) -> Result<Option<ProcessId>, WorkError> {
+            unreachable!("it is known")
+        }
+
         async fn attach(
             &self,
             _: Target,
@@ -232,8 +236,8 @@ mod tests {
         let mut text = String::new();
         let exit = loop {
             match following.next().await {
-                Heard::Output(_, bytes) => text.push_str(&String::from_utf8_lossy(&bytes)),
-                Heard::Gap(len) => text.push_str(&format!("[{len}]")),
+                Heard::Output(_, _, bytes) => text.push_str(&String::from_utf8_lossy(&bytes)),
+                Heard::Gap(from, to) => text.push_str(&format!("[{}]", to.0 - from.0)),
                 Heard::Exited(_) => unreachable!("it cannot be waited for"),
                 Heard::Ended(exit) => break Some(exit),
                 Heard::Gone => break None,

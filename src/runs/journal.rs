@@ -30,6 +30,7 @@ use tokio::sync::{Mutex, MutexGuard, watch};
 use crate::agents::AgentEvent;
 use crate::clock::Clock;
 use crate::conversation::{MessageOrigin, MessageText, Run, SaidMessage};
+use crate::sandbox::Offset;
 use crate::store::conversation::{ConversationStore, MessageRow};
 use crate::types::{HomeId, MessageId, RunId, RunState, Timestamp};
 
@@ -110,8 +111,19 @@ struct JournalContent {
     file: JournalFile,
     messages: HashSet<MessageId>,
     runs: HashMap<RunId, (RunState, u32, String)>,
+    /// Where the last line that an agent printed comes from.
+    place: Option<OutputPlace>,
     /// Whether the note stands in it that it is full.
     is_full: bool,
+}
+
+/// A place in the output of a process of an agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct OutputPlace {
+    /// The number of the process.
+    pub process: u64,
+    /// Up to where its output was read.
+    pub read: Offset,
 }
 
 impl Journals {
@@ -148,21 +160,44 @@ impl Journals {
         Ok(())
     }
 
-    /// Records what an agent did in a run.
-    pub(super) async fn printed(&self, home: HomeId, run: RunId, events: &[AgentEvent]) {
+    /// Records what an agent did in a run: all that comes of one place in its output at once.
+    pub(super) async fn printed(
+        &self,
+        home: HomeId,
+        run: RunId,
+        place: OutputPlace,
+        events: &[AgentEvent],
+    ) {
         if !events.is_empty() {
-            log(home, self.try_printed(home, run, events).await);
+            log(home, self.try_printed(home, run, place, events).await);
         }
     }
 
-    async fn try_printed(&self, home: HomeId, run: RunId, events: &[AgentEvent]) -> io::Result<()> {
+    async fn try_printed(
+        &self,
+        home: HomeId,
+        run: RunId,
+        place: OutputPlace,
+        events: &[AgentEvent],
+    ) -> io::Result<()> {
         let at = self.clock.now();
         let entry = self.entry(home);
         let mut open = self.opened(home, &entry).await?;
-        let written = open.written()?;
-        events.iter().try_for_each(|event| written.agent_event(run, event, at))?;
+        open.written()?.agent_events(run, place, events, at)?;
         open.is_good = true;
         Ok(())
+    }
+
+    /// Up to where the output of a process is in the journal.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub(super) async fn read_of(&self, home: HomeId, process: u64) -> io::Result<Offset> {
+        let entry = self.entry(home);
+        let mut open = self.opened(home, &entry).await?;
+        let last = open.written()?.place;
+        open.is_good = true;
+        Ok(last.filter(|last| last.process == process).map_or(Offset(0), |last| last.read))
     }
 
     /// Events behind the one with this id, 0 for the beginning: about as many as have `len_max` bytes,
@@ -245,8 +280,8 @@ impl Journals {
     async fn complete(&self, home: HomeId) -> io::Result<JournalContent> {
         let (file, lines) = JournalFile::open(&self.path(home))?;
         let is_full = file.len() >= JOURNAL_LEN_MAX;
-        let mut written =
-            JournalContent { file, messages: HashSet::new(), runs: HashMap::new(), is_full };
+        let (messages, runs, place) = Default::default();
+        let mut written = JournalContent { file, messages, runs, place, is_full };
         lines.iter().for_each(|line| written.remember(line));
         let mut after = 0;
         loop {
@@ -282,7 +317,11 @@ impl JournalContent {
                     self.runs.insert(id, (state, attempt, text("reason").to_owned()));
                 }
             }
-            _ => {}
+            _ => {
+                let number = |key: &str| line[key].as_u64();
+                let place = number("process").zip(number("offset"));
+                self.place = place.map(|(process, at)| OutputPlace { process, read: Offset(at) });
+            }
         }
     }
 
@@ -291,7 +330,7 @@ impl JournalContent {
         if !self.messages.insert(message.id) {
             return Ok(());
         }
-        self.file.append(&message_json(row))
+        self.file.append(&[message_json(row)])
     }
 
     fn run(&mut self, run: &Run) -> io::Result<()> {
@@ -300,7 +339,7 @@ impl JournalContent {
             return Ok(());
         }
         self.runs.insert(run.id, now);
-        self.file.append(&json!({
+        self.file.append(&[json!({
             "type": "run",
             "at": run.since.to_string(),
             "id": run.id.to_string(),
@@ -308,21 +347,35 @@ impl JournalContent {
             "state": run.state.as_str(),
             "reason": run.reason,
             "attempt": run.attempt,
-        }))
+        })])
     }
 
-    fn agent_event(&mut self, run: RunId, event: &AgentEvent, at: Timestamp) -> io::Result<()> {
+    fn agent_events(
+        &mut self,
+        run: RunId,
+        place: OutputPlace,
+        events: &[AgentEvent],
+        at: Timestamp,
+    ) -> io::Result<()> {
         if self.is_full {
             return Ok(());
         }
         self.is_full = self.file.len() >= JOURNAL_LEN_MAX;
         let note = AgentEvent::note("this conversation is full: what its agents do is left out");
-        let mut line = serde_json::to_value(if self.is_full { &note } else { event })?;
-        if let Some(object) = line.as_object_mut() {
-            object.insert("run".to_owned(), run.to_string().into());
-            object.insert("at".to_owned(), at.to_string().into());
+        let shown = if self.is_full { std::slice::from_ref(&note) } else { events };
+        let mut lines = Vec::with_capacity(shown.len());
+        for event in shown {
+            let mut line = serde_json::to_value(event)?;
+            if let Some(object) = line.as_object_mut() {
+                object.insert("run".to_owned(), run.to_string().into());
+                object.insert("process".to_owned(), place.process.into());
+                object.insert("offset".to_owned(), place.read.0.into());
+                object.insert("at".to_owned(), at.to_string().into());
+            }
+            lines.push(line);
         }
-        self.file.append(&line)
+        self.place = Some(place);
+        self.file.append(&lines)
     }
 }
 

@@ -13,7 +13,12 @@ use crate::agents::{AgentDialogue, AgentTurn, GATEWAY_URL, SessionStart, TurnLim
 use crate::conversation::RunEnd;
 use crate::sabotage::{Bug, on};
 use crate::sandbox::{OUTPUT_KEPT_MAX, Overflow, ProcessSpec, StdinMode};
-use crate::types::SessionId;
+use crate::types::{RunId, SessionId};
+
+/// By what the processes of an attempt of a run are found again.
+pub(super) fn process_tag(run: RunId, attempt: u32) -> String {
+    format!("run-{run}-{attempt}")
+}
 
 /// A process that can be started.
 pub(super) struct PreparedProcess {
@@ -60,6 +65,7 @@ impl RunWorker {
             timeout: None,
             keep: OUTPUT_KEPT_MAX,
             overflow: Overflow::Wait,
+            tag: Some(process_tag(bench.run, bench.attempt)),
         };
         Ok(PreparedProcess { spec, dialogue, session })
     }

@@ -11,6 +11,7 @@ use super::dialogue::Talk;
 use super::follow::{Following, Heard};
 use super::going::Going;
 use super::inside::Inside;
+use super::journal::OutputPlace;
 use super::live::LiveWords;
 use super::prepare::PreparedProcess;
 use super::program::KnownAgent;
@@ -25,7 +26,7 @@ use crate::engine::{SandboxRef, Work};
 use crate::issue::Issue;
 use crate::models::RunningRun;
 use crate::models::refusal::ModelRefusal;
-use crate::sandbox::{OutputStream, ProcessExit, ProcessId, Signal, WorkError};
+use crate::sandbox::{Offset, OutputStream, ProcessExit, ProcessId, Signal, WorkError};
 use crate::types::{
     AccountName, AgentWorkload, Cause, HomeId, NetworkKind, RunId, SessionId, Timestamp,
     WhileRunning, beginning,
@@ -35,6 +36,19 @@ use crate::types::{
 const DRAIN_WAIT: Duration = Duration::from_secs(1);
 /// Longest summary that is kept, in characters.
 const SUMMARY_LEN_MAX: usize = crate::agents::prompt::SUMMARY_CHARS_MAX;
+
+/// A process that runs, or did.
+pub(super) struct StartedProcess {
+    pub id: ProcessId,
+    /// What is said with it; `None` if it only reads its input.
+    pub talk: Option<Talk>,
+    /// The session that it begins or goes on with.
+    pub session: SessionId,
+    /// Up to where its output is in the journal.
+    pub journaled: Offset,
+    /// When it was started.
+    pub started_at: Timestamp,
+}
 
 /// What a run is carried out with, once it is known.
 pub(super) struct Bench {
@@ -61,14 +75,14 @@ impl RunWorker {
     ) {
         let (run, attempt) = (begun.run.id, begun.run.attempt);
         let end = match while_wanted(orders, &begun.run, self.bench(home, account, &begun)).await {
-            Ok(bench) => self.run_agent(&bench, &begun, orders).await,
+            Ok(bench) => self.run_agent(&bench, &begun, None, orders).await,
             Err(end) => end,
         };
         self.report(home, RunEvent::Ended(run, attempt, end)).await;
     }
 
     /// Finds what the run needs.
-    async fn bench(
+    pub(super) async fn bench(
         &self,
         home: HomeId,
         account: &AccountName,
@@ -107,11 +121,13 @@ impl RunWorker {
         Ok(Bench { home, run, attempt, _work: work, inside, agent, workload, issue, going })
     }
 
-    /// Runs the agent, a second time if it has not the session that was expected.
-    async fn run_agent(
+    /// Runs the agent, a second time if it has not the session that was expected. `started` is its process
+    /// if there is one already.
+    pub(super) async fn run_agent(
         &self,
         bench: &Bench,
         begun: &BegunRun,
+        mut started: Option<StartedProcess>,
         orders: &mut watch::Receiver<Option<RunOrder>>,
     ) -> RunEnd {
         let adapter = bench.agent.adapter;
@@ -119,12 +135,21 @@ impl RunWorker {
         // Whether the session's file is there, once that is known otherwise than by looking.
         let mut is_there = None;
         for _ in 0..2 {
-            let prepared = self.prepare(bench, begun, session, is_there.take());
-            let prepared = match while_wanted(orders, &begun.run, prepared).await {
-                Ok(prepared) => prepared,
-                Err(end) => return end,
+            let process = match started.take() {
+                Some(process) => process,
+                None => {
+                    let prepared = self.prepare(bench, begun, session, is_there.take());
+                    let prepared = match while_wanted(orders, &begun.run, prepared).await {
+                        Ok(prepared) => prepared,
+                        Err(end) => return end,
+                    };
+                    match self.start(bench, prepared).await {
+                        Ok(process) => process,
+                        Err(end) => return end,
+                    }
+                }
             };
-            let (outcome, report) = match self.process(bench, prepared, orders).await {
+            let (outcome, report) = match self.read_process(bench, process, orders).await {
                 Ok(ended) => ended,
                 Err(end) => return end,
             };
@@ -155,26 +180,43 @@ impl RunWorker {
         RunEnd::Failed("the agent neither begins nor resumes its session".to_owned())
     }
 
-    /// Starts the process and reads it to its end.
-    async fn process(
+    /// Starts a process.
+    async fn start(
         &self,
         bench: &Bench,
         prepared: PreparedProcess,
+    ) -> Result<StartedProcess, RunEnd> {
+        let PreparedProcess { spec, dialogue, session } = prepared;
+        let (processes, target) = (&bench.inside.processes, &bench.inside.target);
+        let id = match processes.spawn(target.clone(), spec).await {
+            Ok(id) => id,
+            Err(WorkError::NotRunning) => return Err(RunEnd::Lost),
+            Err(WorkError::CommandNotFound(words) | WorkError::CannotStart(words)) => {
+                let reason = format!("the agent's program could not be started: {words}");
+                return Err(RunEnd::Failed(reason));
+            }
+            // The answer may be lost of a process that was started.
+            Err(WorkError::Broken(words)) => {
+                self.find(bench).await?.ok_or(RunEnd::Failed(words))?
+            }
+            Err(error) => return Err(RunEnd::Failed(error.to_string())),
+        };
+        let talk = dialogue.map(|dialogue| Talk::new(dialogue, &bench.inside, &id));
+        let (SessionStart::New(session) | SessionStart::Resume(session)) = session;
+        let started_at = self.parts.clock.now();
+        Ok(StartedProcess { id, talk, session, journaled: Offset(0), started_at })
+    }
+
+    /// Reads a process to its end.
+    async fn read_process(
+        &self,
+        bench: &Bench,
+        process: StartedProcess,
         orders: &mut watch::Receiver<Option<RunOrder>>,
     ) -> Result<(RunOutcome, RunReport), RunEnd> {
         let adapter = bench.agent.adapter;
-        let PreparedProcess { spec, dialogue, session } = prepared;
-        let (processes, target) = (&bench.inside.processes, &bench.inside.target);
-        let id = processes.spawn(target.clone(), spec).await.map_err(|error| match error {
-            WorkError::NotRunning => RunEnd::Lost,
-            WorkError::CommandNotFound(words) | WorkError::CannotStart(words) => {
-                RunEnd::Failed(format!("the agent's program could not be started: {words}"))
-            }
-            error => RunEnd::Failed(error.to_string()),
-        })?;
-        let talk = dialogue.map(|dialogue| Talk::new(dialogue, &bench.inside, &id));
-        let mut reading = Reading::new(self, bench, talk, session);
-        let exit = reading.read_all(&id, orders).await;
+        let mut reading = Reading::new(self, bench, process);
+        let exit = reading.read_all(orders).await;
         let Reading { report, ending, .. } = reading;
         let exit = match exit {
             Some(exit) => AgentExit::Code(exit.code),
@@ -241,12 +283,19 @@ fn default_workload(begun: &BegunRun) -> AgentWorkload {
 pub(super) struct Reading<'a> {
     pub worker: &'a RunWorker,
     pub bench: &'a Bench,
+    id: ProcessId,
     /// Reads its lines, if there is no dialogue.
     pub reader: Box<dyn LineReader>,
     pub talk: Option<Talk>,
     /// The session that it begins or goes on with.
     pub session: SessionId,
     lines: LineSplitter,
+    /// Up to where its output is in the journal: what comes before is read for what it says of the process.
+    journaled: Offset,
+    /// Up to where its output was read, and where the line ends that is being read.
+    read: Offset,
+    line_end: Offset,
+    started_at: Timestamp,
     pub report: RunReport,
     pub ending: Option<ProcessEnding>,
     /// Whether it was reported that something came of it.
@@ -255,20 +304,20 @@ pub(super) struct Reading<'a> {
 }
 
 impl<'a> Reading<'a> {
-    fn new(
-        worker: &'a RunWorker,
-        bench: &'a Bench,
-        talk: Option<Talk>,
-        session: SessionStart,
-    ) -> Self {
-        let (SessionStart::New(session) | SessionStart::Resume(session)) = session;
+    fn new(worker: &'a RunWorker, bench: &'a Bench, process: StartedProcess) -> Self {
+        let StartedProcess { id, talk, session, journaled, started_at } = process;
         Self {
             worker,
             bench,
+            id,
             reader: bench.agent.adapter.reader(),
             talk,
             session,
             lines: LineSplitter::default(),
+            journaled,
+            read: Offset(0),
+            line_end: Offset(0),
+            started_at,
             report: RunReport::default(),
             ending: None,
             has_progressed: false,
@@ -280,25 +329,24 @@ impl<'a> Reading<'a> {
     /// the sandbox went down under it.
     async fn read_all(
         &mut self,
-        id: &ProcessId,
         orders: &mut watch::Receiver<Option<RunOrder>>,
     ) -> Option<ProcessExit> {
         let RunParts { clock, engine, .. } = self.worker.parts.as_ref();
         let bounds = RunBounds {
             run_time_max: self.bench.workload.run_time_max,
             quiet_time_max: self.bench.workload.quiet_time_max,
-            started_at: clock.now(),
+            started_at: self.started_at,
         };
         let mut holds = engine.holds_changed();
         let mut following =
-            Following::new(self.bench.inside.clone(), Arc::clone(clock), id.clone());
+            Following::new(self.bench.inside.clone(), Arc::clone(clock), self.id.clone());
         let (mut exit, mut drained_at): (Option<ProcessExit>, Option<Timestamp>) = (None, None);
         self.speak().await;
         loop {
             let order = orders.borrow_and_update().clone();
             self.obey(&order);
             self.hear(&order).await;
-            self.send_due(id).await;
+            self.send_due().await;
             self.show_due().await;
             let due = [self.live.due(), self.ending.as_ref().map(|ending| ending.due), drained_at];
             // A process that ends or has ended is bound by that alone.
@@ -308,8 +356,8 @@ impl<'a> Reading<'a> {
             tokio::select! {
                 biased;
                 heard = following.next() => match heard {
-                    Heard::Output(stream, bytes) => self.take(stream, &bytes).await,
-                    Heard::Gap(len) => self.gap(len).await,
+                    Heard::Output(from, stream, bytes) => self.take(from, stream, &bytes).await,
+                    Heard::Gap(from, to) => self.gap(from, to).await,
                     Heard::Exited(ended) => {
                         exit = Some(ended);
                         drained_at = Some(clock.now().after(DRAIN_WAIT));
@@ -336,10 +384,17 @@ impl<'a> Reading<'a> {
         }
         let mut last = Vec::new();
         self.lines.finish(|line| last.push(line.to_vec()));
+        self.line_end = self.read;
         for line in last {
             self.line(&line).await;
         }
         exit
+    }
+
+    /// Whether what is read now is not in the journal. Nothing is if nothing was read, as when a dialogue
+    /// begins.
+    fn is_new(&self) -> bool {
+        self.journaled == Offset(0) || self.line_end > self.journaled
     }
 
     /// Does what the conversation orders.
@@ -363,12 +418,12 @@ impl<'a> Reading<'a> {
         self.ending = Some(ProcessEnding::new(cause, interrupt, self.worker.parts.clock.now()));
     }
 
-    async fn send_due(&mut self, id: &ProcessId) {
+    async fn send_due(&mut self) {
         let now = self.worker.parts.clock.now();
         let Some(signal) = self.ending.as_mut().and_then(|ending| ending.due(now)) else { return };
         let Inside { processes, target } = &self.bench.inside;
         // One that is gone needs no signal; one that cannot be reached is tried again.
-        let _ = processes.signal(target.clone(), id.clone(), signal).await;
+        let _ = processes.signal(target.clone(), self.id.clone(), signal).await;
         if signal == Signal::Kill {
             tracing::warn!(run = %self.bench.run, "an agent that did not end was killed");
         }
@@ -382,14 +437,22 @@ impl<'a> Reading<'a> {
         }
     }
 
-    async fn take(&mut self, stream: OutputStream, bytes: &[u8]) {
+    async fn take(&mut self, from: Offset, stream: OutputStream, bytes: &[u8]) {
         self.bench.going.run.touch(self.worker.parts.clock.now());
+        // What a gap has left of it before its place in the journal begins inside of a line.
+        let known = usize::try_from(self.read.0.saturating_sub(from.0)).unwrap_or(usize::MAX);
+        let Some(bytes) = bytes.get(known..).filter(|bytes| !bytes.is_empty()) else { return };
+        let from = Offset(from.0 + known as u64);
+        self.read = Offset(from.0 + bytes.len() as u64);
         match stream {
             OutputStream::Stderr => self.report.read_stderr(bytes),
             OutputStream::Stdout => {
+                let behind = |at| Offset(from.0 + at as u64 + 1);
+                let mut ends = memchr::memchr_iter(b'\n', bytes).map(behind);
                 let mut lines = Vec::new();
-                self.lines.push(bytes, |line| lines.push(line.to_vec()));
-                for line in lines {
+                self.lines.push(bytes, |line| lines.push((line.to_vec(), ends.next())));
+                for (line, end) in lines {
+                    self.line_end = end.unwrap_or(self.read);
                     self.line(&line).await;
                 }
             }
@@ -414,8 +477,16 @@ impl<'a> Reading<'a> {
         }
     }
 
-    async fn gap(&mut self, len: u64) {
-        self.emit(vec![AgentEvent::note(&format!("{len} bytes of output are missing"))]).await;
+    async fn gap(&mut self, from: Offset, to: Offset) {
+        self.lines = LineSplitter::default();
+        // Those in the journal are not missing.
+        let missing = to.0.saturating_sub(from.max(self.journaled).0);
+        self.read = to.max(self.journaled);
+        self.line_end = self.read;
+        if missing > 0 {
+            let words = format!("{missing} bytes of output are missing");
+            self.emit(vec![AgentEvent::note(&words)]).await;
+        }
     }
 
     async fn line(&mut self, line: &[u8]) {
@@ -447,7 +518,10 @@ impl<'a> Reading<'a> {
         if let Some(session) = self.report.session_id().filter(|_| chooses && started) {
             self.worker.report(*home, RunEvent::InSession(*run, *attempt, session)).await;
         }
-        self.worker.parts.journals.printed(*home, *run, &events).await;
+        if self.is_new() {
+            let at = OutputPlace { process: self.id.number, read: self.line_end };
+            self.worker.parts.journals.printed(*home, *run, at, &events).await;
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use dashmap::DashSet;
 use tokio::sync::{mpsc, watch};
 
 use super::RunParts;
-use crate::conversation::{Run, RunEnd, RunEvent, RunOrder, RunOrderKind, SaidMessage};
+use crate::conversation::{Run, RunEvent, RunOrder, RunOrderKind, SaidMessage};
 use crate::engine::{Change, Publisher};
 use crate::types::{AccountName, HomeId};
 
@@ -192,10 +192,9 @@ impl RunWorker {
                         None => false,
                     }
                 }
-                // This process did not start it: it ended with the one that did.
+                // An earlier server started it.
                 RunOrderKind::Follow(attempt) | RunOrderKind::End(attempt) => {
-                    let lost = RunEvent::Ended(order.run, attempt, RunEnd::Lost);
-                    self.report(home, lost).await;
+                    self.take_over(home, account, (order.run, attempt), &mut orders).await;
                     true
                 }
             };

@@ -95,7 +95,16 @@ pub async fn exec_by_spawn<P: Processes>(
 ) -> Result<Execution, WorkError> {
     let ExecRequest { command, cwd, env, stdin, timeout } = request;
     let (keep, overflow) = (EXEC_KEEP, Overflow::Wait);
-    let spec = ProcessSpec { command, cwd, env, stdin: StdinMode::Open, timeout, keep, overflow };
+    let spec = ProcessSpec {
+        command,
+        cwd,
+        env,
+        stdin: StdinMode::Open,
+        timeout,
+        keep,
+        overflow,
+        tag: None,
+    };
     let (sender, events) = mpsc::channel(1);
     let (ready, started) = oneshot::channel();
     // A task of its own from the first call on: a caller that goes away while the command is being

@@ -398,6 +398,11 @@ impl Processes for LocalProvider {
         Ok(ProcessId { sandbox: target.expected, number })
     }
 
+    async fn tagged(&self, target: Target, tag: &str) -> Result<Option<ProcessId>, WorkError> {
+        let found = self.objects.link(&target)?.processes.tagged(tag);
+        Ok(found.map(|number| ProcessId { sandbox: target.expected, number }))
+    }
+
     async fn attach(
         &self,
         target: Target,

@@ -54,6 +54,9 @@ pub struct ProcessSpec {
     pub keep: u64,
     /// What happens to output beyond `keep`.
     pub overflow: Overflow,
+    /// By what [`Processes::tagged`](super::Processes::tagged) finds it again: at most 64 ASCII letters,
+    /// digits and dashes.
+    pub tag: Option<String>,
 }
 
 /// What a process's standard input is.

@@ -54,6 +54,13 @@ pub trait Processes: Send + Sync + 'static {
     /// [`WorkError::CommandNotFound`], [`WorkError::CannotStart`], [`WorkError::Refused`] (too many processes, no room).
     async fn spawn(&self, target: Target, spec: ProcessSpec) -> Result<ProcessId, WorkError>;
 
+    /// The newest process that was started with this tag. So a caller that lost the answer of `spawn`, or
+    /// that was restarted, finds what it has started.
+    ///
+    /// # Errors
+    /// As for every call. None is `Ok(None)`, also if it is forgotten.
+    async fn tagged(&self, target: Target, tag: &str) -> Result<Option<ProcessId>, WorkError>;
+
     /// The output of a process from an offset on, and then what it writes from now on. Any number of
     /// readers may follow one process, also after its end. Dropping the result changes nothing for
     /// the process.

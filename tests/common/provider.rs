@@ -163,6 +163,10 @@ impl Processes for MemoryProvider {
         Err(WorkError::Unsupported(Capability::DetachedProcesses))
     }
 
+    async fn tagged(&self, _: Target, _: &str) -> Result<Option<ProcessId>, WorkError> {
+        Err(WorkError::Unsupported(Capability::DetachedProcesses))
+    }
+
     async fn attach(&self, _: Target, _: ProcessId, _: Offset) -> Result<ProcessOutput, WorkError> {
         Err(WorkError::Unsupported(Capability::DetachedProcesses))
     }

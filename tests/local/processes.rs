@@ -20,6 +20,7 @@ fn spec(script: &str) -> ProcessSpec {
         timeout: None,
         keep: 1 << 20,
         overflow: Overflow::DropOldest,
+        tag: None,
     }
 }
 

@@ -79,6 +79,7 @@ fn cat() -> ProcessSpec {
         timeout: None,
         keep: 1 << 20,
         overflow: Overflow::Wait,
+        tag: None,
     }
 }
 

@@ -21,6 +21,7 @@ contract!(
     the_oldest_output_is_dropped_and_the_gap_is_named,
     output_that_must_not_be_lost_waits_for_a_reader,
     a_process_that_ended_is_kept_for_a_while,
+    a_process_is_found_by_its_tag,
     a_process_is_only_its_own_sandbox_s,
     a_stop_ends_processes_and_their_numbers_never_come_back,
 );
@@ -81,6 +82,7 @@ fn spec(command: &[&str]) -> ProcessSpec {
         timeout: None,
         keep: 1 << 20,
         overflow: Overflow::DropOldest,
+        tag: None,
     }
 }
 
@@ -287,6 +289,26 @@ async fn output_that_must_not_be_lost_waits_for_a_reader(subject: &Subject) {
     }
     let read = detached.read(&id, at).await;
     assert_eq!((read.end, read.gaps, read.exit), (LEN, vec![], EXITED));
+}
+
+async fn a_process_is_found_by_its_tag(subject: &Subject) {
+    let Some(detached) = Detached::of(subject).await else { return };
+    let find = async |tag: &str| {
+        let processes = &detached.subject.provider.processes;
+        processes.tagged(detached.target.clone(), tag).await.expect("asked")
+    };
+    let tagged =
+        |tag: &str, command: &[&str]| ProcessSpec { tag: Some(tag.into()), ..spec(command) };
+    assert_eq!(find("run-a-1").await, None);
+    detached.spawn(spec(&["sleep", "1000"])).await;
+    let first = detached.spawn(tagged("run-a-1", &["sleep", "1000"])).await;
+    let other = detached.spawn(tagged("run-a-2", &["sleep", "1000"])).await;
+    assert_eq!((find("run-a-1").await, find("run-a-2").await), (Some(first), Some(other)));
+    assert_eq!(find("run-a").await, None, "a part of a tag is another one");
+    // The newest counts, also when it has ended.
+    let newest = detached.spawn(tagged("run-a-1", &["echo", "done"])).await;
+    detached.wait(&newest).await.expect("ended");
+    assert_eq!(find("run-a-1").await, Some(newest));
 }
 
 async fn a_process_that_ended_is_kept_for_a_while(subject: &Subject) {

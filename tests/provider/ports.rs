@@ -70,6 +70,7 @@ async fn serve(subject: &Subject, target: &Target) -> Option<ProcessId> {
         timeout: None,
         keep: 1 << 20,
         overflow: Overflow::DropOldest,
+        tag: None,
     };
     Some(subject.provider.processes.spawn(target.clone(), spec).await.expect("started"))
 }

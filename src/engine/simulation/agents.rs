@@ -1,6 +1,8 @@
 //! Agents in the world: processes in its sandboxes, which read what they are given, keep their session in a
 //! file, say things, ask models, and end by themselves, by a signal, or with their sandbox.
 
+mod checks;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -9,7 +11,6 @@ use futures_util::FutureExt;
 use tokio::sync::{mpsc, oneshot};
 
 use super::counts::Happening;
-use super::talk::words;
 use super::world::{SimEffect, WorldState};
 use crate::agents::{AgentEvent, TextPart, TurnEnd};
 use crate::models::RunOf;
@@ -18,16 +19,10 @@ use crate::sandbox::{
     Offset, OutputStream, ProcessEvent, ProcessExit, ProcessId, ProcessSpec, Signal, Target,
     WorkError,
 };
-use crate::types::{ExternalId, HomeId, ObjectState, RunId, RunState, SandboxId};
+use crate::types::{ExternalId, HomeId, ObjectState, RunId, SandboxId};
 
 /// How many events of a process wait for a reader: more than one ever prints.
 const EVENTS_MAX: usize = 64;
-/// How long a process may live on whose run is not in progress, or whose issue is held, in milliseconds:
-/// three ways of asking it to end, and what is slow on the way.
-const UNWANTED_MS_MAX: u64 = 120_000;
-/// How much longer if the clock steps back meanwhile.
-const CLOCK_STEP_MS_MAX: u64 = 300_000;
-
 /// Everything about agents that outlives a server.
 #[derive(Default)]
 pub struct SimAgents {
@@ -52,6 +47,7 @@ struct WorldProcess {
     target: Target,
     prompt: String,
     session_file: String,
+    tag: Option<String>,
     output: Vec<u8>,
     state: AgentLife,
     /// It ends by SIGKILL alone.
@@ -85,11 +81,6 @@ enum AgentAct {
 
 fn turn_ended(end: TurnEnd, status: Option<u16>, text: &str) -> AgentAct {
     AgentAct::Print(AgentEvent::TurnEnded { end, status, text: text.into(), denied: 0 })
-}
-
-/// What a run's prompt ends with, unless it goes on.
-fn mark(run: RunId) -> String {
-    format!("(run {run})")
 }
 
 impl WorldState {
@@ -155,6 +146,7 @@ impl WorldState {
             target,
             prompt,
             session_file,
+            tag: spec.tag.clone(),
             output: Vec::new(),
             state: AgentLife::Runs,
             is_stubborn,
@@ -166,7 +158,35 @@ impl WorldState {
         };
         self.agents.processes.insert(number, process);
         self.next_act_of(number);
+        if self.call_on_agent_fails() {
+            return Err(WorkError::Broken("the answer was lost".into()));
+        }
         Ok(id)
+    }
+
+    /// The newest agent that was started with a tag.
+    pub fn tagged_agent(
+        &mut self,
+        cloud: usize,
+        target: &Target,
+        tag: &str,
+    ) -> Result<Option<ProcessId>, WorkError> {
+        if !self.is_up(cloud, target) {
+            return Err(WorkError::NotRunning);
+        }
+        if self.call_on_agent_fails() {
+            return Err(WorkError::Broken("the connection was lost".into()));
+        }
+        let is_it = |it: &&WorldProcess| {
+            it.target == *target && it.tag.as_deref() == Some(tag) && it.state != AgentLife::Gone
+        };
+        let found = self.agents.processes.iter().filter(|(_, it)| is_it(it)).max_by_key(|it| *it.0);
+        let found = found.map(|(number, it)| (*number, it.state));
+        if found.is_some_and(|(_, state)| state == AgentLife::Runs) {
+            self.count(Happening::FoundAgain);
+        }
+        let sandbox = &target.expected;
+        Ok(found.map(|(number, _)| ProcessId { sandbox: sandbox.clone(), number }))
     }
 
     /// What an agent is going to do, and whether only SIGKILL ends it before.
@@ -444,139 +464,5 @@ impl WorldState {
         self.agents.verified.clear();
         self.agents.going = None;
         self.end_agents_of_what_is_down();
-    }
-}
-
-/// What must be true of agents.
-impl WorldState {
-    /// An agent begins: it must be the only one of its home, recorded, verified, in the home's session, and be
-    /// given the messages of its run. Returns the run.
-    fn check_start(
-        &mut self,
-        home: HomeId,
-        target: &Target,
-        prompt: &str,
-        session: &str,
-        known: Option<&str>,
-        resumed: bool,
-    ) -> Option<RunId> {
-        let violated = |inner: &mut Self, what: String| -> Option<RunId> {
-            inner.violate(Some(home), what);
-            None
-        };
-        let lives = |it: &&WorldProcess| it.home == home && it.state == AgentLife::Runs;
-        if let Some(other) = self.agents.processes.values().find(lives) {
-            let what = format!("a second agent beside the one of run {}", other.run);
-            return violated(self, what);
-        }
-        let issue = self.rows.issues.get(&home);
-        let conversation = issue.and_then(|issue| issue.conversation.as_deref().cloned());
-        let conversation = conversation.unwrap_or_default();
-        let recorded = conversation.run.clone().filter(|run| {
-            run.state.has_process() && run.sandbox.as_ref() == Some(&target.expected)
-        });
-        let Some(run) = recorded else {
-            return violated(
-                self,
-                format!("an agent begins before its record: {:?}", conversation.run),
-            );
-        };
-        if self.agents.verified.remove(&run.id) != Some((target.expected.clone(), run.messages)) {
-            return violated(self, format!("run {} begins before it was verified", run.id));
-        }
-        let first = self.agents.sessions.entry(home).or_insert_with(|| session.to_owned());
-        let is_own = first.as_str() == session
-            && conversation.session.is_some_and(|own| own.id.to_string() == session);
-        if !is_own {
-            let what = format!("run {} goes on with session {session}", run.id);
-            return violated(self, what);
-        }
-        let is_kept = self.agents.dir.as_ref().is_some_and(|dir| {
-            dir.path()
-                .join("sessions")
-                .join(home.to_string())
-                .join("session")
-                .join(session)
-                .exists()
-        });
-        if resumed != known.is_some() || (is_kept && known.is_none()) {
-            let there = known.is_some();
-            let what =
-                format!("the session's file: there {there}, kept {is_kept}, resumed {resumed}");
-            return violated(self, what);
-        }
-        if let Some(what) = self.wrong_prompt(run.id, prompt, known.unwrap_or_default()) {
-            return violated(self, what);
-        }
-        if resumed {
-            self.count(Happening::ResumedSession);
-        }
-        if run.state == RunState::Cancelling {
-            self.note(Some(home), || "its run is being cancelled".into());
-        }
-        Some(run.id)
-    }
-
-    /// What is wrong with what an agent is given: it must be all messages of its run and no other, once.
-    fn wrong_prompt(&self, run: RunId, prompt: &str, known: &str) -> Option<String> {
-        let goes_on = prompt.ends_with("\n\nContinue.");
-        let has_them = known.contains(&mark(run));
-        if goes_on != has_them {
-            let what =
-                if goes_on { "is not given its messages" } else { "is given its messages again" };
-            return Some(format!("run {run} {what}"));
-        }
-        if goes_on {
-            return None;
-        }
-        let wrong = self
-            .stored
-            .talk
-            .messages
-            .iter()
-            .find(|(_, row)| prompt.contains(words(row)) != (row.message.run == run));
-        let wrong = wrong
-            .map(|(_, row)| format!("of message {} for run {}", row.message.id, row.message.run));
-        match wrong {
-            Some(wrong) => Some(format!("run {run} is given the wrong messages: {wrong}")),
-            None if !prompt.contains(&mark(run)) => {
-                Some(format!("run {run} is given another's messages"))
-            }
-            None => None,
-        }
-    }
-
-    /// An agent that still works, if there is one.
-    pub fn live_agent(&self) -> Option<(Option<HomeId>, String)> {
-        let mut all = self.agents.processes.iter();
-        let (number, process) = all.find(|(_, it)| it.state == AgentLife::Runs)?;
-        Some((Some(process.home), format!("agent {number} of run {} still works", process.run)))
-    }
-
-    /// No agent outlives its run, and none goes on long on an issue that is held.
-    pub fn check_agents(&mut self) {
-        let now = self.elapsed_ms();
-        let unwanted = |process: &WorldProcess| {
-            let Some(issue) = self.rows.issues.get(&process.home) else { return true };
-            let run = issue.conversation.as_ref().and_then(|one| one.run.as_ref());
-            let run = run.filter(|run| run.id == process.run && run.state == RunState::Running);
-            run.is_none() || self.is_held(issue, self.latest())
-        };
-        let live = self.agents.processes.iter().filter(|(_, it)| it.state == AgentLife::Runs);
-        let unwanted: Vec<(u64, bool)> = live.map(|(number, it)| (*number, unwanted(it))).collect();
-        let bound = UNWANTED_MS_MAX + if self.weather.jumps { CLOCK_STEP_MS_MAX } else { 0 };
-        let disturbed = self.disturbed_ms();
-        let mut too_long = None;
-        for (number, is_unwanted) in unwanted {
-            let process = self.agents.processes.get_mut(&number).expect("it lives");
-            let since = process.unwanted_ms.filter(|_| is_unwanted).or(is_unwanted.then_some(now));
-            process.unwanted_ms = since;
-            if since.is_some_and(|since| now - since.max(disturbed) > bound) {
-                too_long = Some((process.home, process.run));
-            }
-        }
-        if let Some((home, run)) = too_long {
-            self.violate(Some(home), format!("an agent outlives its run {run}"));
-        }
     }
 }

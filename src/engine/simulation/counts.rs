@@ -66,10 +66,12 @@ pub enum Happening {
     ResumedSession,
     /// The connection to an agent's output is lost.
     CutOutput,
+    /// An agent is found by its tag: an earlier server started it, or the answer was lost.
+    FoundAgain,
 }
 
 impl Happening {
-    pub const ALL: [Self; 40] = [
+    pub const ALL: [Self; 41] = [
         Self::Crash,
         Self::Downtime,
         Self::Panic,
@@ -110,6 +112,7 @@ impl Happening {
         Self::KilledAgent,
         Self::ResumedSession,
         Self::CutOutput,
+        Self::FoundAgain,
     ];
 
     /// What a denial is about, by its words.

@@ -76,4 +76,5 @@ noticed! {
     a_run_that_is_started_before_its_record_is_noticed: RunBeforeRecord near 16,
     a_run_that_is_started_before_verification_is_noticed: RunBeforeVerification near 4,
     a_run_that_goes_on_with_another_session_is_noticed: AnotherSession near 4,
+    output_that_is_written_again_is_noticed: OutputWrittenAgain near 4,
 }

@@ -184,6 +184,7 @@ impl WorldState {
         self.check_all_merged();
         self.check_said();
         self.check_messages();
+        self.check_journals();
         self.check_quotas();
         if !self.weather.outsiders {
             self.check_present();

@@ -220,6 +220,13 @@ impl Processes for WorldProcesses {
         begun
     }
 
+    async fn tagged(&self, target: Target, tag: &str) -> Result<Option<ProcessId>, WorkError> {
+        self.travel().await;
+        let found = self.life.world().with(|inner| inner.tagged_agent(self.cloud, &target, tag));
+        self.travel().await;
+        found
+    }
+
     async fn attach(
         &self,
         _: Target,

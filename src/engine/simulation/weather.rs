@@ -180,14 +180,15 @@ impl Weather {
         if !seed.is_multiple_of(2) || weather.said.is_some() || weather.runs.is_some() {
             weather.add_later_extremes(&mut Chance::new(!seed));
         }
-        weather.suit_agents();
+        weather.suit_agents(seed);
         weather
     }
 
-    /// Where agents work, sandboxes end with the server, as those do that can run them.
-    fn suit_agents(&mut self) {
+    /// Where agents work, the sandboxes of half of the providers end with the server.
+    fn suit_agents(&mut self, seed: u64) {
+        let mut chance = Chance::new(seed ^ 0x5a17);
         let providers = self.providers.iter_mut().filter(|_| self.runs.is_some());
-        providers.for_each(|one| one.rules.dies_with_server = true);
+        providers.for_each(|one| one.rules.dies_with_server = chance.permille(500));
     }
 
     /// What makes a history rare, on top of the usual weather.

@@ -15,7 +15,8 @@ pub(super) struct JournalFile {
 }
 
 impl JournalFile {
-    /// Opens the file, which is made if it is missing, and gives its lines that are of messages and runs.
+    /// Opens the file, which is made if it is missing, and gives its lines that are of messages and runs,
+    /// and behind them the last one of an agent.
     /// A last line that was cut off is removed.
     pub fn open(path: &Path) -> io::Result<(Self, Vec<Vec<u8>>)> {
         if let Some(dir) = path.parent() {
@@ -25,7 +26,7 @@ impl JournalFile {
         let mut file = options.read(true).append(true).create(true).mode(0o600).open(path)?;
         let (mut lines, mut len) = (Vec::new(), 0);
         let mut reader = BufReader::new(&mut file);
-        let mut line = Vec::new();
+        let (mut line, mut of_agent) = (Vec::new(), Vec::new());
         loop {
             line.clear();
             let read = reader.read_until(b'\n', &mut line)?;
@@ -33,14 +34,17 @@ impl JournalFile {
                 break;
             }
             len += read as u64;
-            // Only these are looked for; an agent's lines are many.
+            // An agent's lines are many.
             let is_kept = [&b"\"type\":\"message\""[..], b"\"type\":\"run\""]
                 .iter()
                 .any(|part| memchr::memmem::find(&line, part).is_some());
             if is_kept {
                 lines.push(line[..read - 1].to_vec());
+            } else {
+                of_agent.clone_from(&line);
             }
         }
+        lines.extend(Some(of_agent).filter(|line| !line.is_empty()));
         file.set_len(len)?;
         Ok((Self { file, len }, lines))
     }
@@ -50,12 +54,15 @@ impl JournalFile {
         self.len
     }
 
-    /// Appends a line.
-    pub fn append(&mut self, json: &Value) -> io::Result<()> {
-        let mut line = serde_json::to_vec(json)?;
-        line.push(b'\n');
-        self.file.write_all(&line)?;
-        self.len += line.len() as u64;
+    /// Appends lines with one call to the system, so that the death of the process leaves all or none.
+    pub fn append(&mut self, lines: &[Value]) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        for line in lines {
+            serde_json::to_writer(&mut bytes, line)?;
+            bytes.push(b'\n');
+        }
+        self.file.write_all(&bytes)?;
+        self.len += bytes.len() as u64;
         Ok(())
     }
 }

@@ -106,6 +106,11 @@ fn journals(dir: &std::path::Path, rows: &Rows) -> Journals {
     Journals::new(dir.to_owned(), Arc::new(rows.clone()), Arc::new(SystemClock))
 }
 
+/// A place in the output of a process.
+fn at(process: u64, offset: u64) -> OutputPlace {
+    OutputPlace { process, read: Offset(offset) }
+}
+
 fn last_of(ids: &[u64]) -> u64 {
     *ids.last().expect("one")
 }
@@ -127,7 +132,7 @@ async fn a_reader_that_goes_on_anywhere_sees_what_one_sees_that_never_left() {
     let journals = journals(dir.path(), &rows);
     for number in 0..50 {
         let event = AgentEvent::text(&format!("text {number}"));
-        journals.printed(HOME, RunId(Uuid::from_u128(1)), &[event]).await;
+        journals.printed(HOME, RunId(Uuid::from_u128(1)), at(1, number), &[event]).await;
     }
     journals.record(HOME, &[], &[run(RunState::Succeeded)]).await;
     let whole = journals.read(HOME, 0, usize::MAX).await.expect("read");
@@ -187,8 +192,32 @@ async fn a_follower_is_woken_by_each_event() {
     let mut len = journals.follow(HOME);
     assert_eq!(journals.read(HOME, 0, 100).await.expect("read"), []);
     len.mark_unchanged();
-    journals.printed(HOME, RunId(Uuid::from_u128(1)), &[AgentEvent::text("hello")]).await;
+    let hello = [AgentEvent::text("hello")];
+    journals.printed(HOME, RunId(Uuid::from_u128(1)), at(1, 6), &hello).await;
     len.changed().await.expect("woken");
     let events = journals.read(HOME, 0, 100).await.expect("read");
     assert_eq!((words(&events), events[0].id), (vec!["text hello".to_owned()], *len.borrow()));
+}
+
+#[tokio::test]
+async fn a_journal_knows_up_to_where_a_process_was_read_also_after_a_crash() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let rows = Rows { messages: vec![message(1)], runs: vec![run(RunState::Running)] };
+    let first = journals(dir.path(), &rows);
+    assert_eq!(first.read_of(HOME, 3).await.expect("read"), Offset(0));
+    let run_id = RunId(Uuid::from_u128(1));
+    let both = [AgentEvent::text("one line"), AgentEvent::text("of the agent's")];
+    first.printed(HOME, run_id, at(2, 900), &both).await;
+    first.printed(HOME, run_id, at(3, 40), &both).await;
+    // A message comes behind it, and the server is killed while it writes on.
+    first.record(HOME, &[message(2)], &[]).await;
+    let path = dir.path().join("7.jsonl");
+    let mut text = std::fs::read(&path).expect("read");
+    text.extend_from_slice(b"{\"type\":\"text\",\"process\":3,\"offset\":80");
+    std::fs::write(&path, text).expect("written");
+    let second = journals(dir.path(), &rows);
+    assert_eq!(second.read_of(HOME, 3).await.expect("read"), Offset(40));
+    assert_eq!(second.read_of(HOME, 2).await.expect("read"), Offset(0), "another process");
+    second.printed(HOME, run_id, at(3, 80), &both).await;
+    assert_eq!(second.read_of(HOME, 3).await.expect("read"), Offset(80));
 }

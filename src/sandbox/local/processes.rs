@@ -44,6 +44,7 @@ struct Entries {
 struct DetachedProcess {
     /// The request to PID 1 that started it.
     request: u64,
+    tag: Option<String>,
     /// `None` once its input is closed.
     input: Mutex<Option<mpsc::Sender<Bytes>>>,
     output: Arc<KeptOutput>,
@@ -57,6 +58,14 @@ impl ProcessTable {
     fn find(&self, number: u64) -> Result<Arc<DetachedProcess>, WorkError> {
         self.change(|entries| entries.processes.get(&number).cloned())
             .ok_or(WorkError::NoSuchProcess)
+    }
+
+    /// The number of the newest process with a tag.
+    pub fn tagged(&self, tag: &str) -> Option<u64> {
+        self.change(|entries| {
+            let tagged = entries.processes.iter().filter(|(_, it)| it.tag.as_deref() == Some(tag));
+            tagged.map(|(number, _)| *number).max()
+        })
     }
 
     /// Notes that a process has ended, and forgets the first of too many.
@@ -88,7 +97,7 @@ pub async fn spawn(
     spec: ProcessSpec,
     file: File,
 ) -> Result<(), WorkError> {
-    let ProcessSpec { command, cwd, env, stdin, timeout, keep, overflow } = spec;
+    let ProcessSpec { command, cwd, env, stdin, timeout, keep, overflow, tag } = spec;
     let (sender, stdin) = match stdin {
         StdinMode::Empty => (None, Bytes::new().into()),
         StdinMode::Open => {
@@ -99,6 +108,7 @@ pub async fn spawn(
     let running = exec::start(link, ExecRequest { command, cwd, env, stdin, timeout }).await?;
     let process = Arc::new(DetachedProcess {
         request: running.request,
+        tag,
         input: Mutex::new(sender),
         output: Arc::new(KeptOutput::new(file, keep.min(OUTPUT_KEPT_MAX), overflow)),
     });

@@ -50,6 +50,8 @@ struct ProcessState {
 #[serde(rename_all = "camelCase")]
 struct SavedState {
     command: Vec<String>,
+    #[serde(default)]
+    tag: Option<String>,
     keep: u64,
     waits_for_readers: bool,
     stdin_is_open: bool,
@@ -101,6 +103,7 @@ impl SimProcess {
             ends_at_ms: ends_at.map(Timestamp::unix_ms),
             exit: None,
             command: spec.command,
+            tag: spec.tag,
         };
         let log = OutputLog::open(dir.join("output"), saved.keep)?;
         let process = Self::with(clock, dir, saved, log);
@@ -152,6 +155,11 @@ impl SimProcess {
     pub fn exit(&self) -> Result<Option<(ProcessExit, Timestamp)>, WorkError> {
         let state = self.now()?;
         Ok(state.saved.exit.map(|exit| (exit.into(), Timestamp::from_unix_ms(exit.at_ms))))
+    }
+
+    /// Whether it was started with this tag.
+    pub fn has_tag(&self, tag: &str) -> bool {
+        self.lock().saved.tag.as_deref() == Some(tag)
     }
 
     /// What it plays.

@@ -78,6 +78,20 @@ impl SimProcesses {
         self.find(&mut self.known(), &target.external_id, id.number)
     }
 
+    /// The newest process of an object with a tag.
+    pub fn tagged(&self, target: &Target, tag: &str) -> Result<Option<ProcessId>, WorkError> {
+        let mut known = self.known();
+        let mut all =
+            numbers(&self.processes(&target.external_id)).map_err(|error| broken(&error))?;
+        all.sort_unstable_by_key(|number| std::cmp::Reverse(*number));
+        for number in all {
+            if self.find(&mut known, &target.external_id, number)?.has_tag(tag) {
+                return Ok(Some(ProcessId { sandbox: target.expected.clone(), number }));
+            }
+        }
+        Ok(None)
+    }
+
     fn find(
         &self,
         known: &mut KnownProcesses,

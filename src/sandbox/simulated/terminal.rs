@@ -69,6 +69,7 @@ fn start(
         timeout: None,
         keep: KEEP,
         overflow: Overflow::Wait,
+        tag: None,
     };
     let id = provider.processes.spawn(target, spec)?;
     let process = provider.processes.get(target, &id)?;

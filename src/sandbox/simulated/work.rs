@@ -108,6 +108,11 @@ impl Processes for SimulatedProvider {
         self.processes.spawn(&target, spec)
     }
 
+    async fn tagged(&self, target: Target, tag: &str) -> Result<Option<ProcessId>, WorkError> {
+        self.running(&target)?;
+        self.processes.tagged(&target, tag)
+    }
+
     async fn attach(
         &self,
         target: Target,

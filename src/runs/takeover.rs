@@ -1,0 +1,110 @@
+//! Goes on with the process of a run that an earlier server started, where the sandbox outlived that
+//! server.
+//!
+//! The process is found by its run, read from its first byte that is kept, and what is in the journal
+//! already is not written there again. A dialogue is not taken over, since what was said in it is not
+//! known any more: its process is killed and the run goes on with another one, as after its sandbox went
+//! down.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::begin::BegunRun;
+use super::prepare::process_tag;
+use super::process::{Bench, StartedProcess};
+use super::worker::RunWorker;
+use super::{AgentWorkplace, RunParts};
+use crate::agents::Interrupt;
+use crate::conversation::{Run, RunEnd, RunEvent, RunOrder};
+use crate::sabotage::{Bug, on};
+use crate::sandbox::{Offset, ProcessId, Signal, WorkError};
+use crate::types::{AccountName, HomeId, RunId};
+
+impl RunWorker {
+    /// Goes on with this attempt of a run, and reports how it ended.
+    pub(super) async fn take_over(
+        &self,
+        home: HomeId,
+        account: &AccountName,
+        (run, attempt): (RunId, u32),
+        orders: &mut watch::Receiver<Option<RunOrder>>,
+    ) {
+        let end = match self.taken_over(home, account, (run, attempt)).await {
+            Ok((bench, begun, process)) => {
+                self.run_agent(&bench, &begun, Some(process), orders).await
+            }
+            Err(end) => end,
+        };
+        self.report(home, RunEvent::Ended(run, attempt, end)).await;
+    }
+
+    /// Finds the process of this attempt, and what it is read with.
+    async fn taken_over(
+        &self,
+        home: HomeId,
+        account: &AccountName,
+        attempt: (RunId, u32),
+    ) -> Result<(Bench, BegunRun, StartedProcess), RunEnd> {
+        let begun = self.recorded(home, attempt).await?;
+        let bench = self.bench(home, account, &begun).await?;
+        let id = self.find(&bench).await?.ok_or(RunEnd::Lost)?;
+        if bench.agent.adapter.interrupt() == Interrupt::Dialogue {
+            self.kill(&bench, &id).await?;
+            return Err(RunEnd::Lost);
+        }
+        let journaled = self.parts.journals.read_of(home, id.number).await;
+        let journaled = journaled.map_err(|error| RunEnd::Failed(error.to_string()))?;
+        let journaled = if on(Bug::OutputWrittenAgain) { Offset(0) } else { journaled };
+        tracing::info!(home = home.0, run = %bench.run, process = %id, "an agent that works on is followed again");
+        let (session, started_at) = (begun.session.id, begun.run.since);
+        let process = StartedProcess { id, talk: None, session, journaled, started_at };
+        Ok((bench, begun, process))
+    }
+
+    /// A run as it is recorded.
+    async fn recorded(
+        &self,
+        home: HomeId,
+        (run, attempt): (RunId, u32),
+    ) -> Result<BegunRun, RunEnd> {
+        let RunParts { store, places, .. } = self.parts.as_ref();
+        let issue = store.load(home).await.map_err(|error| RunEnd::Failed(error.to_string()))?;
+        let conversation = issue.and_then(|issue| issue.conversation).ok_or(RunEnd::Lost)?;
+        let is_meant = |it: &Run| it.id == run && it.attempt == attempt;
+        let run = conversation.run.clone().filter(is_meant).ok_or(RunEnd::Lost)?;
+        let session = conversation.session.clone().ok_or(RunEnd::Lost)?;
+        let place = Arc::clone(places).try_acquire_owned().ok();
+        Ok(BegunRun { run, session, workplace: AgentWorkplace::default(), _place: place })
+    }
+
+    /// The process of an attempt, if its sandbox knows one.
+    pub(super) async fn find(&self, bench: &Bench) -> Result<Option<ProcessId>, RunEnd> {
+        let tag = process_tag(bench.run, bench.attempt);
+        loop {
+            let (processes, target) = (&bench.inside.processes, bench.inside.target.clone());
+            match processes.tagged(target, &tag).await {
+                Ok(found) => return Ok(found),
+                Err(WorkError::Broken(_)) => self.pause().await,
+                Err(_) => return Err(RunEnd::Lost),
+            }
+        }
+    }
+
+    /// Kills a process, and waits for its end.
+    async fn kill(&self, bench: &Bench, id: &ProcessId) -> Result<(), RunEnd> {
+        let (processes, target) = (&bench.inside.processes, &bench.inside.target);
+        loop {
+            let killed = processes.signal(target.clone(), id.clone(), Signal::Kill).await;
+            let ended = match killed {
+                Ok(()) => processes.wait(target.clone(), id.clone()).await.map(drop),
+                error => error,
+            };
+            match ended {
+                Ok(()) => return Ok(()),
+                Err(WorkError::Broken(_)) => self.pause().await,
+                Err(_) => return Err(RunEnd::Lost),
+            }
+        }
+    }
+}
