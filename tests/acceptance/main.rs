@@ -26,6 +26,7 @@ mod drift;
 mod ensure;
 mod flood;
 mod host_disk;
+mod image;
 mod label_to_pull;
 mod limits;
 mod missed;
