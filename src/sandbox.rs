@@ -29,14 +29,18 @@
 //! where blocking for milliseconds is allowed but not for longer.
 
 mod capacity;
+mod command_defaults;
+mod command_pipes;
 pub(crate) mod confined;
 mod descriptor;
+mod descriptors;
 mod egress;
 mod errors;
 mod events;
 mod exec;
 mod files;
 mod given;
+mod kept_output;
 mod kind;
 mod lifecycle;
 mod limits;
@@ -45,8 +49,14 @@ mod objects;
 mod ports;
 mod process;
 mod processes;
+mod reach;
+mod sessions;
 pub mod simulated;
+mod stored_network;
+mod stored_workload;
 mod terminal;
+mod terminal_device;
+mod terminal_pair;
 mod workspace;
 
 use std::sync::Arc;

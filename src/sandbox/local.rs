@@ -29,7 +29,6 @@
 mod archive;
 mod cgroup;
 mod connect;
-mod defaults;
 mod disk;
 mod doctor;
 mod exec;
@@ -57,7 +56,6 @@ mod read_only;
 mod settings;
 mod spawner;
 mod terminal;
-mod watched;
 
 use std::net::SocketAddr;
 use std::ops::Range;

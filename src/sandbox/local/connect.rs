@@ -22,8 +22,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::frame::{Answer, Request};
 use super::link::{Link, broken};
-use super::watched::watched;
 use crate::sandbox::WorkError;
+use crate::sandbox::descriptors::watched;
 
 /// How long connecting to a server inside may take. Over loopback it takes microseconds, unless
 /// the server accepts no connections.

@@ -26,9 +26,7 @@
 //! readable record is foreign: it is listed, and never changed.
 
 mod layout;
-mod network;
 mod unnamed;
-mod workload;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -47,13 +45,13 @@ use serde::{Deserialize, Serialize};
 pub use self::layout::WorkspaceKind;
 pub use self::unnamed::{Naming, Unnamed};
 
-use self::network::NetworkRow;
-use self::workload::WorkloadRow;
 use super::LocalConfig;
 use super::image::{self, IMAGE, Images};
 use super::own_uids::{self, HostIds};
 use crate::sandbox::Labels;
 use crate::sandbox::confined::remove;
+use crate::sandbox::stored_network::NetworkRow;
+use crate::sandbox::stored_workload::WorkloadRow;
 use crate::types::{ExternalId, Network, ObjectName, Resources, SandboxId, Workload};
 
 /// Longest object name, in bytes. With the incarnation it stays below a file name's 255.

@@ -7,16 +7,13 @@
 //! - Dropping the [`Execution`], or the future that makes it, kills the command and its session. So
 //!   does the timeout.
 
-use std::io::ErrorKind;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use rustix::fs::{Mode, fchmod};
-use rustix::io::{Errno, ioctl_fionread};
 use tokio::io::AsyncWriteExt;
-use tokio::net::unix::pipe::{Receiver, Sender};
+use tokio::net::unix::pipe::Sender;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
@@ -24,14 +21,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::frame::{Answer, Request};
 use super::link::{AnswerWithFd, Call, Link, broken, ends, nonsense, pipe};
+use crate::sandbox::command_pipes::{OutputPipe, check};
 use crate::sandbox::{ExecEvent, ExecInput, ExecRequest, Execution, WorkError};
 
-/// Pieces of output that wait for the caller. With [`PIECE_LEN_MAX`] this bounds the server's memory for
+/// Pieces of output that wait for the caller. With their length this bounds the server's memory for
 /// one command to half a MiB.
 const EVENTS_LEN: usize = 16;
-
-/// Longest piece of output, in bytes.
-const PIECE_LEN_MAX: usize = 32 * 1024;
 
 /// How long a killed command may take to end. After that PID 1 does not follow requests any more, and the
 /// sandbox is ended.
@@ -88,26 +83,6 @@ pub async fn start(link: &Arc<Link>, request: ExecRequest) -> Result<Running, Wo
     Ok(Running { request: request_id, execution: Execution { events }, over })
 }
 
-/// Refuses text that would change its meaning in a list of C strings.
-pub fn check(
-    command: &[String],
-    cwd: Option<&str>,
-    env: &[(String, String)],
-) -> Result<(), WorkError> {
-    let refuse = |message: &str| Err(WorkError::CannotStart(message.into()));
-    if command.first().is_none_or(String::is_empty) {
-        return refuse("there is no command");
-    }
-    if env.iter().any(|(key, _)| key.is_empty() || key.contains('=')) {
-        return refuse("an environment variable's name is empty or contains '='");
-    }
-    let texts = command.iter().chain(env.iter().flat_map(|(k, v)| [k, v])).map(String::as_str);
-    if texts.chain(cwd).any(|text| text.contains('\0')) {
-        return refuse("an argument contains NUL");
-    }
-    Ok(())
-}
-
 /// A requested command. Dropping it kills its session, unless it is over.
 pub struct RequestedCommand {
     /// The request for it.
@@ -159,60 +134,6 @@ impl Drop for RequestedCommand {
                 let _ = link.send(&Request::Kill { id }, &[]).await;
             });
         }
-    }
-}
-
-/// One output stream of a command.
-struct OutputPipe {
-    /// `None` once it has ended.
-    pipe: Option<Receiver>,
-    event: fn(Bytes) -> ExecEvent,
-}
-
-impl OutputPipe {
-    fn new(pipe: OwnedFd, event: fn(Bytes) -> ExecEvent) -> Result<Self, WorkError> {
-        Ok(Self { pipe: Some(Receiver::from_owned_fd(pipe).map_err(broken)?), event })
-    }
-
-    /// The next piece. Never returns after the stream has ended.
-    async fn next(&mut self) -> ExecEvent {
-        while let Some(pipe) = &self.pipe {
-            if pipe.readable().await.is_err() {
-                self.pipe = None;
-                break;
-            }
-            let mut buffer = vec![0; PIECE_LEN_MAX];
-            match pipe.try_read(&mut buffer) {
-                Ok(0) => self.pipe = None,
-                Ok(len) => {
-                    buffer.truncate(len);
-                    return (self.event)(buffer.into());
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                Err(_) => self.pipe = None,
-            }
-        }
-        std::future::pending().await
-    }
-
-    /// The bytes that are in the pipe now, up to `len_max`; `None` if it is empty. Asks the kernel
-    /// itself: tokio may not know yet about the newest bytes.
-    fn read(&self, len_max: usize) -> Option<ExecEvent> {
-        let mut buffer = vec![0; len_max.min(PIECE_LEN_MAX)];
-        let len = loop {
-            match rustix::io::read(self.pipe.as_ref()?, &mut buffer) {
-                Err(Errno::INTR) => {}
-                got => break got.unwrap_or(0),
-            }
-        };
-        buffer.truncate(len);
-        (len > 0).then(|| (self.event)(buffer.into()))
-    }
-
-    /// How many bytes are in the pipe now.
-    fn waiting(&self) -> usize {
-        let len = self.pipe.as_ref().and_then(|pipe| ioctl_fionread(pipe.as_fd()).ok());
-        len.and_then(|len| usize::try_from(len).ok()).unwrap_or(0)
     }
 }
 

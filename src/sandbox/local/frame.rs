@@ -7,7 +7,6 @@
 
 mod answer;
 mod file_work;
-mod reach;
 mod request;
 
 use serde::Serialize;
@@ -15,8 +14,7 @@ use serde::de::DeserializeOwned;
 
 pub use answer::Answer;
 pub use file_work::FileWork;
-pub use reach::{MODELS_PORT, PROXY_PORT, Reach};
-pub use request::{GivenFile, Request, Setup, WorkingDirectory};
+pub use request::{GivenFile, Request, Setup};
 
 /// Longest packet, in bytes. Well below the smallest default socket buffer (208 KiB), so that a
 /// packet never has to wait for one that is larger than the buffer.

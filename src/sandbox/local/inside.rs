@@ -30,10 +30,8 @@ mod network;
 #[cfg(test)]
 mod refusals;
 mod seccomp;
-mod session;
 mod start;
 mod sys;
-mod terminal;
 mod usage;
 mod view;
 mod watchdog;

@@ -18,11 +18,12 @@ use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 
 use super::cgroup::Group;
-use super::frame::{Answer, MODELS_PORT, PACKET_LEN_MAX, PROXY_PORT, Reach, Request, Setup};
+use super::frame::{Answer, PACKET_LEN_MAX, Request, Setup};
 use super::packet;
 use super::passed_socket;
 use super::spawner::LauncherSpawner;
-use super::watched::watched;
+use crate::sandbox::descriptors::watched;
+use crate::sandbox::reach::{MODELS_PORT, PROXY_PORT, Reach};
 
 /// How long a launcher may take to end after its socket has closed.
 const END_WAIT: Duration = Duration::from_secs(2);

@@ -19,14 +19,14 @@ use rustix::net::{Shutdown, shutdown};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{Notify, mpsc, watch};
 
-use super::defaults::CommandDefaults;
 use super::frame::{Answer, PACKET_LEN_MAX, Request};
 use super::launching::Arrived;
 use super::packet::{self, Outgoing};
 use super::processes::ProcessTable;
-use super::watched::watched;
+use crate::sandbox::command_defaults::CommandDefaults;
 use crate::sandbox::confined::RequestFailure;
 pub use crate::sandbox::confined::{broken, pipe};
+use crate::sandbox::descriptors::watched;
 use crate::sandbox::{Target, WorkError};
 
 /// How long PID 1 may take for an answer that needs microseconds. After that the call fails; the sandbox

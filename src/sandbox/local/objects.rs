@@ -29,7 +29,6 @@ use self::removal::{REMOVAL_AGAIN, Removal, Removals};
 use self::starting::{Starter, Up};
 use self::warm::Warm;
 use super::cgroup::Cgroups;
-use super::defaults::{CommandDefaults, missing};
 use super::disk::{Disk, Lock, Naming, Stored, StoredIn};
 use super::host_disk::HostDisk;
 use super::launching::Listeners;
@@ -40,6 +39,7 @@ use super::{LocalConfig, LocalOpenError, files};
 use crate::clock::{Clock, IdSource};
 use crate::egress::Proxies;
 use crate::models::serve::ModelServer;
+use crate::sandbox::command_defaults::{CommandDefaults, missing};
 use crate::sandbox::{
     CreateSpec, EventSender, Object, ProviderError, Target, WorkError, WorkspacePath,
 };

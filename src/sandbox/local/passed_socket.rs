@@ -34,7 +34,7 @@ mod tests {
     use std::os::unix::net::{UnixListener, UnixStream};
 
     use super::*;
-    use crate::sandbox::local::frame::PROXY_PORT;
+    use crate::sandbox::reach::PROXY_PORT;
 
     #[tokio::test]
     async fn only_a_socket_listening_at_the_port_is_taken() {

@@ -11,8 +11,6 @@
 //!   the old ids are unknown, and what was kept of their output is gone.
 //! - In memory are at most half a MiB for each process and some pieces for each reader.
 
-mod kept;
-
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,10 +18,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
-use self::kept::KeptOutput;
 use super::exec::{self, Running};
 use super::frame::Request;
 use super::link::Link;
+use crate::sandbox::kept_output::KeptOutput;
 use crate::sandbox::{
     ENDED_KEPT, ExecEvent, ExecInput, ExecRequest, OUTPUT_KEPT_MAX, Offset, OutputStream,
     ProcessExit, ProcessOutput, ProcessSpec, Signal, StdinMode, WorkError,

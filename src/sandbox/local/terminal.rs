@@ -11,42 +11,31 @@
 //! - Dropping the [`Terminal`] closes the only master. The kernel then sends SIGHUP; after
 //!   [`HANG_UP_GRACE`] the rest of the session is killed.
 
-use std::convert::Infallible;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat, major, minor};
 use rustix::io::Errno;
 use rustix::process::Signal;
-use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer};
-use rustix::termios::{Winsize, tcsetwinsize};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::exec::{KILL_WAIT, RequestedCommand, check};
+use super::exec::{KILL_WAIT, RequestedCommand};
 use super::frame::{Answer, Request};
-use super::link::{Link, broken, nonsense, pipe};
-use super::watched::signal_foreground;
+use super::link::{Link, broken, nonsense};
+use crate::sandbox::command_pipes::check;
+use crate::sandbox::terminal_device::TerminalDevice;
 use crate::sandbox::{
-    Terminal, TerminalControl, TerminalEvent, TerminalRequest, TerminalSignal, TerminalSize,
-    WorkError,
+    Terminal, TerminalControl, TerminalEvent, TerminalRequest, TerminalSignal, WorkError,
 };
 
-/// Pieces of output in the queue; with [`PIECE_LEN_MAX`] 64 KiB.
+/// Pieces of output in the queue; 64 KiB.
 const EVENTS_LEN: usize = 16;
-
-/// Longest piece of output, in bytes: the kernel's maximum per read of a terminal.
-const PIECE_LEN_MAX: usize = 4096;
 
 /// Pieces of input, and control requests, that wait.
 const INPUT_LEN: usize = 4;
-
-/// Most bytes of earlier output that are delivered after the end. A terminal holds less; a
-/// background process that goes on writing must not delay the end.
-const LEFT_LEN_MAX: usize = 256 * 1024;
 
 /// How long a session has between SIGHUP and SIGKILL.
 const HANG_UP_GRACE: Duration = Duration::from_secs(2);
@@ -103,125 +92,6 @@ fn checked(master: OwnedFd) -> Result<Arc<OwnedFd>, WorkError> {
         Ok(true) => Ok(Arc::new(master)),
         Ok(false) => Err(broken("the sandbox sent something that is not a terminal")),
         Err(errno) => Err(broken(errno)),
-    }
-}
-
-/// The master, and the threads that read and write it. Dropping this ends both, and closes the
-/// last descriptors of the master.
-struct TerminalDevice {
-    master: Arc<OwnedFd>,
-    /// The slave.
-    slave: OwnedFd,
-    keys: mpsc::Sender<Bytes>,
-    /// Closing it ends both threads; the reader first reads the buffered output.
-    stop: OwnedFd,
-    /// Disconnects once neither thread has the master any more.
-    held: mpsc::Receiver<Infallible>,
-}
-
-impl TerminalDevice {
-    fn new(master: Arc<OwnedFd>, events: mpsc::Sender<TerminalEvent>) -> Result<Self, WorkError> {
-        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-        let slave = ioctl_tiocgptpeer(&master, flags).map_err(broken)?;
-        let (stopped, stop) = pipe()?;
-        let stopped = Arc::new(stopped);
-        let (holds, held) = mpsc::channel::<Infallible>(1);
-        let (keys, typed) = mpsc::channel(1);
-        let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
-            std::thread::Builder::new().name(name.into()).spawn(work).map_err(broken)
-        };
-        let own = || (Arc::clone(&master), Arc::clone(&stopped), holds.clone());
-        let (of_reader, stop_reader, reader_holds) = own();
-        spawn(
-            "terminal-output",
-            Box::new(move || {
-                read_all(&of_reader, &stop_reader, &events);
-                drop((events, of_reader));
-                drop(reader_holds);
-            }),
-        )?;
-        let (of_writer, stop_writer, writer_holds) = own();
-        spawn(
-            "terminal-input",
-            Box::new(move || {
-                write_all(&of_writer, &stop_writer, typed);
-                drop(of_writer);
-                drop(writer_holds);
-            }),
-        )?;
-        Ok(Self { master, slave, keys, stop, held })
-    }
-
-    /// Reads the buffered output, and closes the terminal.
-    async fn read_to_the_end(self) {
-        let Self { master, slave, keys, stop, mut held } = self;
-        drop((master, slave, keys, stop));
-        held.recv().await;
-    }
-
-    /// Best effort: the command may have just ended.
-    fn resize(&self, size: TerminalSize) {
-        let (ws_col, ws_row) = (size.columns, size.rows);
-        let _ = tcsetwinsize(&self.master, Winsize { ws_row, ws_col, ws_xpixel: 0, ws_ypixel: 0 });
-    }
-
-    /// Sends a signal to the foreground process group, past any unread input.
-    fn signal(&self, signal: Signal) {
-        signal_foreground(&self.master, signal);
-    }
-}
-
-/// Waits until the master is ready or the terminal is to end; returns whether it is to end.
-fn wait(master: &OwnedFd, flags: PollFlags, stopped: &OwnedFd) -> bool {
-    let mut polled = [PollFd::new(master, flags), PollFd::new(stopped, PollFlags::IN)];
-    match poll(&mut polled, None) {
-        Ok(_) | Err(Errno::INTR) => !polled[1].revents().is_empty(),
-        Err(_) => true,
-    }
-}
-
-/// Reads until the receiver is gone, the slave is closed for good, or the terminal stops and its
-/// output is read.
-fn read_all(master: &OwnedFd, stopped: &OwnedFd, events: &mpsc::Sender<TerminalEvent>) {
-    let mut left: Option<usize> = None;
-    loop {
-        if left.is_none() && wait(master, PollFlags::IN, stopped) {
-            left = Some(LEFT_LEN_MAX);
-        }
-        let mut buffer = vec![0; PIECE_LEN_MAX];
-        match rustix::io::read(master, &mut buffer) {
-            Ok(len @ 1..) => {
-                buffer.truncate(len);
-                let event = TerminalEvent::Output(buffer.into());
-                if events.blocking_send(event).is_err() {
-                    return;
-                }
-                left = left.map(|left| left.saturating_sub(len));
-                if left == Some(0) {
-                    return;
-                }
-            }
-            Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) if left.is_none() => {}
-            // EIO: the slave is closed everywhere.
-            Ok(_) | Err(_) => return,
-        }
-    }
-}
-
-/// Writes the input until the sender is gone or the terminal stops.
-fn write_all(master: &OwnedFd, stopped: &OwnedFd, mut typed: mpsc::Receiver<Bytes>) {
-    while let Some(mut bytes) = typed.blocking_recv() {
-        while !bytes.is_empty() {
-            if wait(master, PollFlags::OUT, stopped) {
-                return;
-            }
-            match rustix::io::write(master, &bytes) {
-                Ok(len) => drop(bytes.split_to(len)),
-                Err(Errno::INTR | Errno::AGAIN) => {}
-                Err(_) => return,
-            }
-        }
     }
 }
 
@@ -334,8 +204,9 @@ impl Attendant {
 #[cfg(test)]
 mod tests {
     use rustix::fs::{CWD, Mode, open, openat};
-    use rustix::pty::{openpt, unlockpt};
+    use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
 
+    use super::super::link::pipe;
     use super::*;
 
     #[test]

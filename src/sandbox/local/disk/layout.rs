@@ -4,10 +4,10 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use super::network::NetworkRow;
-use super::workload::WorkloadRow;
 use super::{Owned, Row, private_dir, sync_dir, write_durably};
 use crate::sandbox::local::image::{IMAGE, Templates};
+use crate::sandbox::stored_network::NetworkRow;
+use crate::sandbox::stored_workload::WorkloadRow;
 use crate::types::ExternalId;
 
 /// The kind of a workspace.

@@ -3,7 +3,9 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{FileWork, Reach};
+use super::FileWork;
+use crate::sandbox::command_defaults::WorkingDirectory;
+use crate::sandbox::reach::Reach;
 
 /// How a sandbox is set up. Sent once, to the launcher. Beside it: the object's directory,
 /// and the doors of its control groups.
@@ -40,16 +42,6 @@ pub struct GivenFile {
     pub file: String,
     /// The path inside.
     pub inside: String,
-}
-
-/// Where a command starts.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WorkingDirectory {
-    /// The path, taken from the workspace; empty for the workspace itself.
-    pub path: Vec<u8>,
-    /// Whether the caller has named it. If a default cannot be entered, the command starts in the
-    /// workspace and says so.
-    pub is_named: bool,
 }
 
 /// A request of the server. Each `id` is the server's and used once.

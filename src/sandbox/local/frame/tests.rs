@@ -4,7 +4,9 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
+use crate::sandbox::command_defaults::WorkingDirectory;
 use crate::sandbox::confined::{MESSAGE_LEN_MAX, WorkFailure};
+use crate::sandbox::reach::Reach;
 
 const FAILURES: [WorkFailure; 10] = [
     WorkFailure::NoSuchFile,

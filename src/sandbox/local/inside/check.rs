@@ -9,10 +9,11 @@ use std::path::Path;
 
 use rustix::process::{DumpableBehavior, Signal, dumpable_behavior, parent_process_death_signal};
 
-use super::super::frame::{Reach, Setup};
+use super::super::frame::Setup;
 use super::seccomp::FILTERS;
 use super::view::HIDDEN;
 use super::{INNER_ID, NameStep, SetupError, WORKSPACE, held, network};
+use crate::sandbox::reach::Reach;
 
 /// The end of the message, after `uid` or `gid`, about an inner id that is 0 outside.
 pub const HOST_ROOT: &str = "0 of the host is mapped into the sandbox";

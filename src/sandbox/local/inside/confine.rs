@@ -20,11 +20,12 @@ use rustix::thread::{
     remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
 };
 
-use super::super::frame::{Reach, Setup};
+use super::super::frame::Setup;
 use super::super::limits::open_files_max;
 use super::seccomp::Filters;
 use super::{NameStep, SetupError, sys};
 use crate::sabotage::{Bug, on};
+use crate::sandbox::reach::Reach;
 
 /// Settings of a sandbox's own network, for sockets that no control group counts: the longest TCP
 /// buffers that grow by themselves, and what else one socket may hold (the kernel's default until

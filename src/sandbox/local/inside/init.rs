@@ -21,9 +21,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, wait};
 use rustix::thread::UnshareFlags;
 
-use super::super::frame::{
-    Answer, FileWork, PACKET_LEN_MAX, Reach, Request, Setup, WorkingDirectory,
-};
+use super::super::frame::{Answer, FileWork, PACKET_LEN_MAX, Request, Setup};
 use super::super::packet;
 use super::given::GivenPrograms;
 use super::netlink::ListenerSender;
@@ -32,13 +30,14 @@ use super::start::{self, Order, Starting, Streams};
 use super::sys::{self, Fork};
 use super::work_group::{Door, WorkGroup};
 use super::workspace::TakenWorkspace;
-use super::{
-    NameStep, SetupError, WORKSPACE, check, confine, connect, network, session, terminal, view,
-    ways,
-};
+use super::{NameStep, SetupError, WORKSPACE, check, confine, connect, network, view, ways};
 use crate::sabotage::{Bug, on};
+use crate::sandbox::command_defaults::WorkingDirectory;
 use crate::sandbox::confined::files::Files;
 use crate::sandbox::confined::{RequestFailure, WorkFailure};
+use crate::sandbox::reach::{self, Reach};
+use crate::sandbox::sessions;
+use crate::sandbox::terminal_pair;
 
 /// The pause between two looks at a killed session with processes left. The kernel is ending them, but
 /// it signals PID 1 only for its own children.
@@ -279,13 +278,13 @@ impl Init<'_> {
             Request::Kill { id } => {
                 if let Some(command) = self.commands.iter_mut().find(|c| c.id == id) {
                     command.killed = true;
-                    session::kill(command.pid);
+                    sessions::kill(command.pid);
                 }
             }
             Request::Signal { id, number } => {
                 let command = self.commands.iter().find(|c| c.id == id);
                 if let (Some(command), Some(signal)) = (command, Signal::from_named_raw(number)) {
-                    session::signal(command.pid, signal);
+                    sessions::signal(command.pid, signal);
                 }
             }
             Request::HangUp { id } => {
@@ -341,7 +340,7 @@ impl Init<'_> {
 
     /// The command to start, with the variables that the network adds.
     fn order(&self, argv: Vec<Bytes>, cwd: WorkingDirectory, env: Vec<Bytes>) -> Order {
-        Order { argv, cwd, env: network::environment(self.reach, env) }
+        Order { argv, cwd, env: reach::environment(self.reach, env) }
     }
 
     fn work_on_files(&mut self, id: u64, work: FileWork, pipe: Option<OwnedFd>) {
@@ -380,7 +379,7 @@ impl Init<'_> {
         columns: u16,
         rows: u16,
     ) -> Result<(), RequestFailure> {
-        let (master, slave) = terminal::open(columns, rows)?;
+        let (master, slave) = terminal_pair::open(columns, rows)?;
         let starting = start::start(&order, &Streams::Terminal(slave), self.work.as_ref())?;
         self.give(id, &master);
         self.attend(id, order, starting);
@@ -483,7 +482,7 @@ impl Init<'_> {
     fn settle_killed(&mut self) {
         let (ended, left) =
             std::mem::take(&mut self.commands).into_iter().partition::<Vec<_>, _>(|c| {
-                c.ended.is_some() && !(c.killed && session::is_alive(c.pid))
+                c.ended.is_some() && !(c.killed && sessions::is_alive(c.pid))
             });
         self.commands = left;
         for CommandLeader { id, ended, .. } in ended {

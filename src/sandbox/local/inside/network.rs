@@ -5,32 +5,15 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use bytes::Bytes;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, ipproto, listen, socket_with};
 use rustix::thread::UnshareFlags;
 
-use super::super::frame::{MODELS_PORT, PROXY_PORT, Reach};
 use super::{NameStep, SetupError, sys};
 use crate::sabotage::{Bug, on};
+use crate::sandbox::reach::{MODELS_PORT, PROXY_PORT, Reach};
 
 /// Connections that wait for the server to accept them.
 const WAITING_MAX: i32 = 128;
-
-/// Names the proxy for programs. Upper and lower case, since programs differ (curl reads only the
-/// lower for `http://`, others only the upper). node needs `NODE_USE_ENV_PROXY`.
-const ENVIRONMENT: [&str; 7] = [
-    "HTTP_PROXY=http://127.0.0.1:3128",
-    "HTTPS_PROXY=http://127.0.0.1:3128",
-    "http_proxy=http://127.0.0.1:3128",
-    "https_proxy=http://127.0.0.1:3128",
-    "NO_PROXY=localhost,127.0.0.1,::1",
-    "no_proxy=localhost,127.0.0.1,::1",
-    "NODE_USE_ENV_PROXY=1",
-];
-
-/// Where git's settings are, also for a git that has another place for them. A file that is not there
-/// is as an empty one.
-const GIT_SETTINGS: &str = "GIT_CONFIG_SYSTEM=/etc/gitconfig";
 
 /// Longest `/etc/resolv.conf` of the host that is copied, in bytes.
 const RESOLVER_LEN_MAX: u64 = 64 * 1024;
@@ -73,18 +56,6 @@ pub fn namespace() -> Result<PathBuf, SetupError> {
     std::fs::read_link("/proc/self/ns/net").step("read the network namespace")
 }
 
-/// A command's own variables after the network's, which they override.
-pub fn environment(reach: Reach, own: Vec<Bytes>) -> Vec<Bytes> {
-    match reach {
-        Reach::Loopback | Reach::Host => own,
-        Reach::Git => std::iter::once(Bytes::from(GIT_SETTINGS)).chain(own).collect(),
-        Reach::Proxy => {
-            let all = ENVIRONMENT.into_iter().chain([GIT_SETTINGS]);
-            all.map(Bytes::from).chain(own).collect()
-        }
-    }
-}
-
 /// The content of `/etc/resolv.conf`. The host's is read by its path, so call this before the
 /// host's files are detached.
 pub fn resolver_settings(reach: Reach) -> Vec<u8> {
@@ -99,25 +70,6 @@ pub fn resolver_settings(reach: Reach) -> Vec<u8> {
                 Ok(_) => settings,
                 Err(_) => b"# The host has no /etc/resolv.conf that could be read.\n".to_vec(),
             }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_command_s_own_variables_come_last_and_only_a_proxy_adds_any() {
-        let own = vec![Bytes::from("HTTPS_PROXY=mine")];
-        for reach in [Reach::Loopback, Reach::Host] {
-            assert_eq!(environment(reach, own.clone()), own);
-        }
-        let all = environment(Reach::Proxy, own.clone());
-        assert_eq!(all.last(), own.last());
-        let proxy = format!("http://127.0.0.1:{PROXY_PORT}");
-        for name in ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"] {
-            assert!(all.contains(&Bytes::from(format!("{name}={proxy}"))), "{name}");
         }
     }
 }

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use rustix::process::{WaitOptions, waitpid};
 
 use super::super::cgroup::{Cgroups, Controller};
-use super::super::frame::{Answer, PACKET_LEN_MAX, Reach, Request, Setup};
+use super::super::frame::{Answer, PACKET_LEN_MAX, Request, Setup};
 use super::super::image::{IMAGE, Templates};
 use super::super::launching::LaunchError;
 use super::super::packet;
@@ -24,6 +24,7 @@ use super::copies;
 use super::launch::launch;
 use super::sys::{self, Fork};
 use crate::sabotage::{self, Bug};
+use crate::sandbox::reach::Reach;
 use crate::types::Resources;
 
 /// Each mistake, and PID 1's message.

@@ -14,10 +14,10 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, ioctl_tiocsctty, setsid};
 
-use super::super::frame::WorkingDirectory;
 use super::sys::{self, Fork};
 use super::work_group::Door;
 use super::{HOME, WORKSPACE, confine, explain, shortened, ways};
+use crate::sandbox::command_defaults::WorkingDirectory;
 use crate::sandbox::confined::{RequestFailure, WorkFailure};
 
 /// The environment that every command begins with; a request's own values come over it.

@@ -7,8 +7,8 @@ use super::starting::Make;
 use super::{Disk, LocalObjects};
 use crate::sandbox::ProviderError;
 use crate::sandbox::local::LocalOptions;
-use crate::sandbox::local::frame::Reach;
 use crate::sandbox::local::health::{BAD_FOR, GOOD_FOR};
+use crate::sandbox::reach::Reach;
 use crate::types::Resources;
 
 /// The timeout of the probe.

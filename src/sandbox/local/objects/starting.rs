@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::clock::IdSource;
 use crate::sandbox::local::cgroup::{Cgroups, Group};
-use crate::sandbox::local::frame::{GivenFile, Reach, Setup};
+use crate::sandbox::local::frame::{GivenFile, Setup};
 use crate::sandbox::local::health;
 use crate::sandbox::local::host_view::HostView;
 use crate::sandbox::local::image;
@@ -18,6 +18,7 @@ use crate::sandbox::local::launching::{Arrived, LaunchError, launch};
 use crate::sandbox::local::limits;
 use crate::sandbox::local::spawner::LauncherSpawner;
 use crate::sandbox::local::{LocalConfig, LocalOptions};
+use crate::sandbox::reach::Reach;
 use crate::sandbox::{GivenProgram, ProviderError};
 use crate::types::{Network, Resources, Template, Workload};
 

@@ -24,9 +24,9 @@ use tokio::task::AbortHandle;
 use super::starting::{Make, Starter, Up};
 use crate::clock::IdSource;
 use crate::sandbox::local::disk::{Disk, Naming, Unnamed};
-use crate::sandbox::local::frame::Reach;
 use crate::sandbox::local::host_disk::HostDisk;
 use crate::sandbox::local::host_view::HostView;
+use crate::sandbox::reach::Reach;
 use crate::sandbox::{CreateSpec, ProviderError};
 
 /// A started sandbox without an object.

@@ -8,7 +8,7 @@ use crate::types::{GitWorkload, SecretName, Workload};
 
 /// A workload that is not empty. The command is not kept: the server starts it.
 #[derive(Serialize, Deserialize)]
-pub(super) struct WorkloadRow {
+pub struct WorkloadRow {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     env: BTreeMap<String, String>,
     /// The name of the secret, by variable.
@@ -26,7 +26,7 @@ pub(super) struct WorkloadRow {
 
 impl WorkloadRow {
     /// The row for this workload; `None` if it is empty.
-    pub(super) fn of(workload: &Workload) -> Option<Self> {
+    pub fn of(workload: &Workload) -> Option<Self> {
         let Workload { env, secrets, working_dir, options, git, .. } = workload;
         let secret = |(name, secret): (&String, &SecretName)| (name.clone(), secret.to_string());
         let is_empty =
@@ -42,7 +42,7 @@ impl WorkloadRow {
     }
 
     /// The workload of this row.
-    pub(super) fn into_workload(self) -> Workload {
+    pub fn into_workload(self) -> Workload {
         let secret = |(name, secret): (String, String)| (name, SecretName::trusted(secret));
         Workload {
             env: self.env,

@@ -8,7 +8,7 @@ use crate::types::{AllowedHost, Network, NetworkKind};
 
 /// A network other than none.
 #[derive(Serialize, Deserialize)]
-pub(super) struct NetworkRow {
+pub struct NetworkRow {
     kind: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     allow: Vec<String>,
@@ -18,7 +18,7 @@ pub(super) struct NetworkRow {
 
 impl NetworkRow {
     /// The row for this network.
-    pub(super) fn of(network: &Network) -> Option<Self> {
+    pub fn of(network: &Network) -> Option<Self> {
         match network {
             Network::None => None,
             Network::Allow { .. } | Network::Full { .. } | Network::Host => Some(Self {
@@ -30,7 +30,7 @@ impl NetworkRow {
     }
 
     /// The network of this row; `None` if this program did not write it.
-    pub(super) fn network(&self) -> Option<Network> {
+    pub fn network(&self) -> Option<Network> {
         let kind = NetworkKind::parse(&self.kind)?;
         let hosts = self.allow.iter().map(|text| AllowedHost::parse(text).ok());
         Some(Network::assemble(kind, hosts.collect::<Option<_>>()?, self.allow_private.clone()))

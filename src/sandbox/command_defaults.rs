@@ -7,9 +7,20 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::frame::WorkingDirectory;
+use serde::{Deserialize, Serialize};
+
 use crate::sandbox::WorkError;
 use crate::types::{NamedSecrets, SecretName, Workload};
+
+/// Where a command starts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkingDirectory {
+    /// The path, taken from the workspace; empty for the workspace itself.
+    pub path: Vec<u8>,
+    /// Whether the caller has named it. If a default cannot be entered, the command starts in the
+    /// workspace and says so.
+    pub is_named: bool,
+}
 
 /// The template's part of every command.
 #[derive(Clone, Debug, Default)]

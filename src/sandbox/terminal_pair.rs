@@ -7,8 +7,7 @@ use rustix::io::Errno;
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{InputModes, OptionalActions, Winsize, tcgetattr, tcsetattr, tcsetwinsize};
 
-use super::explain;
-use crate::sandbox::confined::{RequestFailure, WorkFailure};
+use super::confined::{RequestFailure, WorkFailure, explain};
 
 /// Opens one of that size: its master side, and the side that a command has.
 pub fn open(columns: u16, rows: u16) -> Result<(OwnedFd, OwnedFd), RequestFailure> {
