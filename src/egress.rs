@@ -39,12 +39,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
-use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::git::LateGateway;
-use crate::sandbox::{Egress, EventSender};
+use crate::sandbox::{Arrivals, Egress, EventSender};
 use crate::types::{Network, SandboxId};
 use connect::Connector;
 use gateway::SandboxGateway;
@@ -102,11 +101,11 @@ impl Proxies {
         }
     }
 
-    /// Starts a sandbox's proxy on the socket that the sandbox passed, if its network has one or git
-    /// goes through a gateway. Requires a tokio runtime.
+    /// Starts a sandbox's proxy for what arrives from it, if its network has one or git goes through a
+    /// gateway. Requires a tokio runtime.
     pub fn start(
         &self,
-        listener: Option<TcpListener>,
+        arrivals: Option<impl Arrivals>,
         network: &Network,
         sandbox: &SandboxId,
         gateway: Option<LateGateway>,
@@ -122,8 +121,8 @@ impl Proxies {
             notices: Notices::new(sandbox.clone(), self.events.clone()),
             meter: Arc::clone(&self.meter),
         };
-        let (listener, connector) = (listener?, Arc::new(connector));
-        Some(Proxy(tokio::spawn(accept(listener, connector, Arc::clone(&self.permits)))))
+        let (arrivals, connector) = (arrivals?, Arc::new(connector));
+        Some(Proxy(tokio::spawn(accept(arrivals, connector, Arc::clone(&self.permits)))))
     }
 
     /// The counters of all proxies.
@@ -142,7 +141,7 @@ impl Drop for Proxy {
 }
 
 /// Accepts connections within the limits, until it is dropped.
-async fn accept(listener: TcpListener, connector: Arc<Connector>, total: Arc<Semaphore>) {
+async fn accept(mut arrivals: impl Arrivals, connector: Arc<Connector>, total: Arc<Semaphore>) {
     let own = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let reserved = Arc::new(Semaphore::new(RESERVED));
     let mut connections = JoinSet::new();
@@ -157,11 +156,11 @@ async fn accept(listener: TcpListener, connector: Arc<Connector>, total: Arc<Sem
         let (Ok(permit), Ok(shared_permit)) = (permit, shared_permit) else { return };
         let stream = loop {
             tokio::select! {
-                accepted = listener.accept() => match accepted {
-                    Ok((stream, _)) => break stream,
+                arrived = arrivals.next() => match arrived {
+                    Ok(stream) => break stream,
                     Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
                 },
-                        // Removes connections as they end.
+                // Removes connections as they end.
                 Some(_ended) = connections.join_next() => {}
             }
         };

@@ -28,6 +28,7 @@
 //! Names and labels have the forms of [`crate::types`]; futures are polled on a tokio runtime
 //! where blocking for milliseconds is allowed but not for longer.
 
+mod arrivals;
 mod capacity;
 mod command_defaults;
 mod command_pipes;
@@ -61,6 +62,7 @@ mod workspace;
 
 use std::sync::Arc;
 
+pub use arrivals::Arrivals;
 pub use capacity::{Capacity, DiskRoom};
 pub use descriptor::{
     Capability, Descriptor, Enforcement, Enforcements, Isolation, LimitKind, Uniqueness,

@@ -15,7 +15,6 @@ use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncWriteExt, copy_bidirectional};
-use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use super::connect::{Connector, IDLE_WAIT, NotConnected, OutgoingStream};
@@ -24,7 +23,7 @@ use super::idle::Idle;
 use super::lookups::LookupFailure;
 use super::policy::{Destination, Refusal};
 use crate::git::GitBody;
-use crate::sandbox::EgressResult;
+use crate::sandbox::{EgressResult, Stream};
 use crate::types::is_of_one_connection;
 
 /// Longest head of a request or an answer, in bytes: the limit of most servers.
@@ -86,7 +85,7 @@ struct ProxyConnection {
 }
 
 /// Serves a connection from a sandbox until it ends.
-pub async fn serve(stream: TcpStream, connector: Arc<Connector>) {
+pub async fn serve<S: Stream + 'static>(stream: S, connector: Arc<Connector>) {
     let connection =
         Arc::new(ProxyConnection { connector, tunnel: Mutex::default(), far: Mutex::default() });
     let of = Arc::clone(&connection);
@@ -108,13 +107,16 @@ pub async fn serve(stream: TcpStream, connector: Arc<Connector>) {
         && let Ok(near) = near.await
     {
         // The tunnel may end with an error, which concerns only its two ends.
-        let _ = carry(near, far).await;
+        let _ = carry::<S>(near, far).await;
     }
 }
 
 /// Copies bytes in both directions until both have ended, or one has failed.
-async fn carry(near: Upgraded, mut far: OutgoingStream) -> std::io::Result<()> {
-    let Ok(parts) = near.downcast::<TokioIo<Idle<TcpStream>>>() else { return Ok(()) };
+async fn carry<S: Stream + 'static>(
+    near: Upgraded,
+    mut far: OutgoingStream,
+) -> std::io::Result<()> {
+    let Ok(parts) = near.downcast::<TokioIo<Idle<S>>>() else { return Ok(()) };
     let mut near = parts.io.into_inner();
     far.write_all(&parts.read_buf).await?;
     copy_bidirectional(&mut near, &mut far).await?;

@@ -453,6 +453,8 @@ async fn a_sandbox_without_a_network_has_no_proxy() {
         assert!(proxies.start(listener().await, &network, &sandbox(), None).is_none());
     }
     assert!(
-        proxies.start(None, &Network::Full { private: Vec::new() }, &sandbox(), None).is_none()
+        proxies
+            .start(None::<TcpListener>, &Network::Full { private: Vec::new() }, &sandbox(), None)
+            .is_none()
     );
 }

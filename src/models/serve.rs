@@ -10,12 +10,12 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::{LateModelGateway, ModelGateway, ModelHttpBody};
+use crate::sandbox::{Arrivals, Stream};
 use crate::types::SandboxId;
 
 /// Longest head of a request, in bytes: agents send some 3 KB.
@@ -33,8 +33,8 @@ pub struct ModelServer(tokio::task::JoinHandle<()>);
 
 impl ModelServer {
     /// Serves this socket. Call it within a tokio runtime.
-    pub fn start(listener: TcpListener, sandbox: SandboxId, gateway: LateModelGateway) -> Self {
-        Self(tokio::spawn(accept(listener, sandbox, gateway)))
+    pub fn start(arrivals: impl Arrivals, sandbox: SandboxId, gateway: LateModelGateway) -> Self {
+        Self(tokio::spawn(accept(arrivals, sandbox, gateway)))
     }
 }
 
@@ -44,14 +44,14 @@ impl Drop for ModelServer {
     }
 }
 
-async fn accept(listener: TcpListener, sandbox: SandboxId, gateway: LateModelGateway) {
+async fn accept(mut arrivals: impl Arrivals, sandbox: SandboxId, gateway: LateModelGateway) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut open = JoinSet::new();
     loop {
         let place = Arc::clone(&places).acquire_owned().await;
         let place = place.expect("the semaphore is never closed");
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let stream = match arrivals.next().await {
+            Ok(stream) => stream,
             Err(_) => {
                 sleep(ACCEPT_PAUSE).await;
                 continue;
@@ -68,9 +68,7 @@ async fn accept(listener: TcpListener, sandbox: SandboxId, gateway: LateModelGat
 }
 
 /// Serves one connection. It ends when its client goes, and with it what it asked for.
-async fn serve(stream: TcpStream, sandbox: SandboxId, gateway: LateModelGateway) {
-    // Without it a small piece waits for the acknowledgement of the one before.
-    let _ = stream.set_nodelay(true);
+async fn serve(stream: impl Stream + 'static, sandbox: SandboxId, gateway: LateModelGateway) {
     let service = service_fn(move |request: Request<Incoming>| {
         let (sandbox, gateway) = (sandbox.clone(), gateway.clone());
         async move {

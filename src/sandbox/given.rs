@@ -5,9 +5,6 @@ use std::path::{Path, PathBuf};
 
 use crate::types::AgentName;
 
-/// The directory of given programs in every sandbox.
-const GIVEN_DIR: &str = "/opt/issuebox";
-
 /// A program of the server's machine that sandboxes can run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GivenProgram {
@@ -20,6 +17,9 @@ pub struct GivenProgram {
 }
 
 impl GivenProgram {
+    /// The directory of given programs in every sandbox.
+    pub const DIR: &str = "/opt/issuebox";
+
     /// A program for this agent: one file, which needs no other of the host's than those that sandboxes
     /// see. Links are followed, since a sandbox may not see what they lead to; the name is that of
     /// the first of them, by which some programs know what they are.
@@ -40,6 +40,6 @@ impl GivenProgram {
 
     /// The path in sandboxes.
     pub fn inside(&self) -> String {
-        format!("{GIVEN_DIR}/{}/{}", self.agent, self.name)
+        format!("{}/{}/{}", Self::DIR, self.agent, self.name)
     }
 }

@@ -5,7 +5,6 @@ use std::os::fd::OwnedFd;
 
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::net::unix::pipe::Receiver;
 use tokio::sync::mpsc;
 
 use super::broken;
@@ -29,8 +28,11 @@ pub fn pipe() -> Result<(OwnedFd, OwnedFd), WorkError> {
     rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(broken)
 }
 
-/// Reads a listing from a pipe until its end.
-pub async fn receive(mut pipe: Receiver, path: &WorkspacePath) -> Result<FileListing, WorkError> {
+/// Reads a listing until its end.
+pub async fn receive(
+    mut pipe: impl AsyncRead + Unpin,
+    path: &WorkspacePath,
+) -> Result<FileListing, WorkError> {
     let mut listing = FileListing { entries: Vec::new(), truncated: false };
     let (mut buffer, mut total) = (BytesMut::new(), 0);
     loop {
