@@ -35,6 +35,7 @@ mod command_pipes;
 pub(crate) mod confined;
 mod descriptor;
 mod descriptors;
+pub mod docker;
 mod egress;
 mod errors;
 mod events;

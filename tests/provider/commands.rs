@@ -69,7 +69,11 @@ fn is_alone() -> bool {
     let this = std::thread::current();
     let name = this.name().expect("the harness names threads after their tests");
     let mut test = std::process::Command::new(std::env::current_exe().expect("known"));
-    let ended = test.args(["--exact", name]).env(ALONE, "1").output().expect("started");
+    let ended = test
+        .args(["--include-ignored", "--exact", name])
+        .env(ALONE, "1")
+        .output()
+        .expect("started");
     let output = String::from_utf8_lossy(&ended.stdout);
     assert!(ended.status.success() && output.contains("1 passed"), "{output}");
     false

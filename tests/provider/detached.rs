@@ -153,37 +153,47 @@ async fn every_byte_is_received_once_from_any_position_by_any_number_of_readers(
 #[tokio::test(flavor = "multi_thread")]
 async fn attaching_after_a_restart_goes_on_without_a_gap_or_a_repeat() {
     for subject in [Subject::simulated().await, Subject::local().await].into_iter().flatten() {
-        if subject.provider.descriptor.dies_with_server {
-            continue;
-        }
-        let Some(detached) = Detached::of(&subject).await else { continue };
-        let id = detached.spawn(ProcessSpec { stdin: StdinMode::Open, ..spec(&["cat"]) }).await;
-        let long = detached.spawn(spec(&["sleep", "1000"])).await;
-        detached.write(&id, b"before ").await.expect("taken");
-        let mut reader = detached.attach(&id, 0).await.expect("attached");
-        let first = reader.events.recv().await.expect("output");
-        let ProcessEvent::Output { bytes, .. } = first else { panic!("{first:?}") };
-        let target = detached.target.clone();
-        drop(reader);
-        let subject = subject.restarted();
-        let detached = Detached { subject: &subject, target };
-        let mut again = detached.attach(&id, bytes.len() as u64).await.expect("attached");
-        detached.write(&id, b"after").await.expect("taken");
-        let mut rest = bytes.to_vec();
-        while rest != b"before after" {
-            let event = tokio::time::timeout(WAIT, again.events.recv()).await.expect("in time");
-            let Some(ProcessEvent::Output { from, bytes, .. }) = event else { panic!("{event:?}") };
-            assert_eq!(from.0, rest.len() as u64);
-            rest.extend(bytes);
-        }
-        detached.close(&id).await.expect("closed");
-        assert_eq!(again.events.recv().await, Some(ProcessEvent::Exit(EXITED.expect("set"))));
-        assert_eq!(detached.read(&id, 0).await.stdout, b"before after");
-        detached.signal(&long, Signal::Terminate).await.expect("sent");
-        assert_eq!(detached.wait(&long).await.expect("ended").code, 143);
-        let next = detached.spawn(spec(&["echo", "next"])).await;
-        assert!(next.number > long.number, "{next} after {long}");
+        attaching_after_a_restart_goes_on(subject).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Docker's engine; run by .ci/run"]
+async fn attaching_to_a_container_after_a_restart_goes_on_without_a_gap_or_a_repeat() {
+    attaching_after_a_restart_goes_on(Subject::docker()).await;
+}
+
+async fn attaching_after_a_restart_goes_on(subject: Subject) {
+    if subject.provider.descriptor.dies_with_server {
+        return;
+    }
+    let Some(detached) = Detached::of(&subject).await else { return };
+    let id = detached.spawn(ProcessSpec { stdin: StdinMode::Open, ..spec(&["cat"]) }).await;
+    let long = detached.spawn(spec(&["sleep", "1000"])).await;
+    detached.write(&id, b"before ").await.expect("taken");
+    let mut reader = detached.attach(&id, 0).await.expect("attached");
+    let first = reader.events.recv().await.expect("output");
+    let ProcessEvent::Output { bytes, .. } = first else { panic!("{first:?}") };
+    let target = detached.target.clone();
+    drop(reader);
+    let subject = subject.restarted();
+    let detached = Detached { subject: &subject, target };
+    let mut again = detached.attach(&id, bytes.len() as u64).await.expect("attached");
+    detached.write(&id, b"after").await.expect("taken");
+    let mut rest = bytes.to_vec();
+    while rest != b"before after" {
+        let event = tokio::time::timeout(WAIT, again.events.recv()).await.expect("in time");
+        let Some(ProcessEvent::Output { from, bytes, .. }) = event else { panic!("{event:?}") };
+        assert_eq!(from.0, rest.len() as u64);
+        rest.extend(bytes);
+    }
+    detached.close(&id).await.expect("closed");
+    assert_eq!(again.events.recv().await, Some(ProcessEvent::Exit(EXITED.expect("set"))));
+    assert_eq!(detached.read(&id, 0).await.stdout, b"before after");
+    detached.signal(&long, Signal::Terminate).await.expect("sent");
+    assert_eq!(detached.wait(&long).await.expect("ended").code, 143);
+    let next = detached.spawn(spec(&["echo", "next"])).await;
+    assert!(next.number > long.number, "{next} after {long}");
 }
 
 async fn input_is_streamed_and_its_end_is_seen(subject: &Subject) {

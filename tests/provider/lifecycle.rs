@@ -213,12 +213,22 @@ async fn events_have_any_number_of_subscribers(subject: &Subject) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_keeps_the_workspace_and_so_does_a_restart() {
     for subject in [Subject::simulated().await, Subject::local().await].into_iter().flatten() {
-        let target = subject.target().await;
-        subject.write(&target, b"dir/file", "kept".into()).await.expect("written");
-        subject.stop(&target).await;
-        let subject = subject.restarted();
-        assert_eq!(subject.find("work").await[0].state, ObjectState::Stopped);
-        subject.start(&target).await;
-        assert_eq!(subject.read(&target, b"dir/file").await, Ok(b"kept".to_vec()));
+        a_workspace_stays(subject).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Docker's engine; run by .ci/run"]
+async fn a_stop_keeps_a_container_s_workspace_and_so_does_a_restart() {
+    a_workspace_stays(Subject::docker()).await;
+}
+
+async fn a_workspace_stays(subject: Subject) {
+    let target = subject.target().await;
+    subject.write(&target, b"dir/file", "kept".into()).await.expect("written");
+    subject.stop(&target).await;
+    let subject = subject.restarted();
+    assert_eq!(subject.find("work").await[0].state, ObjectState::Stopped);
+    subject.start(&target).await;
+    assert_eq!(subject.read(&target, b"dir/file").await, Ok(b"kept".to_vec()));
 }

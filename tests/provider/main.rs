@@ -4,12 +4,15 @@
 //! Each test of the contract is a function over a [`Subject`](subject::Subject), named in a
 //! `contract!` list, and runs for every provider as a test of its own.
 
+#[path = "../common/docker.rs"]
+mod docker;
 #[path = "../common/local.rs"]
 mod local;
 #[macro_use]
 mod subject;
 mod capabilities;
 mod commands;
+mod containers;
 mod detached;
 mod files;
 mod lifecycle;

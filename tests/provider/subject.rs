@@ -19,7 +19,7 @@ use issuebox::types::{
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
-use crate::local;
+use crate::{docker, local};
 
 /// How long something may take to come about.
 pub const WAIT: Duration = Duration::from_secs(30);
@@ -32,6 +32,18 @@ macro_rules! contract {
     ($($name:ident),+ $(,)?) => {
         contract!(@of simulated: $($name),+);
         contract!(@of local: $($name),+);
+        contract!(@ignored docker: $($name),+);
+    };
+    (@ignored $subject:ident: $($name:ident),+) => {
+        mod $subject {
+            $(
+                #[tokio::test(flavor = "multi_thread")]
+                #[ignore = "needs Docker's engine; run by .ci/run"]
+                async fn $name() {
+                    super::$name(&crate::subject::Subject::$subject()).await;
+                }
+            )+
+        }
     };
     (@of $subject:ident: $($name:ident),+) => {
         mod $subject {
@@ -57,6 +69,8 @@ pub struct Subject {
     dir: TempDir,
     open: fn(&Path) -> Provider,
     kill: fn(&Path, &Object),
+    /// Removes what the objects leave at a provider that others use, too.
+    owned: Option<docker::Owned>,
 }
 
 impl Subject {
@@ -81,6 +95,7 @@ impl Subject {
             dir,
             open,
             kill,
+            owned: None,
         })
     }
 
@@ -90,7 +105,31 @@ impl Subject {
         let open = |dir: &Path| Provider::from(Arc::new(local::open(dir)));
         let kill = |dir: &Path, object: &Object| local::kill_launcher(dir, object.name.as_str());
         let provider = Provider::from(Arc::new(provider));
-        Some(Self { provider, name: "local", has_shell: true, dir, open, kill })
+        Some(Self { provider, name: "local", has_shell: true, dir, open, kill, owned: None })
+    }
+
+    /// The provider of containers, at the engine that `DOCKER_HOST` names.
+    pub fn docker() -> Self {
+        let open = |_: &Path| Provider::from(Arc::new(docker::open()));
+        let kill = |_: &Path, object: &Object| {
+            docker::docker_text(&["kill", object.external_id.as_str()]);
+        };
+        let dir = tempfile::tempdir().expect("a directory");
+        let owned = docker::Owned::new();
+        Self {
+            provider: open(dir.path()),
+            name: owned.0,
+            has_shell: true,
+            dir,
+            open,
+            kill,
+            owned: Some(owned),
+        }
+    }
+
+    /// What the objects of the provider of containers are known by.
+    pub fn owned(&self) -> &docker::Owned {
+        self.owned.as_ref().expect("it has one")
     }
 
     /// The server ends and starts again.

@@ -1,0 +1,160 @@
+//! The container engine behind its socket, and what its errors mean.
+
+use std::path::Path;
+use std::time::Duration;
+
+use bollard::errors::Error;
+use bollard::models::SystemInfo;
+use bollard::{API_DEFAULT_VERSION, Docker};
+use tokio::sync::OnceCell;
+use tokio::time::timeout;
+
+use crate::sandbox::ProviderError;
+
+/// How long the engine may take to answer a question that needs no work.
+const ANSWER_WAIT: Duration = Duration::from_secs(10);
+
+/// How long one request may take, in seconds. Callers have deadlines of their own.
+const REQUEST_SECONDS: u64 = 600;
+
+/// Where engines usually listen, in this order.
+const SOCKETS: [&str; 2] = ["/var/run/docker.sock", "/run/podman/podman.sock"];
+
+/// An engine that is reached once it is asked for something.
+pub struct ContainerEngine {
+    address: String,
+    client: OnceCell<Docker>,
+}
+
+impl ContainerEngine {
+    /// The engine at this address: `unix://PATH`, or `tcp://HOST:PORT` without TLS.
+    pub fn new(address: String) -> Self {
+        Self { address, client: OnceCell::new() }
+    }
+
+    /// The address.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// The engine, in the newest version of its interface that both know.
+    ///
+    /// # Errors
+    /// [`ProviderError::Unavailable`] if it is not reached.
+    pub async fn client(&self) -> Result<&Docker, ProviderError> {
+        let connect = async || {
+            let connected = match self.address.strip_prefix("unix://") {
+                Some(path) => Docker::connect_with_unix(path, REQUEST_SECONDS, API_DEFAULT_VERSION),
+                None => {
+                    Docker::connect_with_http(&self.address, REQUEST_SECONDS, API_DEFAULT_VERSION)
+                }
+            };
+            let connected = connected.map_err(|error| self.not_reached(&error))?;
+            let negotiated = timeout(ANSWER_WAIT, connected.negotiate_version()).await;
+            let negotiated = negotiated.map_err(|_| self.not_reached("no answer in time"))?;
+            negotiated.map_err(|error| self.not_reached(&error))
+        };
+        self.client.get_or_try_init(connect).await
+    }
+
+    /// What the engine says of itself.
+    ///
+    /// # Errors
+    /// As for [`Self::client`].
+    pub async fn info(&self) -> Result<SystemInfo, ProviderError> {
+        let client = self.client().await?;
+        client.info().await.map_err(|error| self.not_reached(&error))
+    }
+
+    fn not_reached(&self, why: impl std::fmt::Display) -> ProviderError {
+        ProviderError::unavailable(format!(
+            "cannot reach the container engine at {}: {why}; check that it runs and that the \
+             server's user may use its socket, or set providers.docker.host",
+            self.address
+        ))
+    }
+
+    /// What an error of a request means. Callers look for the status codes that they expect first.
+    pub fn failed(&self, error: Error) -> ProviderError {
+        match error {
+            Error::DockerResponseServerError { status_code, message } => {
+                answered(status_code, message)
+            }
+            Error::DockerStreamError { error } => ProviderError::Broken(error),
+            other => self.not_reached(other),
+        }
+    }
+}
+
+/// The status code of the engine's answer, if it answered.
+pub fn status(error: &Error) -> Option<u16> {
+    match error {
+        Error::DockerResponseServerError { status_code, .. } => Some(*status_code),
+        _ => None,
+    }
+}
+
+/// What an answer of the engine means that is not a success.
+fn answered(status: u16, message: String) -> ProviderError {
+    let is_full = ["no space left on device", "disk quota exceeded", "too many open files"];
+    if is_full.iter().any(|words| message.contains(words)) {
+        return ProviderError::exhausted(format!(
+            "{message}; make room where the engine keeps its data (docker system df)"
+        ));
+    }
+    match status {
+        404 => ProviderError::Absent,
+        429 => ProviderError::exhausted(message),
+        400..500 => ProviderError::Refused(message),
+        502..=504 => ProviderError::unavailable(message),
+        _ => ProviderError::Broken(message),
+    }
+}
+
+/// The address of the engine: `host` of the configuration, `DOCKER_HOST`, or the first usual socket
+/// that exists.
+pub fn address(configured: &str) -> String {
+    let from_environment = || std::env::var("DOCKER_HOST").ok().filter(|host| !host.is_empty());
+    let of_user = || {
+        let dir = std::env::var("XDG_RUNTIME_DIR").ok()?;
+        Some(format!("{dir}/podman/podman.sock"))
+    };
+    let usual = || {
+        let sockets = SOCKETS.map(str::to_owned).into_iter().chain(of_user());
+        let found = sockets.into_iter().find(|socket| Path::new(socket).exists());
+        format!("unix://{}", found.unwrap_or_else(|| SOCKETS[0].to_owned()))
+    };
+    match configured {
+        "" => from_environment().unwrap_or_else(usual),
+        given => given.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_of_the_engine_are_told_apart() {
+        let of = |status, message: &str| answered(status, message.to_owned());
+        assert_eq!(of(404, "No such container: x"), ProviderError::Absent);
+        assert_eq!(of(400, "invalid"), ProviderError::Refused("invalid".into()));
+        assert_eq!(of(409, "conflict"), ProviderError::Refused("conflict".into()));
+        assert_eq!(of(500, "oops"), ProviderError::Broken("oops".into()));
+        assert!(matches!(of(503, "later"), ProviderError::Unavailable { .. }));
+        let full = of(500, "write /x: no space left on device");
+        assert!(
+            matches!(&full, ProviderError::Exhausted { what, .. } if what.contains("make room"))
+        );
+    }
+
+    #[tokio::test]
+    async fn an_engine_that_is_not_there_is_unavailable_and_named() {
+        let engine = ContainerEngine::new("unix:///no/such/socket".to_owned());
+        let Err(ProviderError::Unavailable { message, .. }) = engine.info().await else {
+            panic!("nothing is there")
+        };
+        assert!(message.contains("unix:///no/such/socket"), "{message}");
+        assert!(message.contains("providers.docker.host"), "{message}");
+    }
+}
