@@ -19,8 +19,8 @@ pub(super) enum LogSync {
 }
 
 impl LogSync {
-    /// Has the commits of this connection keep to it: with NORMAL, SQLite syncs the log only where
-    /// it is folded back (<https://sqlite.org/pragma.html#pragma_synchronous>).
+    /// Has the commits of this connection keep to it: with NORMAL, SQLite syncs the log only when
+    /// it folds it back (<https://sqlite.org/pragma.html#pragma_synchronous>).
     pub(super) fn apply(self, conn: &Connection) -> rusqlite::Result<()> {
         let synchronous = match self {
             Self::BeforeAnswer => "FULL",
