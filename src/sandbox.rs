@@ -33,6 +33,7 @@ mod capacity;
 mod command_defaults;
 mod command_pipes;
 pub(crate) mod confined;
+pub mod daytona;
 mod descriptor;
 mod descriptors;
 pub mod docker;

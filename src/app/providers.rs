@@ -15,6 +15,7 @@ use crate::clock::{Clock, IdSource};
 use crate::config::{Config, ConfigError, Loaded, Overrides, ProviderSchema};
 use crate::git::LateGateway;
 use crate::models::LateModelGateway;
+use crate::sandbox::daytona::DaytonaKind;
 use crate::sandbox::docker::DockerKind;
 use crate::sandbox::local::LocalKind;
 use crate::sandbox::simulated::SimulatedKind;
@@ -26,7 +27,7 @@ use crate::types::{Check, NamedSecrets, ProviderName, Template, TemplateName};
 
 /// All kinds of providers. A template without `provider` uses the first; `issuebox demo` tries them
 /// in this order.
-pub const KINDS: [&dyn ProviderKind; 3] = [&LocalKind, &SimulatedKind, &DockerKind];
+pub const KINDS: [&dyn ProviderKind; 4] = [&LocalKind, &SimulatedKind, &DockerKind, &DaytonaKind];
 
 /// Reads the configuration with the sections of all providers.
 ///

@@ -8,8 +8,10 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::github::encrypted;
 use super::reader::ConfigReader;
-use crate::types::WorkloadKey;
+use super::sections::{token_of, web_address};
+use crate::types::{Secret, WorkloadKey};
 
 /// How one provider is configured.
 pub trait ProviderSchema: Sync {
@@ -121,6 +123,19 @@ impl<'a> ProviderSection<'a> {
     pub fn path(&mut self, name: &str, default: &str) -> PathBuf {
         let default = PathBuf::from(default);
         self.reader.path(&self.key(name), Some(default.clone())).unwrap_or(default)
+    }
+
+    /// The address of a server: `https://…`, or `http://…` on the loopback, without a slash at the end.
+    pub fn web_address(&mut self, name: &str, default: &str) -> String {
+        self.parsed(name, default.to_owned(), |text| web_address(text).and_then(encrypted))
+    }
+
+    /// The token in the file that a key names; `None` if the key is not given. No error shows it.
+    pub fn secret_file(&mut self, name: &str) -> Option<Secret> {
+        let key = self.key(name);
+        let path = self.reader.path(&key, None)?;
+        let read = self.reader.secret_file(path).and_then(|text| token_of(&text));
+        read.map_err(|needed| self.reader.wrong(&key, &needed)).ok()
     }
 
     /// A text that `parse` accepts; its error says what is needed: "must …".

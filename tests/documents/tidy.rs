@@ -232,7 +232,7 @@ fn files_of_provider(provider: &str) -> Vec<PathBuf> {
 
 #[test]
 fn a_provider_is_named_in_its_folder_and_the_registry_only() {
-    assert_eq!(providers(), ["docker", "local", "simulated"], "all are found");
+    assert_eq!(providers(), ["daytona", "docker", "local", "simulated"], "all are found");
     let mut wrong = Vec::new();
     for provider in providers() {
         let (types, own) = (types_of_provider(&provider), files_of_provider(&provider));

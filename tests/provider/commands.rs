@@ -129,7 +129,11 @@ async fn a_caller_that_goes_away_ends_its_command(subject: &Subject) {
 
 /// Waits until at most so many `sleep` are left.
 async fn nothing_sleeps(subject: &Subject, target: &issuebox::sandbox::Target, at_most: usize) {
-    let script = "cat /proc/[0-9]*/comm | grep -c '^sleep$'";
+    // Those of this sandbox, whose home they have: a model's sandboxes see other processes, too.
+    let script = "for it in /proc/[0-9]*; do \
+                      if [ \"$(cat $it/comm)\" = sleep ] && grep -qzx \"HOME=$HOME\" $it/environ; \
+                      then echo; fi; \
+                  done 2>/dev/null | wc -l";
     let looking = async {
         loop {
             let ended = subject.run(target, &["sh", "-c", script]).await;

@@ -152,7 +152,8 @@ async fn every_byte_is_received_once_from_any_position_by_any_number_of_readers(
 /// The server's end is nothing to a process whose object outlives it.
 #[tokio::test(flavor = "multi_thread")]
 async fn attaching_after_a_restart_goes_on_without_a_gap_or_a_repeat() {
-    for subject in [Subject::simulated().await, Subject::local().await].into_iter().flatten() {
+    let subjects = [Subject::simulated().await, Subject::local().await, Subject::daytona().await];
+    for subject in subjects.into_iter().flatten() {
         attaching_after_a_restart_goes_on(subject).await;
     }
 }

@@ -212,7 +212,8 @@ async fn events_have_any_number_of_subscribers(subject: &Subject) {
 /// What is in the workspace is there after a stop, a restart of the server, and a start.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_keeps_the_workspace_and_so_does_a_restart() {
-    for subject in [Subject::simulated().await, Subject::local().await].into_iter().flatten() {
+    let subjects = [Subject::simulated().await, Subject::local().await, Subject::daytona().await];
+    for subject in subjects.into_iter().flatten() {
         a_workspace_stays(subject).await;
     }
 }

@@ -13,11 +13,14 @@ mod subject;
 mod capabilities;
 mod commands;
 mod containers;
+mod daytona;
 mod detached;
 mod files;
 mod lifecycle;
 mod links;
 mod ownership;
 mod ports;
+#[path = "../common/process.rs"]
+mod process;
 mod simulated;
 mod terminal;

@@ -19,7 +19,7 @@ use issuebox::types::{
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
-use crate::{docker, local};
+use crate::{daytona, docker, local};
 
 /// How long something may take to come about.
 pub const WAIT: Duration = Duration::from_secs(30);
@@ -32,6 +32,7 @@ macro_rules! contract {
     ($($name:ident),+ $(,)?) => {
         contract!(@of simulated: $($name),+);
         contract!(@of local: $($name),+);
+        contract!(@of daytona: $($name),+);
         contract!(@ignored docker: $($name),+);
     };
     (@ignored $subject:ident: $($name:ident),+) => {
@@ -71,6 +72,8 @@ pub struct Subject {
     kill: fn(&Path, &Object),
     /// Removes what the objects leave at a provider that others use, too.
     owned: Option<docker::Owned>,
+    /// What must go on while the subject is used.
+    _world: Option<daytona::model::ModelGuard>,
 }
 
 impl Subject {
@@ -96,6 +99,7 @@ impl Subject {
             open,
             kill,
             owned: None,
+            _world: None,
         })
     }
 
@@ -105,7 +109,16 @@ impl Subject {
         let open = |dir: &Path| Provider::from(Arc::new(local::open(dir)));
         let kill = |dir: &Path, object: &Object| local::kill_launcher(dir, object.name.as_str());
         let provider = Provider::from(Arc::new(provider));
-        Some(Self { provider, name: "local", has_shell: true, dir, open, kill, owned: None })
+        Some(Self {
+            provider,
+            name: "local",
+            has_shell: true,
+            dir,
+            open,
+            kill,
+            owned: None,
+            _world: None,
+        })
     }
 
     /// The provider of containers, at the engine that `DOCKER_HOST` names.
@@ -124,12 +137,41 @@ impl Subject {
             open,
             kill,
             owned: Some(owned),
+            _world: None,
         }
     }
 
     /// What the objects of the provider of containers are known by.
     pub fn owned(&self) -> &docker::Owned {
         self.owned.as_ref().expect("it has one")
+    }
+
+    /// The provider for Daytona, over a model of it.
+    pub async fn daytona() -> Option<Self> {
+        let dir = tempfile::tempdir().expect("a directory");
+        let world = daytona::model::start(dir.path());
+        let kill = |dir: &Path, object: &Object| {
+            let id = object.external_id.as_str();
+            let stopped = |sandbox: &mut daytona::model::ModelSandbox| {
+                (sandbox.state, sandbox.desired) = ("stopped", "stopped");
+            };
+            daytona::model::model_in(dir).with(id, stopped);
+            daytona::model::kill_all(id);
+        };
+        Some(Self {
+            provider: daytona::open(dir.path()),
+            name: "daytona",
+            has_shell: true,
+            dir,
+            open: daytona::open,
+            kill,
+            owned: None,
+            _world: Some(world),
+        })
+    }
+
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
     }
 
     /// The server ends and starts again.

@@ -1,0 +1,49 @@
+# What every script begins with. The arguments are set before: `base` is the directory of ours below
+# the home, `work` the workspace. A relative one is below the home.
+case $base in /*) ;; *) base=$HOME/$base ;; esac
+case $work in /*) ;; *) work=$HOME/$work ;; esac
+B=1000000000000000 # Added to positions in file names, so that names sort like numbers.
+# Wakes all that wait for news of the process in $D. Each waiter opens its FIFO for reading and
+# writing before it looks at the files, so no news is lost.
+wake() {
+    for fifo in "$D"/w.*; do
+        [ -e "$fifo" ] || return 0
+        if [ -p "$fifo" ]; then echo 1<>"$fifo"; fi
+        rm -f "$fifo"
+    done
+}
+# Sends signal $1 to every process of session $2; false if there was none.
+signal_session() {
+    found=1
+    for stat in /proc/[0-9]*/stat; do
+        line=
+        { read -r line <"$stat"; } 2>/dev/null
+        name=${stat#/proc/}
+        rest=${line##*) }
+        # state, parent, process group, session
+        rest=${rest#* * * }
+        if [ "${rest%% *}" = "$2" ] && kill -s "$1" "${name%/stat}" 2>/dev/null; then found=0; fi
+    done
+    return $found
+}
+# Kills session $1, also what it starts meanwhile.
+kill_session() {
+    for _ in 1 2 3 4 5; do
+        signal_session KILL "$1" || return 0
+    done
+}
+# When process $1 began, in `began`; empty if it is not there.
+when_began() {
+    line=
+    { read -r line <"/proc/$1/stat"; } 2>/dev/null
+    rest=${line##*) }
+    began=
+    n=0
+    for field in $rest; do
+        n=$((n + 1))
+        if [ $n = 20 ]; then
+            began=$field
+            return 0
+        fi
+    done
+}
