@@ -1,16 +1,24 @@
 //! Which runs go on now, by sandbox: what the gateway for models asks, and when a run was last active.
+//!
+//! An agent that outlived the last server may ask a model before this one follows it again. Such a request
+//! waits for that, up to [`TAKE_OVER_WAIT`] after the start: a refusal would end the agent.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use dashmap::DashMap;
+use tokio::sync::watch;
 
 use crate::clock::Clock;
 use crate::github::messages::{AgentDoing, LiveAgents};
 use crate::models::refusal::ModelRefusal;
 use crate::models::{ModelActivity, RunOf, RunningRun};
 use crate::types::{RunId, SandboxId, Timestamp};
+
+/// How long after the server's start a sandbox may have an agent that is not followed yet.
+const TAKE_OVER_WAIT: Duration = Duration::from_secs(60);
 
 /// A run that goes on.
 #[derive(Debug)]
@@ -51,12 +59,17 @@ impl GoingRun {
 pub struct GoingRuns {
     runs: DashMap<SandboxId, Arc<GoingRun>>,
     clock: Arc<dyn Clock>,
+    /// Changes when a run begins.
+    begun: watch::Sender<()>,
+    /// Until when a run may be taken over.
+    taken_over_by: Timestamp,
 }
 
 impl GoingRuns {
     /// None go on.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { runs: DashMap::new(), clock }
+        let taken_over_by = clock.now().after(TAKE_OVER_WAIT);
+        Self { runs: DashMap::new(), clock, begun: watch::Sender::new(()), taken_over_by }
     }
 
     /// How many go on.
@@ -70,7 +83,13 @@ impl GoingRuns {
         let (doing, refused) = Default::default();
         let run = Arc::new(GoingRun { running, active_at, doing, refused });
         self.runs.insert(sandbox.clone(), Arc::clone(&run));
+        self.begun.send_replace(());
         Going { all: Arc::clone(self), sandbox, run }
+    }
+
+    /// The run that goes on in a sandbox, if it is known now.
+    pub fn known(&self, sandbox: &SandboxId) -> Option<RunningRun> {
+        self.runs.get(sandbox).map(|going| going.running.clone())
     }
 
     fn of_run(&self, run: RunId) -> Option<Arc<GoingRun>> {
@@ -83,7 +102,18 @@ impl GoingRuns {
 #[async_trait]
 impl RunOf for GoingRuns {
     async fn run_of(&self, sandbox: &SandboxId) -> Option<RunningRun> {
-        self.runs.get(sandbox).map(|going| going.running.clone())
+        let mut begun = self.begun.subscribe();
+        loop {
+            if let Some(running) = self.known(sandbox) {
+                return Some(running);
+            }
+            tokio::select! {
+                biased;
+                () = self.clock.sleep_until(self.taken_over_by) => return None,
+                // The sender is here.
+                _ = begun.changed() => {}
+            }
+        }
     }
 
     fn activity(&self, run: &RunningRun, activity: ModelActivity) {

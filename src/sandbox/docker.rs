@@ -1,9 +1,9 @@
 //! Sandboxes in containers of Docker or Podman.
 //!
 //! # How it works
-//! Each sandbox is a container whose PID 1 is our own binary, the *helper* ([`inside`]). It comes from
-//! a volume with everything that it needs ([`bundle`]), so the image can be any. The server speaks
-//! with it over `docker exec` ([`link`], [`wire`]). The container has no network: what its template
+//! Each sandbox is a container whose PID 1 is our own binary, the *helper* (`inside`). It comes from
+//! a volume with everything that it needs (`bundle`), so the image can be any. The server speaks
+//! with it over `docker exec` (`link`, `wire`). The container has no network: what its template
 //! allows goes through the helper to the server's egress proxy, as do git and the models.
 //!
 //! # What it guarantees

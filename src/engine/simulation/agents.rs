@@ -7,13 +7,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::FutureExt;
 use tokio::sync::{mpsc, oneshot};
 
 use super::counts::Happening;
 use super::world::{SimEffect, WorldState};
 use crate::agents::{AgentEvent, TextPart, TurnEnd};
-use crate::models::RunOf;
 use crate::runs::GoingRuns;
 use crate::sandbox::{
     Offset, OutputStream, ProcessEvent, ProcessExit, ProcessId, ProcessSpec, Signal, Target,
@@ -23,6 +21,9 @@ use crate::types::{ExternalId, HomeId, ObjectState, RunId, SandboxId};
 
 /// How many events of a process wait for a reader: more than one ever prints.
 const EVENTS_MAX: usize = 64;
+/// How long a server may take until it follows an agent again that outlived the last one, in milliseconds.
+const TAKE_OVER_MS_MAX: u64 = 120_000;
+
 /// Everything about agents that outlives a server.
 #[derive(Default)]
 pub struct SimAgents {
@@ -35,6 +36,8 @@ pub struct SimAgents {
     sessions: BTreeMap<HomeId, String>,
     /// The runs that the server knows to go on.
     pub going: Option<Arc<GoingRuns>>,
+    /// When the server began, in milliseconds of the history.
+    pub begun_ms: u64,
     /// Where journals and copies of sessions are, made when the first server begins.
     pub dir: Option<tempfile::TempDir>,
 }
@@ -289,10 +292,11 @@ impl WorldState {
         let Some(going) = self.agents.going.clone().filter(|_| self.alive.is_some()) else {
             return;
         };
-        let known = going.run_of(&process.target.expected).now_or_never().flatten();
-        if known.as_ref().map(|known| known.run) != Some(run) {
-            let other = known.map(|known| known.run);
-            self.violate(Some(home), format!("run {run} asks a model and counts as {other:?}"));
+        let known = going.known(&process.target.expected).map(|known| known.run);
+        // One that a server has not taken over yet waits for that.
+        let waits = self.elapsed_ms() < self.agents.begun_ms + TAKE_OVER_MS_MAX;
+        if known != Some(run) && !(known.is_none() && waits) {
+            self.violate(Some(home), format!("run {run} asks a model and counts as {known:?}"));
         }
     }
 

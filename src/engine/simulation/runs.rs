@@ -94,6 +94,7 @@ pub fn begin(
     let going = Arc::new(GoingRuns::new(Arc::clone(&clock)));
     let (weather, dir) = life.world().with(|inner| {
         inner.agents.going = Some(Arc::clone(&going));
+        inner.agents.begun_ms = inner.elapsed_ms();
         let make = || tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         let dir = inner.agents.dir.get_or_insert_with(|| make().expect("a directory"));
         (inner.weather.clone(), dir.path().to_owned())

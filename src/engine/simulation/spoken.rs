@@ -1,7 +1,7 @@
 //! What must be true of what was said once all is at rest: GitHub has what the state asks for.
 
 use super::people::context;
-use super::said::OWN;
+use super::said::{OWN, SimComment};
 use super::world::WorldState;
 use crate::github::api::CommitState;
 use crate::github::messages::{self, WorkShown};
@@ -162,7 +162,10 @@ impl WorldState {
                     .then(|| "no person deleted the comment".into())
             }
             GithubEffect::React { to: ReactTo::Comment(id), .. } => {
-                let is_there = self.said.comments.iter().any(|comment| comment.id == *id);
+                // One of a deleted issue went with it.
+                let is_shown = |issue| self.github.issue(issue).is_some_and(|issue| !issue.deleted);
+                let is_there = |comment: &SimComment| comment.id == *id && is_shown(comment.issue);
+                let is_there = self.said.comments.iter().any(is_there);
                 (is_there && !self.weather.transfers).then(|| "the comment is there".into())
             }
             _ => Some("it cannot be gone".into()),
