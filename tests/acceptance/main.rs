@@ -17,12 +17,15 @@ mod checkout;
 #[path = "../common/chromium.rs"]
 mod chromium;
 mod connected;
+mod container_agent;
 mod crash;
 mod crash_local;
 mod data;
 mod deploy;
 mod docker;
 mod drift;
+#[path = "../common/docker.rs"]
+mod engine;
 mod ensure;
 mod flood;
 mod host_disk;

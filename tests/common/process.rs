@@ -80,6 +80,11 @@ impl Place {
         None
     }
 
+    /// A place whose sandboxes are containers; to be configured with the engine and an image.
+    pub fn docker() -> Self {
+        Self::new("docker", None)
+    }
+
     fn new(provider: &'static str, user: Option<u32>) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         if let Some(id) = user {
