@@ -355,6 +355,7 @@ async fn many_changes_while_github_is_down_are_one_comment() {
     bench.clock.set_forward(Duration::from_secs(301));
     bench.until_said("**Running**").await;
     bench.until_state("show_status", GithubState::Done).await;
+    bench.until_state("react", GithubState::Done).await;
     assert_eq!(bench.github.writes(), 2, "a reaction and a comment");
 }
 
