@@ -81,6 +81,7 @@ pub use given::GivenProgram;
 pub use kind::{
     OpenContext, OpenFailure, OpenedProvider, ProviderKind, ReloadSettings, ReloadedSettings,
 };
+use lifecycle::by_deadline;
 pub use lifecycle::{CreateSpec, Health, Lifecycle, ObjectKey, TargetCall};
 pub use limits::{LimitEffect, LimitEvent, LimitsInForce};
 pub use objects::{Labels, Object, Target};

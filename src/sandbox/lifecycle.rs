@@ -6,6 +6,7 @@ use super::{
     Capacity, Descriptor, Egress, Enforcements, Labels, LimitsInForce, Object, ProviderError,
     ProviderEvents, Target,
 };
+use crate::clock::Clock;
 use crate::types::{HomeId, InstanceId, ObjectName, Template, Timestamp};
 
 /// Makes, finds, starts, stops and removes objects. See the [module](super) for the guarantees.
@@ -129,4 +130,22 @@ pub struct TargetCall {
     pub force: bool,
     /// When to give up.
     pub deadline: Timestamp,
+}
+
+/// Runs a call's work until its deadline. What the provider was asked for by then may still come into
+/// effect. `late` says what did not happen in time.
+///
+/// # Errors
+/// The work's; [`ProviderError::Unavailable`].
+pub(super) async fn by_deadline<T>(
+    clock: &dyn Clock,
+    deadline: Timestamp,
+    late: &str,
+    work: impl Future<Output = Result<T, ProviderError>>,
+) -> Result<T, ProviderError> {
+    tokio::select! {
+        biased;
+        done = work => done,
+        () = clock.sleep_until(deadline) => Err(ProviderError::unavailable(late)),
+    }
 }

@@ -24,7 +24,9 @@ use super::settings::{ContainerUser, DockerOptions, DockerSettings};
 use super::spec::{ContainerParts, FoundContainer, INSTANCE_LABEL, SANDBOX_LABEL, container};
 use crate::clock::{Clock, IdSource};
 use crate::sandbox::command_defaults::missing;
-use crate::sandbox::{CreateSpec, Object, ObjectKey, ProviderError, Target, TargetCall};
+use crate::sandbox::{
+    CreateSpec, Object, ObjectKey, ProviderError, Target, TargetCall, by_deadline,
+};
 use crate::types::{InstanceId, ObjectState, SandboxId, Timestamp, Workload, WorkloadSource};
 
 /// How long processes are given between SIGTERM and SIGKILL, in seconds.
@@ -105,13 +107,8 @@ impl Containers {
         deadline: Timestamp,
         work: impl Future<Output = Result<T, ProviderError>>,
     ) -> Result<T, ProviderError> {
-        tokio::select! {
-            biased;
-            done = work => done,
-            () = self.clock.sleep_until(deadline) => {
-                Err(ProviderError::unavailable("the engine did not answer before the deadline"))
-            }
-        }
+        let late = "the engine did not answer before the deadline";
+        by_deadline(&*self.clock, deadline, late, work).await
     }
 
     fn failed(&self, error: Error) -> ProviderError {

@@ -174,7 +174,7 @@ fn chunks(mut call: HelperCall) -> ChunkReceiver {
     tokio::spawn(async move {
         tokio::select! {
             _ = take_chunks(&mut call, &sender) => {}
-            // Dropping the call tells the helper.
+            // Dropping the call closes its stream, and the helper stops sending.
             () = sender.closed() => {}
         }
     });
@@ -369,7 +369,7 @@ impl Processes for DockerProvider {
         tokio::spawn(async move {
             tokio::select! {
                 () = follow(&links, &target, number, call, from.0, &sender) => {}
-                // Dropping the call tells the helper.
+                // Dropping the call closes its stream, and the helper stops sending.
                 () = sender.closed() => {}
             }
         });

@@ -41,7 +41,7 @@ use crate::egress::Proxies;
 use crate::models::serve::ModelServer;
 use crate::sandbox::command_defaults::{CommandDefaults, missing};
 use crate::sandbox::{
-    CreateSpec, EventSender, Object, ProviderError, Target, WorkError, WorkspacePath,
+    CreateSpec, EventSender, Object, ProviderError, Target, WorkError, WorkspacePath, by_deadline,
 };
 use crate::types::{ObjectName, ObjectState, Timestamp};
 
@@ -149,13 +149,8 @@ impl LocalObjects {
         deadline: Timestamp,
         work: impl Future<Output = Result<T, ProviderError>>,
     ) -> Result<T, ProviderError> {
-        tokio::select! {
-            biased;
-            done = work => done,
-            () = self.clock.sleep_until(deadline) => {
-                Err(ProviderError::unavailable("the call did not finish before its deadline"))
-            }
-        }
+        let late = "the call did not finish before its deadline";
+        by_deadline(&*self.clock, deadline, late, work).await
     }
 
     /// Every object. The remains of a removal whose record is gone already are none: nothing is left
