@@ -4,18 +4,12 @@
 //! Needs Docker's engine, which `.ci/run` installs and starts; the image is made here, of the
 //! program and the libraries it is linked to.
 
-use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
 
+use crate::engine::{docker, import, libraries};
 use crate::process;
 
 const IMAGE: &str = "issuebox-docker-test:latest";
-
-fn docker(args: &[&str]) -> Output {
-    Command::new("docker").args(args).stdin(Stdio::null()).output().expect("docker is there")
-}
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -37,25 +31,14 @@ impl Image {
             std::os::unix::fs::symlink(to, root.path().join(link)).expect("made");
         }
         fs::copy(&binary, root.path().join("usr/bin/issuebox")).expect("copied");
-        for library in libraries(&binary) {
-            let to = root.path().join(library.trim_start_matches('/'));
+        let libraries = libraries(&binary);
+        assert!(!libraries.is_empty(), "it is linked to something");
+        for library in libraries {
+            let to = root.path().join(library.strip_prefix("/").expect("absolute"));
             fs::create_dir_all(to.parent().expect("is in a directory")).expect("made");
             fs::copy(&library, to).expect("copied");
         }
-        let mut tar = Command::new("tar")
-            .arg("-C")
-            .arg(root.path())
-            .args(["-c", "."])
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("tar is there");
-        let imported = Command::new("docker")
-            .args(["import", "-", IMAGE])
-            .stdin(tar.stdout.take().expect("a pipe"))
-            .output()
-            .expect("docker is there");
-        assert!(tar.wait().expect("waited").success());
-        assert!(imported.status.success(), "{}", text(&imported.stderr));
+        import(root.path(), IMAGE);
         Self
     }
 
@@ -76,18 +59,6 @@ impl Drop for Image {
     fn drop(&mut self) {
         docker(&["image", "rm", "--force", IMAGE]);
     }
-}
-
-/// The libraries that a program is linked to, and what loads them.
-fn libraries(binary: &Path) -> BTreeSet<String> {
-    let listed = Command::new("ldd").arg(binary).output().expect("ldd is there");
-    let found: BTreeSet<String> = text(&listed.stdout)
-        .split_whitespace()
-        .filter(|word| word.starts_with('/'))
-        .map(str::to_owned)
-        .collect();
-    assert!(!found.is_empty(), "it is linked to something");
-    found
 }
 
 #[test]

@@ -3,15 +3,16 @@
 //!
 //! `ISSUEBOX_IMAGE` names it; `.ci/image` builds it of the Dockerfile.
 
-use std::process::Command;
 use std::time::{Duration, Instant};
+
+use crate::engine;
 
 /// How long the server, or a sandbox, may take to come up.
 const WAIT: Duration = Duration::from_secs(60);
 
 /// What a `docker` command printed.
 fn docker(args: &[&str]) -> Result<String, String> {
-    let done = Command::new("docker").args(args).output().expect("docker is there");
+    let done = engine::docker(args);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
     let said = text(&done.stdout);
     match done.status.success() {

@@ -76,15 +76,20 @@ fn make_image() {
             assert!(copied.expect("cp is there").success());
         }
     }
+    import(root.path(), IMAGE);
+}
+
+/// Makes an image of a directory.
+pub fn import(root: &Path, image: &str) {
     let mut tar = Command::new("tar")
         .arg("-C")
-        .arg(root.path())
+        .arg(root)
         .args(["--owner=0", "--group=0", "-c", "."])
         .stdout(Stdio::piped())
         .spawn()
         .expect("tar is there");
     let imported = Command::new("docker")
-        .args(["import", "-", IMAGE])
+        .args(["import", "-", image])
         .stdin(tar.stdout.take().expect("a pipe"))
         .output()
         .expect("docker is there");
@@ -106,7 +111,7 @@ fn copy(file: &Path, root: &Path) {
 }
 
 /// The libraries that a program is linked to, and what loads them.
-fn libraries(binary: &Path) -> BTreeSet<PathBuf> {
+pub fn libraries(binary: &Path) -> BTreeSet<PathBuf> {
     let listed = Command::new("ldd").arg(binary).output().expect("ldd is there");
     String::from_utf8_lossy(&listed.stdout)
         .split_whitespace()

@@ -75,8 +75,15 @@ async fn a_kill_from_outside_is_reported_within_a_second() {
     let subject = Subject::docker();
     let object = subject.make("killed", "s1").await;
     let mut events = subject.provider.lifecycle.subscribe();
-    // The engine may have been followed for only a moment.
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    // Until the end of another one is heard, the engine may not be followed yet.
+    let other = subject.make("heard", "s2").await;
+    loop {
+        subject.kill(&other);
+        if tokio::time::timeout(Duration::from_secs(1), events.next()).await.is_ok() {
+            break;
+        }
+        subject.start(&target(&other)).await;
+    }
     subject.kill(&object);
     let began = Instant::now();
     let event = tokio::time::timeout(WAIT, events.next()).await.expect("in time");
