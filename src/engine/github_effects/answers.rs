@@ -183,7 +183,9 @@ fn held(row: &GithubRow, now: Timestamp, by: ReleasedBy, words: &str) -> GithubE
     let end = unchanged(row, now);
     let (word, due_at) = match by {
         ReleasedBy::Nothing => return over(row, now, GithubState::GivenUp, words),
-        ReleasedBy::Unlocked => ("unlocked", None),
+        // An unlock that GitHub reports while a refused call is still open finds nothing held: the
+        // effect is tried by itself, too.
+        ReleasedBy::Unlocked => ("unlocked", (!is_over).then_some(HELD_PAUSE)),
         ReleasedBy::Person => ("person", None),
         ReleasedBy::Unsuspended | ReleasedBy::PermissionGranted | ReleasedBy::Installed
             if is_over =>

@@ -310,8 +310,8 @@ async fn a_comment_without_its_marks_is_left_alone() {
     assert_eq!(bench.github.bodies(), ["mine"]);
 }
 
-#[actix::test]
-async fn what_a_locked_issue_refuses_is_said_once_it_is_unlocked() {
+/// A bench whose issue was locked when its sandbox had started: what it refused is held.
+async fn locked_bench() -> SaidBench {
     let bench = SaidBench::new().await;
     let locked = || {
         let (reason, words) = (HeldReason::Locked, "the issue is locked".into());
@@ -324,16 +324,32 @@ async fn what_a_locked_issue_refuses_is_said_once_it_is_unlocked() {
     bench.clock.set_forward(Duration::from_secs(4));
     bench.until_state("react", GithubState::Held).await;
     bench.until_state("show_status", GithubState::Held).await;
-    bench.clock.set_forward(Duration::from_secs(86_400));
+    bench
+}
+
+#[actix::test]
+async fn what_a_locked_issue_refuses_is_said_once_it_is_unlocked() {
+    let bench = locked_bench().await;
+    bench.clock.set_forward(Duration::from_secs(1_800));
     bench.command(Command::Stop).await;
     bench.phase(Phase::Stopped).await;
-    assert_eq!(bench.github.writes(), 0, "it is not tried again by itself");
+    assert_eq!(bench.github.writes(), 0, "it is not tried again within the hour");
     let unlocked = |delivery: &mut IssueDelivery| {
         delivery.action = "unlocked".into();
         delivery.effect = DeliveryEffect::Update;
     };
     bench.deliver("b", unlocked).await;
     bench.until_said("**Stopped**").await;
+    bench.until_state("react", GithubState::Done).await;
+    assert_eq!(bench.github.ours(), 1);
+}
+
+/// GitHub can report an unlock while a call that it refuses is still open, or not at all.
+#[actix::test]
+async fn an_unlock_that_was_missed_is_noticed_within_an_hour() {
+    let bench = locked_bench().await;
+    bench.clock.set_forward(Duration::from_secs(3_601));
+    bench.until_said("**Running**").await;
     bench.until_state("react", GithubState::Done).await;
     assert_eq!(bench.github.ours(), 1);
 }
