@@ -45,8 +45,19 @@ pub struct Around {
     pub sandbox: Option<SandboxId>,
     /// Whether a run can go on in it.
     pub standing: SandboxStanding,
+    /// Whether it is known to be down, so that none of its processes is left. One that is being stopped or
+    /// deleted, or that failed, may turn out to be up.
+    pub is_down: bool,
     /// The agent that its template has.
     pub agent: Option<AgentName>,
+}
+
+impl Around {
+    /// Whether the latest process of a run may still be there.
+    pub(super) fn may_have_process_of(&self, run: &Run) -> bool {
+        let is_its = self.sandbox.is_some() && self.sandbox == run.sandbox;
+        run.attempt > 0 && is_its && !self.is_down
+    }
 }
 
 /// Whether runs can go on in a sandbox.

@@ -222,8 +222,8 @@ impl ConversationStep {
                 self.conversation.session = Some(AgentSession { id: session, agent });
                 RunReply::Is(Box::new(run))
             }
-            RunEvent::Ended(id, attempt, end) => self.ended(id, attempt, end),
-            RunEvent::Cancel(id, reason) => self.cancel(id, &reason),
+            RunEvent::Ended(id, attempt, end) => self.ended(id, attempt, end, around),
+            RunEvent::Cancel(id, reason) => self.cancel(id, &reason, around),
             RunEvent::Asks(id, attempt, question) => self.asks(id, attempt, *question),
             RunEvent::Answer(id, answer) => self.answer(id, &answer),
             RunEvent::Retry(id) => self.retry(id),
@@ -250,35 +250,57 @@ impl ConversationStep {
         waits && around.standing == SandboxStanding::Down
     }
 
-    /// A run with a process in a sandbox that went down is over or interrupted.
+    /// A run with a process in a sandbox that went down, or goes down, is over or interrupted.
     fn follow_process(&mut self, around: &Around) {
-        let now = self.now;
         let Some(run) = self.conversation.run.as_mut().filter(|run| run.state.has_process()) else {
             return;
         };
         if around.standing == SandboxStanding::Up && around.sandbox == run.sandbox {
             return;
         }
-        let is_cancelled = run.state == RunState::Cancelling;
-        match &around.standing {
-            _ if is_cancelled => {
+        if run.state == RunState::Cancelling {
+            if !around.may_have_process_of(run) {
                 let reason = std::mem::take(&mut run.reason);
                 self.end(RunState::Cancelled, reason);
             }
-            SandboxStanding::Over(reason) => self.end(RunState::Cancelled, reason.clone()),
-            SandboxStanding::StoppedByPerson => self.end(RunState::Cancelled, STOPPED),
+            return;
+        }
+        match &around.standing {
+            SandboxStanding::Over(reason) => self.end_with_process(around, reason),
+            SandboxStanding::StoppedByPerson => self.end_with_process(around, STOPPED),
             SandboxStanding::Up
             | SandboxStanding::Coming(_)
             | SandboxStanding::Down
             | SandboxStanding::Failed(_) => {
-                run.interruptions += 1;
-                if run.interruptions > INTERRUPTIONS_MAX {
-                    let times = run.interruptions;
-                    let reason = format!("it was interrupted {times} times without progress");
-                    return self.end(RunState::Failed, reason);
-                }
-                run.enter(RunState::Interrupted, "its sandbox went down; it goes on", now);
+                self.interrupt(around, "its sandbox went down", "it was interrupted");
             }
+        }
+    }
+
+    /// The run goes on with another process, unless that was so too often.
+    fn interrupt(&mut self, around: &Around, why: &str, again: &str) {
+        let now = self.now;
+        let Some(run) = self.conversation.run.as_mut() else { return };
+        run.interruptions += 1;
+        if run.interruptions <= INTERRUPTIONS_MAX {
+            return run.enter(RunState::Interrupted, format!("{why}; it goes on"), now);
+        }
+        let reason = format!("{again} {} times without progress", run.interruptions);
+        if around.standing != SandboxStanding::Up && around.may_have_process_of(run) {
+            return run.enter(RunState::Cancelling, reason, now);
+        }
+        self.end(RunState::Failed, reason);
+    }
+
+    /// The run is cancelled. Its process ends with its sandbox: until that is known to be down the run is
+    /// being cancelled, and the process is ended by itself if the sandbox turns out to be up.
+    fn end_with_process(&mut self, around: &Around, reason: &str) {
+        let now = self.now;
+        match &mut self.conversation.run {
+            Some(run) if around.may_have_process_of(run) => {
+                run.enter(RunState::Cancelling, reason, now);
+            }
+            Some(_) | None => self.end(RunState::Cancelled, reason),
         }
     }
 
@@ -286,11 +308,10 @@ impl ConversationStep {
     fn follow_queue(&mut self, around: &Around) {
         if let SandboxStanding::Over(reason) = &around.standing {
             for _ in 0..2 {
-                let waits = self.conversation.run.as_ref().is_some_and(|run| {
-                    matches!(run.state, RunState::Queued | RunState::Interrupted)
-                });
-                if waits {
-                    self.end(RunState::Cancelled, reason.clone());
+                match self.conversation.run.as_ref().map(|run| run.state) {
+                    Some(RunState::Queued) => self.end(RunState::Cancelled, reason.clone()),
+                    Some(RunState::Interrupted) => self.end_with_process(around, reason),
+                    _ => {}
                 }
             }
             return;
@@ -344,9 +365,17 @@ impl ConversationStep {
         RunReply::Begun(Box::new(run), session)
     }
 
-    fn ended(&mut self, id: RunId, attempt: u32, end: RunEnd) -> RunReply {
+    fn ended(&mut self, id: RunId, attempt: u32, end: RunEnd, around: &Around) -> RunReply {
         let now = self.now;
         let Some(run) = self.of_attempt(id, attempt) else { return not_in_progress() };
+        if end == RunEnd::Lost
+            && run.state == RunState::Cancelling
+            && around.standing != SandboxStanding::Up
+            && around.may_have_process_of(run)
+        {
+            // It could not be seen whether it ended: what becomes of the sandbox decides.
+            return self.is(id);
+        }
         let cancelled_for = (run.state == RunState::Cancelling).then(|| run.reason.clone());
         let is_interrupt = matches!(end, RunEnd::Cancelled | RunEnd::Lost | RunEnd::Failed(_))
             || matches!(end, RunEnd::Unavailable(..));
@@ -365,20 +394,13 @@ impl ConversationStep {
                 }
             }
             (RunEnd::Lost, _) => {
-                run.interruptions += 1;
-                if run.interruptions > INTERRUPTIONS_MAX {
-                    let times = run.interruptions;
-                    let reason = format!("its process was lost {times} times without progress");
-                    self.end(RunState::Failed, reason);
-                } else {
-                    run.enter(RunState::Interrupted, "its process was lost; it goes on", now);
-                }
+                self.interrupt(around, "its process was lost", "its process was lost");
             }
         }
         self.is(id)
     }
 
-    fn cancel(&mut self, id: Option<RunId>, reason: &str) -> RunReply {
+    fn cancel(&mut self, id: Option<RunId>, reason: &str, around: &Around) -> RunReply {
         let is_it = |run: &Option<Run>| {
             run.as_ref()
                 .filter(|run| run.state.is_in_progress() && id.is_none_or(|id| id == run.id))
@@ -387,7 +409,12 @@ impl ConversationStep {
         let now = self.now;
         if let Some(id) = is_it(&self.conversation.run) {
             if !self.cancel_process(reason) {
-                self.end(RunState::Cancelled, reason);
+                match &self.conversation.run {
+                    Some(run) if run.state == RunState::Interrupted => {
+                        self.end_with_process(around, reason);
+                    }
+                    Some(_) | None => self.end(RunState::Cancelled, reason),
+                }
             }
             return self.is(id);
         }

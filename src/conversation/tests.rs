@@ -27,6 +27,10 @@ struct ConversationBench {
 fn around(sandbox: u32, standing: SandboxStanding) -> Around {
     Around {
         sandbox: Some(SandboxId::trusted(format!("s{sandbox}"))),
+        is_down: matches!(
+            standing,
+            SandboxStanding::Down | SandboxStanding::StoppedByPerson | SandboxStanding::Over(_)
+        ),
         standing,
         agent: Some(AgentName::trusted("claude-code")),
     }
@@ -85,6 +89,12 @@ impl ConversationBench {
 
     fn event(&mut self, event: RunEvent) -> RunReply {
         self.step(|step, around| step.run_event(event, around, None)).0
+    }
+
+    /// The sandbox is on its way to be like this, and not known to be down yet.
+    fn goes(&mut self, sandbox: u32, standing: SandboxStanding) {
+        self.around = Around { is_down: false, ..around(sandbox, standing) };
+        self.step(|_, _| ());
     }
 
     /// The sandbox is like this from now on.

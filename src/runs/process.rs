@@ -138,7 +138,11 @@ impl RunWorker {
             let process = match started.take() {
                 Some(process) => process,
                 None => {
-                    let prepared = self.prepare(bench, begun, session, is_there.take());
+                    let is_there = is_there.take();
+                    let prepared = async {
+                        self.end_former(bench).await?;
+                        self.prepare(bench, begun, session, is_there).await
+                    };
                     let prepared = match while_wanted(orders, &begun.run, prepared).await {
                         Ok(prepared) => prepared,
                         Err(end) => return end,
@@ -197,7 +201,7 @@ impl RunWorker {
             }
             // The answer may be lost of a process that was started.
             Err(WorkError::Broken(words)) => {
-                self.find(bench).await?.ok_or(RunEnd::Failed(words))?
+                self.find(bench, bench.attempt).await?.ok_or(RunEnd::Failed(words))?
             }
             Err(error) => return Err(RunEnd::Failed(error.to_string())),
         };

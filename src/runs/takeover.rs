@@ -48,7 +48,7 @@ impl RunWorker {
     ) -> Result<(Bench, BegunRun, StartedProcess), RunEnd> {
         let begun = self.recorded(home, attempt).await?;
         let bench = self.bench(home, account, &begun).await?;
-        let id = self.find(&bench).await?.ok_or(RunEnd::Lost)?;
+        let id = self.find(&bench, bench.attempt).await?.ok_or(RunEnd::Lost)?;
         if bench.agent.adapter.interrupt() == Interrupt::Dialogue {
             self.kill(&bench, &id).await?;
             return Err(RunEnd::Lost);
@@ -78,9 +78,22 @@ impl RunWorker {
         Ok(BegunRun { run, session, workplace: AgentWorkplace::default(), _place: place })
     }
 
+    /// Kills what the attempt before this one left, if its sandbox did not go down between the two.
+    pub(super) async fn end_former(&self, bench: &Bench) -> Result<(), RunEnd> {
+        let Some(former) = bench.attempt.checked_sub(1) else { return Ok(()) };
+        match self.find(bench, former).await? {
+            Some(id) => self.kill(bench, &id).await,
+            None => Ok(()),
+        }
+    }
+
     /// The process of an attempt, if its sandbox knows one.
-    pub(super) async fn find(&self, bench: &Bench) -> Result<Option<ProcessId>, RunEnd> {
-        let tag = process_tag(bench.run, bench.attempt);
+    pub(super) async fn find(
+        &self,
+        bench: &Bench,
+        attempt: u32,
+    ) -> Result<Option<ProcessId>, RunEnd> {
+        let tag = process_tag(bench.run, attempt);
         loop {
             let (processes, target) = (&bench.inside.processes, bench.inside.target.clone());
             match processes.tagged(target, &tag).await {

@@ -21,6 +21,7 @@ enum RunAct {
     CancelNext,
     Retry,
     Stands(u8, u32),
+    Goes(u8, u32),
     Later(u64),
 }
 
@@ -37,6 +38,7 @@ fn act() -> impl Strategy<Value = RunAct> {
         1 => Just(RunAct::CancelNext),
         1 => Just(RunAct::Retry),
         3 => (0..6_u8, 1..3_u32).prop_map(|(standing, sandbox)| RunAct::Stands(standing, sandbox)),
+        3 => (2..6_u8, 1..3_u32).prop_map(|(standing, sandbox)| RunAct::Goes(standing, sandbox)),
         1 => (1..600_u64).prop_map(RunAct::Later),
     ]
 }
@@ -73,6 +75,13 @@ fn of_person(run: &Run, act: RunAct) -> RunEvent {
     RunEvent::Answer(run.id, PersonAnswer { question, option, by: "mona".to_owned() })
 }
 
+/// What runs in a sandbox ends once that is down, or there is another one.
+fn leave_processes(bench: &ConversationBench, processes: &mut Vec<(RunId, u32, SandboxId)>) {
+    let around = &bench.around;
+    let may_be_up = around.sandbox.as_ref().filter(|_| !around.is_down);
+    processes.retain(|(_, _, sandbox)| Some(sandbox) == may_be_up);
+}
+
 fn apply(bench: &mut ConversationBench, act: RunAct, processes: &mut Vec<(RunId, u32, SandboxId)>) {
     let run = bench.conversation.run.clone();
     match act {
@@ -83,6 +92,8 @@ fn apply(bench: &mut ConversationBench, act: RunAct, processes: &mut Vec<(RunId,
         RunAct::Begin => {
             if let Some(RunReply::Begun(run, _)) = run.map(|_| bench.begin()) {
                 let sandbox = run.sandbox.clone().expect("it has a sandbox");
+                // The worker kills what the attempt before left.
+                processes.retain(|(id, _, _)| *id != run.id);
                 processes.push((run.id, run.attempt, sandbox));
             }
         }
@@ -123,13 +134,11 @@ fn apply(bench: &mut ConversationBench, act: RunAct, processes: &mut Vec<(RunId,
         }
         RunAct::Stands(which, sandbox) => {
             bench.stands(sandbox, standing(which));
-            // What runs in a sandbox ends with it.
-            let up = bench
-                .around
-                .sandbox
-                .clone()
-                .filter(|_| bench.around.standing == SandboxStanding::Up);
-            processes.retain(|(_, _, sandbox)| Some(sandbox) == up.as_ref());
+            leave_processes(bench, processes);
+        }
+        RunAct::Goes(which, sandbox) => {
+            bench.goes(sandbox, standing(which));
+            leave_processes(bench, processes);
         }
         RunAct::Later(seconds) => {
             bench.now = bench.now.after(Duration::from_secs(seconds));
@@ -153,7 +162,9 @@ proptest! {
             }
             if let Some(run) = run {
                 let is_up = bench.around.standing == SandboxStanding::Up;
-                prop_assert!(!run.state.has_process() || is_up && run.sandbox == bench.around.sandbox);
+                let is_its = run.sandbox == bench.around.sandbox;
+                let may_be_there = is_its && (is_up || !bench.around.is_down && run.state == RunState::Cancelling);
+                prop_assert!(!run.state.has_process() || may_be_there);
                 let waits = run.state == RunState::WaitingForPerson;
                 prop_assert_eq!(waits, run.questions.open.is_some(), "{:?}", run);
             }

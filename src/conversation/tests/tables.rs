@@ -172,6 +172,40 @@ fn a_stop_by_a_person_cancels_the_run_and_keeps_what_waits() {
 }
 
 #[test]
+fn a_run_is_being_cancelled_until_its_sandbox_is_known_to_be_down() {
+    for going in [SandboxStanding::StoppedByPerson, SandboxStanding::Over("closed".into())] {
+        let mut bench = ConversationBench::running();
+        bench.goes(1, going.clone());
+        assert_eq!(bench.run().state, RunState::Cancelling);
+        // The worker does not see its process any more.
+        bench.end(RunEnd::Lost);
+        bench.goes(1, SandboxStanding::Failed("the provider is away".into()));
+        assert_eq!((bench.run().state, order(&bench)), (RunState::Cancelling, None));
+        bench.stands(1, going);
+        assert_eq!(bench.run().state, RunState::Cancelled);
+    }
+}
+
+#[test]
+fn a_process_is_ended_whose_sandbox_never_went_down() {
+    let mut bench = ConversationBench::running();
+    bench.goes(1, SandboxStanding::StoppedByPerson);
+    bench.goes(1, SandboxStanding::Coming("it is started again".into()));
+    bench.stands(1, SandboxStanding::Up);
+    assert_eq!(order(&bench), Some(RunOrderKind::End(1)));
+    bench.end(RunEnd::Lost);
+    assert_eq!(bench.run().state, RunState::Cancelled);
+
+    // One that is interrupted, and then cancelled by a person.
+    let mut bench = ConversationBench::running();
+    bench.goes(1, SandboxStanding::Failed("the provider is away".into()));
+    assert_eq!(bench.run().state, RunState::Interrupted);
+    bench.event(RunEvent::Cancel(None, "enough".into()));
+    bench.stands(1, SandboxStanding::Up);
+    assert_eq!(order(&bench), Some(RunOrderKind::End(1)));
+}
+
+#[test]
 fn a_closed_issue_cancels_what_runs_and_what_waits() {
     for begins in [true, false] {
         let mut bench = ConversationBench::new();

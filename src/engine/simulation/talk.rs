@@ -8,12 +8,12 @@ use async_trait::async_trait;
 use super::counts::Happening;
 use super::store::SimStore;
 use super::world::WorldState;
-use crate::conversation::{MessageText, Run, RunWait, SandboxStanding};
+use crate::conversation::{Around, MessageText, Run, RunWait, SandboxStanding};
 use crate::issue::Issue;
 use crate::issue::step::around;
 use crate::store::conversation::{ConversationStore, LastAnswers, MessageRow, RunFilter, RunRow};
 use crate::store::{Page, PageAsk, StoreError, Write};
-use crate::types::{AccountName, HomeId, MessageId, RunId, RunState};
+use crate::types::{AccountName, HomeId, MessageId, Phase, RunId, RunState};
 
 /// What is durable of conversations beside the issues' states.
 #[derive(Default)]
@@ -136,8 +136,8 @@ fn runs_of(issue: &Issue) -> impl Iterator<Item = &Run> {
 
 impl WorldState {
     /// How the sandbox of an issue stands to its runs.
-    pub fn standing(&self, issue: &Issue) -> SandboxStanding {
-        around(issue, &self.weather.templates()[0]).standing
+    fn around(&self, issue: &Issue) -> Around {
+        around(issue, &self.weather.templates()[0])
     }
 
     /// A step of an issue is durable: what it means for messages and runs.
@@ -201,10 +201,11 @@ impl WorldState {
         let was_running = before.is_some_and(|issue| {
             runs_of(issue).any(|was| was.state.has_process() && was.id == run.id)
         });
-        let record = after.state.record();
-        if self.standing(after) != SandboxStanding::Up
-            || run.sandbox.as_ref() != record.map(|it| &it.id)
-        {
+        let around = self.around(after);
+        // One that is cancelled is, until its sandbox is known to be down.
+        let is_ending = run.state == RunState::Cancelling && !around.is_down;
+        let goes_on = around.standing == SandboxStanding::Up || is_ending;
+        if !goes_on || run.sandbox != around.sandbox {
             return Some(format!("run {} goes on in a sandbox that is not up", run.id));
         }
         if !was_running && self.is_held(after, run.since) {
@@ -239,7 +240,7 @@ impl WorldState {
         let issues = self.rows.issues.values().filter(|_| self.weather.runs.is_some());
         let mut restless = issues.filter_map(|issue| {
             let run = issue.conversation.as_ref()?.run.as_ref()?;
-            let standing = self.standing(issue);
+            let standing = self.around(issue).standing;
             let waits = match standing {
                 // GitHub spoke against it: a later trigger may change that.
                 SandboxStanding::Up => {
@@ -251,7 +252,11 @@ impl WorldState {
                 SandboxStanding::Down | SandboxStanding::Over(_) => false,
             };
             let is_queued = matches!(run.state, RunState::Queued | RunState::Interrupted);
-            let rests = !run.state.is_in_progress() || (is_queued && waits && run.retry_at.is_none());
+            // What becomes of a failed sandbox decides when it is cancelled.
+            let ends_with_it = run.state == RunState::Cancelling && issue.state.phase() == Some(Phase::Failed);
+            let rests = !run.state.is_in_progress()
+                || ends_with_it
+                || (is_queued && waits && run.retry_at.is_none());
             (!rests).then(|| {
                 let Run { id, state, waits, reason, .. } = run;
                 let what = format!("run {id} is {state}, waits for {waits:?} ({reason}) in a sandbox that is {standing:?}");

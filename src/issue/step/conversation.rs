@@ -263,6 +263,7 @@ pub fn around(issue: &Issue, default: &Template) -> Around {
     Around {
         sandbox: record.map(|record| record.id.clone()),
         standing: standing(issue),
+        is_down: matches!(issue.state, IssueState::Absent | IssueState::Stopped { .. }),
         agent: template.workload.agent.as_ref().map(|agent| agent.name.clone()),
     }
 }
