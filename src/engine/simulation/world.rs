@@ -226,7 +226,7 @@ impl World {
         self.stirred.notified().await;
     }
 
-    /// Lets things happen when their time has come, for ever.
+    /// Lets things happen when their time has come, until the promise is broken.
     pub async fn turn(self: Arc<Self>) {
         loop {
             let next = self.with(|inner| {
@@ -239,7 +239,14 @@ impl World {
                 () = tokio::time::sleep_until(next.unwrap_or(far)) => {}
                 () = self.changed.notified() => continue,
             }
-            self.with(WorldState::happen);
+            let is_over = self.with(|inner| {
+                inner.happen();
+                inner.violation.is_some()
+            });
+            // Nothing happens any more: what is due would be due for ever, and time would stand still.
+            if is_over {
+                return;
+            }
         }
     }
 }

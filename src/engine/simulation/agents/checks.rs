@@ -5,7 +5,7 @@ use super::super::talk::words;
 use super::super::world::WorldState;
 use super::{AgentLife, WorldProcess};
 use crate::sandbox::Target;
-use crate::types::{HomeId, RunId, RunState};
+use crate::types::{HomeId, Phase, RunId, RunState};
 
 /// How long a process may live on whose run is not in progress, or whose issue is held, in milliseconds:
 /// three ways of asking it to end, and what is slow on the way.
@@ -125,9 +125,19 @@ impl WorldState {
 
     /// No agent outlives its run, and none goes on long on an issue that is held.
     pub fn check_agents(&mut self) {
+        if self.alive.is_none() {
+            return;
+        }
         let now = self.elapsed_ms();
         let unwanted = |process: &WorldProcess| {
             let Some(issue) = self.rows.issues.get(&process.home) else { return true };
+            // A stop or a delete ends it, and is tried for as long as the provider is away.
+            if matches!(
+                issue.state.phase(),
+                Some(Phase::Stopping | Phase::Deleting | Phase::Failed)
+            ) {
+                return false;
+            }
             let run = issue.conversation.as_ref().and_then(|one| one.run.as_ref());
             let run = run.filter(|run| run.id == process.run && run.state == RunState::Running);
             run.is_none() || self.is_held(issue, self.latest())
@@ -135,13 +145,14 @@ impl WorldState {
         let live = self.agents.processes.iter().filter(|(_, it)| it.state == AgentLife::Runs);
         let unwanted: Vec<(u64, bool)> = live.map(|(number, it)| (*number, unwanted(it))).collect();
         let bound = UNWANTED_MS_MAX + if self.weather.jumps { CLOCK_STEP_MS_MAX } else { 0 };
-        let disturbed = self.disturbed_ms();
+        let away = self.clouds.iter().map(|cloud| cloud.down_until_ms.max(cloud.forgets_until_ms));
+        let disturbed = self.disturbed_ms().max(away.max().unwrap_or(0));
         let mut too_long = None;
         for (number, is_unwanted) in unwanted {
             let process = self.agents.processes.get_mut(&number).expect("it lives");
             let since = process.unwanted_ms.filter(|_| is_unwanted).or(is_unwanted.then_some(now));
             process.unwanted_ms = since;
-            if since.is_some_and(|since| now - since.max(disturbed) > bound) {
+            if since.is_some_and(|since| now.saturating_sub(since.max(disturbed)) > bound) {
                 too_long = Some((process.home, process.run));
             }
         }
