@@ -1,17 +1,18 @@
 //! What only the provider of containers does: an engine that others use, too.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use issuebox::sandbox::docker::{DockerSettings, Pull};
 use issuebox::sandbox::{
-    CreateSpec, Lifecycle, Offset, Overflow, ProcessEvent, ProcessSpec, Provider, ProviderError,
-    ProviderEvent, StdinMode,
+    CreateSpec, GivenProgram, Lifecycle, Offset, Overflow, ProcessEvent, ProcessSpec, Provider,
+    ProviderError, ProviderEvent, StdinMode,
 };
 use issuebox::types::{
-    NamedSecrets, Network, ObjectState, Secret, SecretName, Workload, WorkloadSource,
+    AgentName, NamedSecrets, Network, ObjectState, Secret, SecretName, Workload, WorkloadSource,
 };
 
 use crate::docker::{self, docker_text};
@@ -110,6 +111,62 @@ async fn a_delete_leaves_neither_container_nor_volume() {
     assert_eq!(subject.run(&target(&next), &["ls"]).await.stdout, b"");
     subject.remove(&next, true).await;
     assert_eq!((owned.containers(), owned.volumes()), (vec![], vec![]));
+}
+
+/// What a person does to the server's volumes.
+enum Removal {
+    /// Removes all of them, as a prune does.
+    All,
+    /// Removes those with files.
+    Filled,
+    /// Removes those with files, and empty ones take their place, as when they are removed just before a
+    /// create.
+    Emptied,
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Docker's engine; run by .ci/run"]
+async fn volumes_of_the_server_that_a_person_removed_are_filled_again() {
+    let subject = Subject::docker();
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut config = docker::config();
+    // Files of its own, so that no other test's container keeps its volumes.
+    let (helper, tool) = (dir.path().join("helper"), dir.path().join("tool"));
+    std::fs::copy(&config.helper, &helper).expect("copied");
+    let mut end = std::fs::File::options().append(true).open(&helper).expect("opened");
+    end.write_all(subject.name.as_bytes()).expect("written");
+    drop(end);
+    std::fs::write(&tool, format!("#!/bin/sh\necho {}\n", subject.name)).expect("written");
+    config.helper = helper;
+    let program = GivenProgram::new(AgentName::trusted("tool"), &tool).expect("it is there");
+    config.programs = Arc::new([program.clone()]);
+    let provider = Provider::from(Arc::new(docker::open_with(config)));
+    let make = async || provider.lifecycle.create(subject.spec("pruned", "s1")).await;
+    let mut object = make().await.expect("made");
+    let names = ["inspect", "--format", "{{range .Mounts}}{{.Name}} {{end}}"];
+    let names = docker_text(&[&names[..], &[object.external_id.as_str()]].concat());
+    let is_server_s = |name: &&str| !name.ends_with("-workspace");
+    let filled: Vec<&str> = names.split_whitespace().filter(is_server_s).collect();
+    assert_eq!(filled.len(), 2, "{names}");
+    let marks: Vec<String> = filled.iter().map(|name| format!("{name}-complete")).collect();
+    let all: Vec<&str> = filled.iter().copied().chain(marks.iter().map(String::as_str)).collect();
+    for removal in [Removal::All, Removal::Filled, Removal::Emptied] {
+        provider.lifecycle.delete(call(&target(&object))).await.expect("deleted");
+        let removed = if matches!(removal, Removal::All) { &all } else { &filled };
+        docker_text(&[&["volume", "rm"], &removed[..]].concat());
+        if matches!(removal, Removal::Emptied) {
+            for name in &filled {
+                docker_text(&["volume", "create", name]);
+            }
+        }
+        object = make().await.expect("made again");
+        let execution =
+            provider.processes.exec(target(&object), request(&["sh", &program.inside()])).await;
+        let stdout = ended(execution.expect("started")).await.stdout;
+        assert_eq!(String::from_utf8_lossy(&stdout).trim(), subject.name);
+    }
+    provider.lifecycle.delete(call(&target(&object))).await.expect("deleted");
+    docker_text(&[&["volume", "rm"], &all[..]].concat());
 }
 
 #[tokio::test(flavor = "multi_thread")]

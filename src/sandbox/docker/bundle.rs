@@ -4,6 +4,10 @@
 //! A volume's name has the hash of its content, so each engine gets each content once, and no volume
 //! ever changes. A second, empty volume says that the first one is complete. The content goes in
 //! through a container that is never started.
+//!
+//! People remove volumes, and an engine makes an empty one in place of a missing one that a container
+//! mounts. So each create looks for the volumes, and a container that does not start is looked at for
+//! empty ones.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -14,14 +18,17 @@ use std::sync::Arc;
 
 use bollard::errors::Error;
 use bollard::models::{
-    ContainerCreateBody, HostConfig, Mount, MountType, MountVolumeOptions, VolumeCreateRequest,
+    ContainerCreateBody, HostConfig, Mount, MountType, MountVolumeOptions,
+    VolumeCreateRequest,
 };
 use bollard::query_parameters::{
-    CreateContainerOptionsBuilder, RemoveContainerOptionsBuilder, UploadToContainerOptionsBuilder,
+    ContainerArchiveInfoOptionsBuilder, CreateContainerOptionsBuilder,
+    RemoveContainerOptionsBuilder, UploadToContainerOptionsBuilder,
 };
 use bollard::{Docker, body_try_stream};
 use bytes::Bytes;
 use tokio::net::unix::pipe;
+use tokio::sync::OnceCell;
 use tokio_util::io::ReaderStream;
 
 use super::engine::status;
@@ -53,6 +60,8 @@ pub struct VolumeContent {
     target: &'static str,
     /// By the path below the target.
     files: Arc<BTreeMap<String, VolumeFile>>,
+    /// The volume's name, once the files were read.
+    name: Arc<OnceCell<String>>,
 }
 
 /// A complete volume.
@@ -66,6 +75,11 @@ impl MountedVolume {
     /// Its mount in a sandbox.
     pub fn read_only(&self) -> Mount {
         self.mount(true)
+    }
+
+    /// The name of the volume that says that this one is complete.
+    fn completion(&self) -> String {
+        format!("{}-complete", self.name)
     }
 
     fn mount(&self, is_read_only: bool) -> Mount {
@@ -97,8 +111,7 @@ impl VolumeContent {
             .collect();
         files.insert("issuebox".to_owned(), VolumeFile::Copy(binary.to_owned()));
         files.insert("gitconfig".to_owned(), VolumeFile::Text(git_settings));
-        let content = Self { purpose: "helper", target: HELPER_DIR, files: Arc::new(files) };
-        Ok((content, interpreter))
+        Ok((Self::new("helper", HELPER_DIR, files), interpreter))
     }
 
     /// The given programs; `None` if there is none.
@@ -114,8 +127,15 @@ impl VolumeContent {
                 files.insert(path, VolumeFile::Copy(program.file().to_owned()));
             }
         }
-        let (purpose, target) = ("programs", GivenProgram::DIR);
-        (!files.is_empty()).then(|| Self { purpose, target, files: Arc::new(files) })
+        (!files.is_empty()).then(|| Self::new("programs", GivenProgram::DIR, files))
+    }
+
+    fn new(
+        purpose: &'static str,
+        target: &'static str,
+        files: BTreeMap<String, VolumeFile>,
+    ) -> Self {
+        Self { purpose, target, files: Arc::new(files), name: Arc::default() }
     }
 
     /// Its volume on an engine, which is made if it is missing. `image` is any image that is there.
@@ -123,14 +143,49 @@ impl VolumeContent {
     /// # Errors
     /// The engine's; 404 if it has no such image.
     pub async fn volume(&self, engine: &Docker, image: &str) -> Result<MountedVolume, Error> {
-        let this = self.clone();
-        let hash = blocking(move || this.hash()).await?;
-        let name = format!("issuebox-{}-{hash}", self.purpose);
-        let (volume, complete) =
-            (MountedVolume { name: name.clone(), target: self.target }, format!("{name}-complete"));
-        if is_there(engine, &name).await? && is_there(engine, &complete).await? {
-            return Ok(volume);
+        let volume = self.mounted().await?;
+        let complete = volume.completion();
+        let (is_made, is_complete) =
+            tokio::join!(is_there(engine, &volume.name), is_there(engine, &complete));
+        if !(is_made? && is_complete?) {
+            self.prepare(engine, image).await?;
         }
+        Ok(volume)
+    }
+
+    /// Whether a container that mounts its volume lacks the files, because the volume is empty.
+    ///
+    /// # Errors
+    /// The engine's; 404 if it has no such container.
+    pub async fn is_missing_in(&self, engine: &Docker, container: &str) -> Result<bool, Error> {
+        let Some(file) = self.files.keys().next() else { return Ok(false) };
+        let path = format!("{}/{file}", self.target);
+        let options = ContainerArchiveInfoOptionsBuilder::new().path(&path).build();
+        match engine.get_container_archive_info(container, Some(options)).await {
+            Ok(_) => Ok(false),
+            Err(error) if status(&error) == Some(404) => {
+                engine.inspect_container(container, None).await.map(|_| true)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn mounted(&self) -> Result<MountedVolume, Error> {
+        let this = self.clone();
+        let named = async {
+            let hash = blocking(move || this.hash()).await?;
+            Ok::<String, Error>(format!("issuebox-{}-{hash}", self.purpose))
+        };
+        let name = self.name.get_or_try_init(|| named).await?;
+        Ok(MountedVolume { name: name.clone(), target: self.target })
+    }
+
+    /// Makes its volume, or fills it again. `image` is any image that is there.
+    ///
+    /// # Errors
+    /// The engine's; 404 if it has no such image.
+    pub async fn prepare(&self, engine: &Docker, image: &str) -> Result<(), Error> {
+        let volume = self.mounted().await?;
         let host_config = HostConfig {
             mounts: Some(vec![volume.mount(false)]),
             network_mode: Some("none".to_owned()),
@@ -152,12 +207,12 @@ impl VolumeContent {
         let removed = engine.remove_container(&made.id, Some(removal)).await;
         filled.and(removed)?;
         let request = VolumeCreateRequest {
-            name: Some(complete),
+            name: Some(volume.completion()),
             labels: Some(labels.into()),
             ..VolumeCreateRequest::default()
         };
         engine.create_volume(request).await?;
-        Ok(volume)
+        Ok(())
     }
 
     /// Sends the files into the volume of a container.

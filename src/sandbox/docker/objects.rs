@@ -54,8 +54,8 @@ pub struct Containers {
     images: Arc<ImagePulls>,
     helper: Vec<String>,
     contents: Vec<VolumeContent>,
-    /// The volumes of `contents`, once they are complete.
-    mounted: tokio::sync::Mutex<Option<Vec<MountedVolume>>>,
+    /// Makes those who fill volumes wait for each other.
+    filling: tokio::sync::Mutex<()>,
     clock: Arc<dyn Clock>,
     ids: Arc<dyn IdSource>,
     /// Makes the creates of one name wait for each other.
@@ -91,7 +91,7 @@ impl Containers {
             images,
             helper,
             contents,
-            mounted: tokio::sync::Mutex::default(),
+            filling: tokio::sync::Mutex::default(),
             clock,
             ids,
             names: Mutex::default(),
@@ -281,16 +281,27 @@ impl Containers {
 
     /// The volumes that every container mounts.
     async fn mounted(&self, client: &Docker, image: &str) -> Result<Vec<MountedVolume>, Error> {
-        let mut mounted = self.mounted.lock().await;
-        if let Some(all) = &*mounted {
-            return Ok(all.clone());
-        }
+        let _filling = self.filling.lock().await;
         let mut all = Vec::new();
         for content in &self.contents {
             all.push(content.volume(client, image).await?);
         }
-        *mounted = Some(all.clone());
         Ok(all)
+    }
+
+    /// Fills volumes again that are empty in a container, and says whether there was one.
+    async fn refill(&self, client: &Docker, id: &str) -> Result<bool, Error> {
+        let _filling = self.filling.lock().await;
+        let mut is_filled = false;
+        for content in &self.contents {
+            if content.is_missing_in(client, id).await? {
+                let image = client.inspect_container(id, None).await?.image.unwrap_or_default();
+                tracing::warn!(container = id, "fills a volume of the server that was removed");
+                content.prepare(client, &image).await?;
+                is_filled = true;
+            }
+        }
+        Ok(is_filled)
     }
 
     fn not_made(&self, error: Error) -> ProviderError {
@@ -331,14 +342,13 @@ impl Containers {
         if state == ObjectState::Partial {
             self.own_directories(client, id, user).await?;
         }
-        match client.start_container(id, None).await {
-            Ok(()) => Ok(()),
-            Err(error) => {
-                // A person may have removed the volume of the helper.
-                *self.mounted.lock().await = None;
-                Err(self.failed(error))
-            }
+        let Err(error) = client.start_container(id, None).await else { return Ok(()) };
+        let is_refused = status(&error).is_some_and(|status| status != 404);
+        if is_refused && self.refill(client, id).await.map_err(|error| self.failed(error))? {
+            let started = client.start_container(id, None).await;
+            return started.map_err(|error| self.failed(error));
         }
+        Err(self.failed(error))
     }
 
     /// Gives the workspace and the home to the sandbox's user. Of a read-only container only the
