@@ -9,7 +9,7 @@
 //! mounts. So each create looks for the volumes, and a container that does not start is looked at for
 //! empty ones.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
@@ -18,12 +18,12 @@ use std::sync::Arc;
 
 use bollard::errors::Error;
 use bollard::models::{
-    ContainerCreateBody, HostConfig, Mount, MountType, MountVolumeOptions,
+    ContainerCreateBody, ContainerSummary, HostConfig, Mount, MountType, MountVolumeOptions,
     VolumeCreateRequest,
 };
 use bollard::query_parameters::{
     ContainerArchiveInfoOptionsBuilder, CreateContainerOptionsBuilder,
-    RemoveContainerOptionsBuilder, UploadToContainerOptionsBuilder,
+    ListContainersOptionsBuilder, RemoveContainerOptionsBuilder, UploadToContainerOptionsBuilder,
 };
 use bollard::{Docker, body_try_stream};
 use bytes::Bytes;
@@ -34,12 +34,16 @@ use tokio_util::io::ReaderStream;
 use super::engine::status;
 use crate::sandbox::GivenProgram;
 use crate::sandbox::confined::pipe as new_pipe;
+use crate::types::Timestamp;
 
 /// The helper's directory in containers.
 pub const HELPER_DIR: &str = "/.issuebox";
 
 /// The label of the server's own volumes: what they hold.
 const PURPOSE_LABEL: &str = "issuebox.purpose";
+
+/// How long filling a volume takes at most, in seconds.
+const FILL_SECONDS_MAX: i64 = 900;
 
 /// Longest piece of an archive on its way to the engine, in bytes.
 const PIECE_LEN: usize = 256 * 1024;
@@ -301,6 +305,37 @@ fn header(kind: tar::EntryType, size: u64) -> tar::Header {
     head
 }
 
+/// Removes the containers through which volumes were to be filled by servers that ended meanwhile.
+///
+/// # Errors
+/// The engine's.
+pub async fn remove_abandoned(engine: &Docker, now: Timestamp) -> Result<(), Error> {
+    let filters = HashMap::from([("label", vec![PURPOSE_LABEL]), ("status", vec!["created"])]);
+    let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();
+    let listed = engine.list_containers(Some(options)).await?;
+    for container in listed.into_iter().filter(|container| is_abandoned(container, now)) {
+        let id = container.id.unwrap_or_default();
+        tracing::info!(
+            container = id,
+            "removes a container through which a volume was to be filled"
+        );
+        let removal = RemoveContainerOptionsBuilder::new().build();
+        match engine.remove_container(&id, Some(removal)).await {
+            // Another server has removed it, or is removing it.
+            Err(error) if matches!(status(&error), Some(404 | 409)) => {}
+            removed => removed?,
+        }
+    }
+    Ok(())
+}
+
+/// Whether no server fills a volume through this container any more.
+fn is_abandoned(container: &ContainerSummary, now: Timestamp) -> bool {
+    let abandoned_from =
+        |seconds: i64| seconds.saturating_add(FILL_SECONDS_MAX).saturating_mul(1000);
+    container.created.is_some_and(|seconds| seconds > 0 && abandoned_from(seconds) < now.unix_ms())
+}
+
 async fn is_there(engine: &Docker, volume: &str) -> Result<bool, Error> {
     match engine.inspect_volume(volume).await {
         Ok(_) => Ok(true),
@@ -358,6 +393,21 @@ fn mapped(maps: &str) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_an_old_container_is_abandoned() {
+        let now = Timestamp::from_unix_ms(10_000_000_000);
+        let of = |created| ContainerSummary { created, ..ContainerSummary::default() };
+        for (created, expected) in [
+            (Some(10_000_000), false),
+            (Some(10_000_000 - 900), false),
+            (Some(10_000_000 - 901), true),
+            (Some(-1), false),
+            (None, false),
+        ] {
+            assert_eq!(is_abandoned(&of(created), now), expected, "{created:?}");
+        }
+    }
 
     #[test]
     fn mapped_libraries_are_found_once_each() {

@@ -15,7 +15,7 @@ use bollard::{Docker, body_full};
 use futures_util::StreamExt;
 use tokio::time::{sleep, timeout};
 
-use super::bundle::{MountedVolume, VolumeContent};
+use super::bundle::{MountedVolume, VolumeContent, remove_abandoned};
 use super::engine::{ContainerEngine, status};
 use super::images::ImagePulls;
 use super::inside::{HOME, READY, WORKSPACE};
@@ -517,7 +517,7 @@ impl Containers {
         Ok(())
     }
 
-    /// Removes the workspaces of an instance that no container has any more.
+    /// Removes workspaces of an instance without a container, and what killed servers have left.
     async fn remove_orphans(&self, instance: &InstanceId) {
         let orphans = async {
             let label = format!("{INSTANCE_LABEL}={instance}");
@@ -525,10 +525,11 @@ impl Containers {
                 tracing::info!(volume = name, "removes a workspace whose container is gone");
                 self.remove_volume(&name).await?;
             }
-            Ok::<(), ProviderError>(())
+            let removed = remove_abandoned(self.engine.client().await?, self.clock.now()).await;
+            removed.map_err(|error| self.failed(error))
         };
         if let Err(error) = orphans.await {
-            tracing::debug!(%error, "cannot look for workspaces whose container is gone");
+            tracing::debug!(%error, "cannot remove what killed servers and people left");
         }
     }
 
