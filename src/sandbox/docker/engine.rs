@@ -49,10 +49,10 @@ impl ContainerEngine {
                     Docker::connect_with_http(&self.address, REQUEST_SECONDS, API_DEFAULT_VERSION)
                 }
             };
-            let connected = connected.map_err(|error| self.not_reached(&error))?;
+            let connected = connected.map_err(|error| self.not_reached(first_cause(&error)))?;
             let negotiated = timeout(ANSWER_WAIT, connected.negotiate_version()).await;
             let negotiated = negotiated.map_err(|_| self.not_reached("no answer in time"))?;
-            negotiated.map_err(|error| self.not_reached(&error))
+            negotiated.map_err(|error| self.not_reached(first_cause(&error)))
         };
         self.client.get_or_try_init(connect).await
     }
@@ -63,7 +63,7 @@ impl ContainerEngine {
     /// As for [`Self::client`].
     pub async fn info(&self) -> Result<SystemInfo, ProviderError> {
         let client = self.client().await?;
-        client.info().await.map_err(|error| self.not_reached(&error))
+        client.info().await.map_err(|error| self.not_reached(first_cause(&error)))
     }
 
     fn not_reached(&self, why: impl std::fmt::Display) -> ProviderError {
@@ -81,9 +81,18 @@ impl ContainerEngine {
                 answered(status_code, message)
             }
             Error::DockerStreamError { error } => ProviderError::Broken(error),
-            other => self.not_reached(other),
+            other => self.not_reached(first_cause(&other)),
         }
     }
+}
+
+/// What an error began with, such as "Connection refused": what is around it names only our client.
+fn first_cause(error: &Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
 }
 
 /// The status code of the engine's answer, if it answered.
@@ -156,5 +165,11 @@ mod tests {
         };
         assert!(message.contains("unix:///no/such/socket"), "{message}");
         assert!(message.contains("providers.docker.host"), "{message}");
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let engine = ContainerEngine::new(format!("unix://{}", file.path().display()));
+        let Err(ProviderError::Unavailable { message, .. }) = engine.info().await else {
+            panic!("no engine listens there")
+        };
+        assert!(message.contains(": Connection refused"), "{message}");
     }
 }
