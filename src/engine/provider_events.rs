@@ -45,6 +45,7 @@ pub(super) async fn follow(
                 );
                 reconciler.sweep_soon(&name);
             }
+            ProviderEvent::Interrupted => reconciler.sweep_soon(&name),
             // The application writes these into the sandbox's log.
             ProviderEvent::Notice(_) => {}
         }

@@ -20,6 +20,8 @@ pub enum ProviderEvent {
     ObjectChanged(ObjectChange),
     /// The subscriber read too slowly: so many events were dropped before the next one.
     Lagged(u64),
+    /// The provider could not be followed for a while, as when it restarts: any event may be missing.
+    Interrupted,
 }
 
 /// Something to write into a running object's log.

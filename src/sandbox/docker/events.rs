@@ -85,9 +85,17 @@ impl OwnCalls {
 
 /// Follows the engine's events for as long as the provider is there.
 pub async fn follow(engine: Arc<ContainerEngine>, own: OwnCalls, events: EventSender) {
-    let mut pause = PAUSE_FIRST;
+    let (mut pause, mut was_followed) = (PAUSE_FIRST, false);
     loop {
-        if let Ok(client) = engine.client().await {
+        if let Ok(client) = engine.client().await
+            && client.ping().await.is_ok()
+        {
+            // No event of the meantime comes any more, and an engine that restarted has ended its
+            // containers.
+            if was_followed {
+                events.publish(ProviderEvent::Interrupted);
+            }
+            was_followed = true;
             let filters = HashMap::from([
                 ("type", vec!["container"]),
                 ("label", vec![INSTANCE_LABEL]),
@@ -102,7 +110,7 @@ pub async fn follow(engine: Arc<ContainerEngine>, own: OwnCalls, events: EventSe
                 }
             }
         }
-        // The engine is away or restarts. What happens meanwhile is found by sweeps.
+        // The engine is away or restarts.
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(PAUSE_MAX);
     }
