@@ -3,7 +3,7 @@
 //!
 //! To add a provider, write its folder in `src/sandbox/` and add its kind to [`KINDS`].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
@@ -116,13 +116,13 @@ fn check_declared(template: &Template, declared: &Descriptor) -> anyhow::Result<
 
 /// One check for each provider that a template names.
 pub(super) fn check(config: &Config) -> Vec<Check> {
-    let named: BTreeSet<&str> = config.templates.values().map(|t| t.provider.as_str()).collect();
-    let one = |kind: &&dyn ProviderKind| {
-        let settings = config.providers.get(&ProviderName::trusted(kind.name()))?;
-        let what = format!("provider {}", kind.name());
-        Some(kind.check(&what, settings, &config.server.data))
+    let one = |kind: &dyn ProviderKind| {
+        let name = ProviderName::trusted(kind.name());
+        let templates: Vec<_> = config.templates.values().filter(|t| t.provider == name).collect();
+        let settings = config.providers.get(&name).filter(|_| !templates.is_empty())?;
+        Some(kind.check(&format!("provider {name}"), settings, &templates, &config.server.data))
     };
-    KINDS.iter().filter(|kind| named.contains(kind.name())).filter_map(one).collect()
+    KINDS.into_iter().filter_map(one).collect()
 }
 
 /// What each provider that a template names says of its settings on this machine.

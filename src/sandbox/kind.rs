@@ -22,9 +22,15 @@ pub trait ProviderKind: ProviderSchema {
     /// Why it cannot be opened, and what to do.
     fn open(&self, context: &OpenContext<'_>) -> Result<Option<OpenedProvider>, OpenFailure>;
 
-    /// Checks without a server whether its sandboxes would work, and leaves nothing behind. Called
-    /// outside of a tokio runtime.
-    fn check(&self, what: &str, settings: &ProviderSettings, data: &Path) -> Check;
+    /// Checks without a server whether the sandboxes of these templates would work, and leaves nothing
+    /// behind. Called outside of a tokio runtime.
+    fn check(
+        &self,
+        what: &str,
+        settings: &ProviderSettings,
+        templates: &[&Template],
+        data: &Path,
+    ) -> Check;
 
     /// What decides on this machine how its settings take effect, for the person who checks the
     /// configuration; `None` if nothing does.

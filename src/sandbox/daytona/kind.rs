@@ -7,7 +7,7 @@ use super::network::check_template;
 use super::{DaytonaConfig, DaytonaProvider, DaytonaSettings, doctor};
 use crate::config::{ProviderSchema, ProviderSection, ProviderSettings};
 use crate::sandbox::{OpenContext, OpenFailure, OpenedProvider, ProviderKind};
-use crate::types::{Check, WorkloadKey};
+use crate::types::{Check, Template, WorkloadKey};
 
 /// The kind `daytona`.
 pub struct DaytonaKind;
@@ -56,7 +56,13 @@ impl ProviderKind for DaytonaKind {
         Ok(Some(OpenedProvider { provider: provider.into(), reload: None }))
     }
 
-    fn check(&self, what: &str, settings: &ProviderSettings, _data: &Path) -> Check {
+    fn check(
+        &self,
+        what: &str,
+        settings: &ProviderSettings,
+        _templates: &[&Template],
+        _data: &Path,
+    ) -> Check {
         doctor::check(what, DaytonaSettings::of(settings))
     }
 

@@ -33,14 +33,17 @@ pub(super) fn check(what: &str, settings: &DockerSettings) -> Check {
     let tried = runtime.block_on(try_engine(settings));
     runtime.shutdown_timeout(Duration::from_secs(2));
     match tried {
-        Ok(Trial { limits, is_made: true }) => Check::right(
+        Ok(Trial { limits, image: Some(image) }) => Check::right(
             what,
-            format!("created a sandbox, ran true in it and removed it; {limits}"),
+            format!(
+                "created a sandbox from the image {image}, ran true in it and removed it; {limits}"
+            ),
         ),
-        Ok(Trial { limits, is_made: false }) => Check::noted(
+        Ok(Trial { limits, image: None }) => Check::noted(
             what,
             format!("reached the container engine; {limits}; nothing was created"),
-            "set providers.docker.image, so that doctor can create a sandbox from it",
+            "set templates.NAME.image or providers.docker.image, so that doctor can create a sandbox \
+             from it",
         ),
         Err(error) => {
             let text = error.to_string();
@@ -53,7 +56,8 @@ pub(super) fn check(what: &str, settings: &DockerSettings) -> Check {
 /// The result of a trial.
 struct Trial {
     limits: String,
-    is_made: bool,
+    /// What a sandbox was made from; `None` if none was made.
+    image: Option<String>,
 }
 
 async fn try_engine(settings: &DockerSettings) -> Result<Trial, OpenFailure> {
@@ -66,9 +70,7 @@ async fn try_engine(settings: &DockerSettings) -> Result<Trial, OpenFailure> {
     let limit = |(limit, how): (&LimitKind, &Enforcement)| format!("{limit} {how}");
     let limits: Vec<String> = health.limits.iter().map(limit).collect();
     let limits = format!("limits: {}", limits.join(", "));
-    if settings.image.is_none() {
-        return Ok(Trial { limits, is_made: false });
-    }
+    let Some(image) = settings.image.clone() else { return Ok(Trial { limits, image: None }) };
     let object = provider.create(trial()).await?;
     let labels = object.labels.as_ref().ok_or("the engine lost the labels of a container")?;
     let target =
@@ -77,7 +79,7 @@ async fn try_engine(settings: &DockerSettings) -> Result<Trial, OpenFailure> {
     let removed = provider.delete(TargetCall { target, force: true, deadline: deadline() }).await;
     ran?;
     removed?;
-    Ok(Trial { limits, is_made: true })
+    Ok(Trial { limits, image: Some(image) })
 }
 
 /// Runs `true`.

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::config::{ProviderSchema, ProviderSection, ProviderSettings};
 use crate::sandbox::{OpenContext, OpenFailure, OpenedProvider, ProviderKind};
-use crate::types::{Check, WorkloadKey};
+use crate::types::{Check, Template, WorkloadKey, WorkloadSource};
 
 /// The kind `docker`.
 pub struct DockerKind;
@@ -70,8 +70,20 @@ impl ProviderKind for DockerKind {
         Ok(Some(OpenedProvider { provider: Arc::new(provider).into(), reload: None }))
     }
 
-    fn check(&self, what: &str, settings: &ProviderSettings, _data: &Path) -> Check {
-        doctor::check(what, settings_of(settings))
+    fn check(
+        &self,
+        what: &str,
+        settings: &ProviderSettings,
+        templates: &[&Template],
+        _data: &Path,
+    ) -> Check {
+        let images = templates.iter().map(|template| &template.workload.source);
+        let image = images.flatten().find_map(|source| match source {
+            WorkloadSource::Image(image) => Some(image.clone()),
+            WorkloadSource::Snapshot(_) => None,
+        });
+        let settings = settings_of(settings).clone();
+        doctor::check(what, &DockerSettings { image: image.or(settings.image), ..settings })
     }
 
     fn note(&self, settings: &ProviderSettings) -> Option<String> {

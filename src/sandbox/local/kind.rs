@@ -10,7 +10,7 @@ use super::{
 };
 use crate::config::{ProviderSchema, ProviderSection, ProviderSettings};
 use crate::sandbox::{OpenContext, OpenFailure, OpenedProvider, ProviderKind};
-use crate::types::{Check, WorkloadKey};
+use crate::types::{Check, Template, WorkloadKey};
 
 /// The kind `local`.
 pub struct LocalKind;
@@ -74,7 +74,13 @@ impl ProviderKind for LocalKind {
         Ok(Some(OpenedProvider { provider: Arc::new(provider).into(), reload: None }))
     }
 
-    fn check(&self, what: &str, settings: &ProviderSettings, data: &Path) -> Check {
+    fn check(
+        &self,
+        what: &str,
+        settings: &ProviderSettings,
+        _templates: &[&Template],
+        data: &Path,
+    ) -> Check {
         doctor::check(what, settings_of(settings), data)
     }
 

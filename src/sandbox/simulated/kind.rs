@@ -10,7 +10,7 @@ use crate::config::{ProviderSchema, ProviderSection, ProviderSettings};
 use crate::sandbox::{
     OpenContext, OpenFailure, OpenedProvider, ProviderKind, ReloadSettings, ReloadedSettings,
 };
-use crate::types::{Check, WorkloadKey};
+use crate::types::{Check, Template, WorkloadKey};
 
 /// The kind `simulated`.
 pub struct SimulatedKind;
@@ -47,7 +47,13 @@ impl ProviderKind for SimulatedKind {
         Ok(Some(OpenedProvider { provider: provider.into(), reload: Some(reload) }))
     }
 
-    fn check(&self, what: &str, settings: &ProviderSettings, _data: &Path) -> Check {
+    fn check(
+        &self,
+        what: &str,
+        settings: &ProviderSettings,
+        _templates: &[&Template],
+        _data: &Path,
+    ) -> Check {
         check(what, settings_of(settings))
     }
 
