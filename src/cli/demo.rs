@@ -5,7 +5,7 @@
 //!
 //! # Guarantees
 //! The demo has its own data directory, port and secrets, and reads neither the configuration nor the
-//! environment, but for the key of `--model`. When it ends it removes its sandboxes and data. If it is killed, the data directory
+//! environment, but for the key of `--model` and what says where a container engine is. When it ends it removes its sandboxes and data. If it is killed, the data directory
 //! stays behind in the system's temporary directory.
 
 mod flood;
@@ -15,7 +15,7 @@ mod story;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, bail, ensure};
 use clap::Args;
 use reqwest::Url;
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ use crate::app::{self, RunningServer};
 use crate::config::Overrides;
 use crate::sandbox::ProviderKind;
 use crate::telemetry;
-use crate::types::inert;
+use crate::types::{WorkloadKey, inert};
 
 use super::client::{ApiClient, ApiRequest};
 use super::connect::Chosen;
@@ -46,6 +46,13 @@ pub(super) struct DemoArgs {
     /// Without it a double answers on this machine
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
+    /// Create the sandboxes with this provider. Without it the first that works on this system
+    #[arg(long, value_name = "NAME")]
+    provider: Option<String>,
+    /// Create the sandboxes from this image, which needs git, a shell and the usual libraries of C. The
+    /// provider docker has no image of its own
+    #[arg(long, value_name = "NAME", requires = "provider")]
+    image: Option<String>,
 }
 
 /// The bot's account in the fixtures; assigning it to an issue triggers a sandbox.
@@ -54,14 +61,62 @@ const FIXTURE_BOT: &str = "71000150";
 const FLOOD_SETTINGS: [(&str, &str); 2] =
     [("ISSUEBOX__TRIGGERS__ASSIGNEE", FIXTURE_BOT), ("ISSUEBOX__GITHUB__BOT_USER_ID", FIXTURE_BOT)];
 
+/// What creates the demo's sandboxes.
+#[derive(Clone)]
+struct DemoProvider {
+    kind: &'static dyn ProviderKind,
+    image: Option<String>,
+}
+
+impl DemoProvider {
+    /// Those to be tried, in this order: the one that the person chose, or all that work without an image.
+    fn candidates(name: Option<&str>, image: Option<String>) -> anyhow::Result<Vec<Self>> {
+        let needs_image = |kind: &dyn ProviderKind| {
+            kind.runs_programs() && kind.supports(WorkloadKey::Image).is_ok()
+        };
+        let Some(name) = name else {
+            let kinds = KINDS.into_iter().filter(|kind| !needs_image(*kind));
+            return Ok(kinds.map(|kind| Self { kind, image: None }).collect());
+        };
+        let kind = KINDS.into_iter().find(|kind| kind.name() == name).with_context(|| {
+            let names: Vec<&str> = KINDS.iter().map(|kind| kind.name()).collect();
+            format!("there is no provider {}; choose one of {}", inert(name), names.join(", "))
+        })?;
+        if let (Some(_), Err(why)) = (&image, kind.supports(WorkloadKey::Image)) {
+            bail!("--image is not possible with the provider {name}: {why}");
+        }
+        ensure!(
+            image.is_some() || !needs_image(kind),
+            "the provider {name} creates sandboxes from an image; name one that has git and a shell: \
+             issuebox demo --provider {name} --image IMAGE"
+        );
+        Ok(vec![Self { kind, image }])
+    }
+
+    /// The variables by which a server uses it, with all that it stores below this directory.
+    fn settings(&self, data: &Path) -> Vec<(String, String)> {
+        let Self { kind, image } = self;
+        let variable = |key: &str| {
+            format!("ISSUEBOX__PROVIDERS__{}__{}", kind.name(), key).to_ascii_uppercase()
+        };
+        let within = kind.settings_within(data).into_iter();
+        let template = [("PROVIDER", Some(kind.name())), ("IMAGE", image.as_deref())];
+        let template = template.into_iter().filter_map(|(key, value)| {
+            Some((format!("ISSUEBOX__TEMPLATES__DEFAULT__{key}"), value?.to_owned()))
+        });
+        template.chain(within.map(|(key, value)| (variable(key), value))).collect()
+    }
+}
+
 pub(super) fn run(args: DemoArgs, env: &EnvVars) -> anyhow::Result<ExitCode> {
     let _telemetry = telemetry::init("error")?;
+    let candidates = DemoProvider::candidates(args.provider.as_deref(), args.image)?;
     let name = format!("issuebox-demo-{}", uuid::Uuid::now_v7().simple());
     let data = std::env::temp_dir().join(name);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let real_model = RealModel::chosen(args.model, env)?;
     let (screen, stays) = (Screen::new(env), !args.exit);
-    let demo = Demo { screen, data: data.clone(), stays, real_model };
+    let demo = Demo { screen, data: data.clone(), stays, real_model, candidates };
     let result = runtime.block_on(demo.play());
     let removed = std::fs::remove_dir_all(&data);
     let code = result?;
@@ -74,15 +129,17 @@ struct Demo {
     data: PathBuf,
     stays: bool,
     real_model: Option<RealModel>,
+    candidates: Vec<DemoProvider>,
 }
 
 impl Demo {
     async fn play(mut self) -> anyhow::Result<ExitCode> {
-        let (running, client, kind) = self.start().await?;
+        let (running, client, provider) = self.start().await?;
+        let kind = provider.kind;
         let played = match story::obstacle(kind) {
             None => {
                 let model = self.real_model.take();
-                story::play(&mut self.screen, &self.data, kind, model).await
+                story::play(&mut self.screen, &self.data, &provider, model).await
             }
             Some(why) => {
                 let left_out = "The part from a label to a pull request is left out";
@@ -108,27 +165,26 @@ impl Demo {
     }
 
     /// A server with the first provider that works on this system.
-    async fn start(
-        &mut self,
-    ) -> anyhow::Result<(RunningServer, ApiClient, &'static dyn ProviderKind)> {
-        let mut left = KINDS.into_iter();
-        let mut kind = left.next().context("there is a provider")?;
+    async fn start(&mut self) -> anyhow::Result<(RunningServer, ApiClient, DemoProvider)> {
+        let mut left = std::mem::take(&mut self.candidates).into_iter();
+        let mut tried = left.next().context("there is a provider")?;
         loop {
-            let (running, client) = server(&self.data, kind, &FLOOD_SETTINGS)?;
+            let (running, client) = server(&self.data, &tried, &FLOOD_SETTINGS)?;
             let system = client.call(ApiRequest::get(&["system"])).await?;
             let providers = system.data()["providers"].as_array().into_iter().flatten();
             let mut errors = providers.filter_map(|provider| provider["trouble"].as_str());
-            let (Some(error), Some(next)) = (errors.next(), left.next()) else {
-                return Ok((running, client, kind));
+            let Some(error) = errors.next() else { return Ok((running, client, tried)) };
+            running.stop()?;
+            let name = tried.kind.name();
+            let Some(next) = left.next() else {
+                bail!("the provider {name} does not work on this system: {}", inert(error));
             };
             self.screen.line(&format!(
-                "The provider {} does not work on this system, so the demo uses {}:\n  {}\n",
-                kind.name(),
-                next.name(),
+                "The provider {name} does not work on this system, so the demo uses {}:\n  {}\n",
+                next.kind.name(),
                 inert(error)
             ))?;
-            running.stop()?;
-            kind = next;
+            tried = next;
         }
     }
 
@@ -173,20 +229,14 @@ impl Demo {
 /// server that just ended may still have its one locked.
 fn server(
     data: &Path,
-    kind: &dyn ProviderKind,
+    provider: &DemoProvider,
     more: &[(&str, impl AsRef<str>)],
 ) -> anyhow::Result<(RunningServer, ApiClient)> {
-    let data = data.join(kind.name());
-    let variable =
-        |key: &str| format!("ISSUEBOX__PROVIDERS__{}__{}", kind.name(), key).to_ascii_uppercase();
-    let within = kind.settings_within(&data).into_iter();
-    let settings = within.map(|(key, value)| (variable(key), value));
-    let provider = ("ISSUEBOX__TEMPLATES__DEFAULT__PROVIDER", kind.name());
-    let more = more.iter().map(|(name, value)| (*name, value.as_ref()));
-    let env = std::iter::once(provider).chain(more);
-    let env = env.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let data = data.join(provider.kind.name());
+    let more = more.iter().map(|(name, value)| ((*name).to_owned(), value.as_ref().to_owned()));
+    let env = provider.settings(&data).into_iter().chain(more);
     let overrides = Overrides { listen: Some("127.0.0.1:0".into()), data: Some(data) };
-    let running = app::start(load_config(None, env.chain(settings), overrides)?.config)?;
+    let running = app::start(load_config(None, env, overrides)?.config)?;
     let url = Url::parse(&format!("http://{}", running.address))?;
     let client = ApiClient::new(Chosen::local(url, running.secrets.admin_token.clone()))?;
     Ok((running, client))

@@ -155,6 +155,18 @@ fn the_demo_shows_one_sandbox_an_issue_and_leaves_nothing_behind() {
     assert_eq!(left, 0, "the demo's data must be gone");
 }
 
+#[test]
+fn the_demo_names_what_a_provider_needs() {
+    let said = |args: &[&str]| {
+        let refused = Ran::of(&mut program(&[&["demo", "--exit", "--provider"], args].concat()));
+        assert_eq!(refused.code, 1, "{refused:?}");
+        refused.err
+    };
+    insta::assert_snapshot!(said(&["docker"]), @"error: the provider docker creates sandboxes from an image; name one that has git and a shell: issuebox demo --provider docker --image IMAGE");
+    insta::assert_snapshot!(said(&["podman"]), @"error: there is no provider podman; choose one of local, simulated, docker, daytona");
+    insta::assert_snapshot!(said(&["local", "--image", "debian:12"]), @"error: --image is not possible with the provider local: its sandboxes see the programs of this machine; remove the key, or use a provider with images");
+}
+
 #[tokio::test]
 async fn a_start_warns_of_what_others_can_read_and_refuses_what_they_can_write() {
     let place = Place::simulated("");

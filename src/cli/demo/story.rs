@@ -4,6 +4,7 @@
 
 mod cast;
 
+use std::cell::RefCell;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use serde_json::Value;
 use super::super::client::{ApiClient, ApiRequest};
 use super::super::output::Screen;
 use super::super::progress::Spinner;
-use super::server;
+use super::{DemoProvider, server};
 use crate::github::model::{APP_KEY, GithubModel, HookDoor};
 use crate::sandbox::ProviderKind;
 use crate::types::{RunState, inert};
@@ -61,7 +62,7 @@ pub(super) fn obstacle(kind: &dyn ProviderKind) -> Option<String> {
 pub(super) async fn play(
     screen: &mut Screen,
     data: &Path,
-    kind: &dyn ProviderKind,
+    provider: &DemoProvider,
     model: Option<RealModel>,
 ) -> anyhow::Result<bool> {
     let agent = AgentCast::choose(data, model, WORK).await?;
@@ -80,10 +81,10 @@ pub(super) async fn play(
         ("ISSUEBOX__LIFECYCLE__DELETE_AFTER_CLOSE_SECONDS", "1".to_owned()),
     ];
     settings.extend(agent.settings.clone());
-    let (running, client) = server(&data.join("story"), kind, &settings)?;
+    let (running, client) = server(&data.join("story"), provider, &settings)?;
     github.set_door(HookDoor::Open(format!("http://{}/webhooks/github", running.address)));
     let number = github.open_issue(REPOSITORY, MAINTAINER, TITLE, TASK);
-    let story = Story { github, client, number, agent };
+    let story = Story { github, client, number, agent, reason: RefCell::default() };
     let played = tokio::select! {
         played = story.tell(screen) => played,
         signal = tokio::signal::ctrl_c() => Err(match signal {
@@ -105,6 +106,8 @@ struct Story {
     client: ApiClient,
     number: u64,
     agent: AgentCast,
+    /// Why the sandbox is as it is, as last seen.
+    reason: RefCell<String>,
 }
 
 impl Story {
@@ -204,11 +207,20 @@ impl Story {
             }
             tokio::time::sleep(LOOK_PAUSE).await;
         }
-        bail!("{what} did not come within {} s", PART_TIME_MAX.as_secs())
+        let reason = self.reason.borrow();
+        let now = if reason.is_empty() { String::new() } else { format!(": {}", inert(&reason)) };
+        bail!("{what} did not come within {} s{now}", PART_TIME_MAX.as_secs())
     }
 
     async fn running(&self) -> anyhow::Result<Option<Value>> {
         let found = self.sandbox().await?;
+        if let Some(sandbox) = &found {
+            let reason = sandbox["reason"].as_str().unwrap_or_default();
+            if sandbox["phase"] == "failed" {
+                bail!("the sandbox failed: {}", inert(reason));
+            }
+            reason.clone_into(&mut self.reason.borrow_mut());
+        }
         Ok(found.filter(|sandbox| sandbox["phase"] == "running"))
     }
 
@@ -226,9 +238,15 @@ impl Story {
 
     async fn checkout(&self, id: &str) -> anyhow::Result<Option<Value>> {
         let answer = self.client.call(ApiRequest::get(&["sandboxes", id, "checkout"])).await?;
-        match answer.data()["state"].as_str() {
-            Some("failed") => bail!("the checkout failed: {}", answer.data()["reason"]),
-            Some("ready") => Ok(Some(answer.data().clone())),
+        let checkout = answer.data();
+        let reason = checkout["reason"].as_str().unwrap_or_default();
+        match checkout["state"].as_str() {
+            Some("ready") => Ok(Some(checkout.clone())),
+            // While it is fetching, a reason is that of a failed try. Nothing is out of order here for
+            // a moment only, so the next one would fail, too.
+            Some("failed" | "fetching") if !reason.is_empty() => {
+                bail!("the checkout failed: {}", inert(reason))
+            }
             Some(_) | None => Ok(None),
         }
     }
