@@ -61,11 +61,11 @@ fn said(place: &Place) -> (Vec<String>, Vec<u64>) {
 #[ignore = "needs Docker's engine; run by .ci/run"]
 async fn an_agent_in_a_container_survives_its_server() {
     let place = Place::docker();
-    let host = std::env::var("DOCKER_HOST").expect("DOCKER_HOST");
     place.configure(&format!(
         "[providers.docker]\nhost = {host:?}\nimage = {image:?}\npull = \"never\"\n\
          [agents.scripted]\nkind = \"command\"\npath = \"/bin/bash\"\n\
          [templates.default.env]\nBASH_ENV = \"/workspace/agent.sh\"\n",
+        host = engine::host(),
         image = engine::image(),
     ));
     let mut server = serve(&place).await;

@@ -80,12 +80,7 @@ async fn nothing_is_left(place: &Place, mark: &str) -> Duration {
 
 /// Checks what the next server makes of it.
 async fn taken_up(place: &Place, server: &Server, acknowledged: &BTreeSet<String>, mark: &str) {
-    let settled = || async {
-        let system = server.get("/v1/system").await.json();
-        let of = |phase: &str| system["data"]["sandboxes"][phase].as_u64().expect("a count");
-        of("creating") + of("starting") + of("stopping") + of("deleting") == 0
-    };
-    until("what was under way is settled", settled).await;
+    server.settled().await;
     let list = server.get("/v1/sandboxes?deleted=true").await.json();
     let all = list["data"].as_array().expect("a list");
     let of = |key: &str| -> BTreeSet<String> {

@@ -18,6 +18,10 @@ mod checkout;
 mod chromium;
 mod connected;
 mod container_agent;
+mod container_demo;
+mod container_life;
+mod container_place;
+mod container_storm;
 mod crash;
 mod crash_local;
 mod data;
@@ -35,6 +39,7 @@ mod limits;
 mod missed;
 mod network;
 mod order;
+mod own_engine;
 mod permission;
 #[path = "../common/process.rs"]
 mod process;

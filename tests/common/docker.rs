@@ -5,48 +5,123 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::sync::{Arc, OnceLock};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex, OnceLock};
 
-use issuebox::clock::{IdSource, SystemClock, SystemIds};
+use issuebox::clock::{Clock, IdSource, SystemClock, SystemIds};
 use issuebox::sandbox::docker::{DockerConfig, DockerProvider, DockerSettings, Pull};
 
 /// The image.
 pub const IMAGE: &str = "issuebox-provider-test:latest";
 
 /// The programs in it, if this machine has them.
-const PROGRAMS: [&str; 29] = [
+const PROGRAMS: [&str; 30] = [
     "sh", "bash", "cat", "chmod", "cut", "dd", "echo", "env", "find", "git", "grep", "head", "id",
     "ln", "ls", "mkdir", "perl", "printf", "pwd", "rm", "seq", "setsid", "sleep", "stat", "stty",
-    "tail", "touch", "true", "wc",
+    "tail", "touch", "tr", "true", "wc",
 ];
+
+/// The address of the engine for tests.
+pub fn host() -> String {
+    std::env::var("DOCKER_HOST").unwrap_or_else(|_| "unix:///var/run/docker.sock".to_owned())
+}
 
 /// Runs docker's command line.
 pub fn docker(args: &[&str]) -> Output {
-    Command::new("docker").args(args).stdin(Stdio::null()).output().expect("docker is there")
+    docker_at(&host(), args)
+}
+
+/// Runs it for another engine.
+pub fn docker_at(host: &str, args: &[&str]) -> Output {
+    let mut command = Command::new("docker");
+    command.args(["--host", host]).args(args).stdin(Stdio::null());
+    command.output().expect("docker is there")
 }
 
 /// Runs it; what it wrote.
 pub fn docker_text(args: &[&str]) -> String {
-    let output = docker(args);
+    text_at(&host(), args)
+}
+
+/// Runs it for another engine; what it wrote.
+pub fn text_at(host: &str, args: &[&str]) -> String {
+    let output = docker_at(host, args);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
     assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
     text(&output.stdout)
+}
+
+/// What an engine reports of the containers with a label.
+pub struct Events {
+    reporter: Child,
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl Events {
+    /// From now on.
+    pub fn about(host: &str, label: &str) -> Self {
+        let since = SystemClock.now().unix_ms() / 1000;
+        let mut reporter = Command::new("docker")
+            .args(["--host", host, "events", "--since", &since.to_string()])
+            .args(["--filter", &format!("label={label}"), "--format", "{{.Action}}"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("docker is there");
+        let lines: Arc<Mutex<Vec<String>>> = Arc::default();
+        let (kept, out) = (Arc::clone(&lines), reporter.stdout.take().expect("a pipe"));
+        std::thread::spawn(move || {
+            for line in BufReader::new(out).lines().map_while(Result::ok) {
+                kept.lock().expect("not poisoned").push(line);
+            }
+        });
+        Self { reporter, lines }
+    }
+
+    /// How often this was reported.
+    pub fn count(&self, action: &str) -> usize {
+        let lines = self.lines.lock().expect("not poisoned");
+        // The action of an exec goes on with its command.
+        lines.iter().filter(|line| line.split(':').next() == Some(action)).count()
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        // It may have ended with its engine.
+        let _ = self.reporter.kill();
+        let _ = self.reporter.wait();
+    }
 }
 
 /// Makes the image once.
 pub fn image() -> &'static str {
     static MADE: OnceLock<()> = OnceLock::new();
     MADE.get_or_init(|| {
-        if !docker(&["image", "inspect", IMAGE]).status.success() {
-            make_image();
-        }
+        image_at(&host());
     });
     IMAGE
 }
 
-fn make_image() {
+/// Makes the image at an engine that does not have it.
+pub fn image_at(host: &str) -> &'static str {
+    if !docker_at(host, &["image", "inspect", IMAGE]).status.success() {
+        make_image(host, IMAGE, &[]);
+    }
+    IMAGE
+}
+
+/// Makes an image in which the demo's agent works: with what git needs to reach its gateway, and the libraries
+/// that the program of the tests is linked to.
+pub fn demo_image() -> &'static str {
+    const DEMO_IMAGE: &str = "issuebox-demo-test:latest";
+    let more = ["test", "/usr/lib/git-core/git-remote-http", env!("CARGO_BIN_EXE_issuebox")];
+    make_image(&host(), DEMO_IMAGE, &more);
+    DEMO_IMAGE
+}
+
+fn make_image(host: &str, image: &str, more: &[&str]) {
     let root = tempfile::tempdir().expect("a directory");
     for dir in ["usr/bin", "usr/lib", "usr/lib64", "usr/sbin", "etc", "tmp"] {
         fs::create_dir_all(root.path().join(dir)).expect("made");
@@ -58,7 +133,7 @@ fn make_image() {
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
     fs::set_permissions(root.path().join("tmp"), mode).expect("set");
     let mut files = BTreeSet::new();
-    for program in PROGRAMS {
+    for program in PROGRAMS.into_iter().chain(more.iter().copied()) {
         let found = ["/usr/bin", "/bin"].map(|dir| Path::new(dir).join(program));
         if let Some(found) = found.into_iter().find(|path| path.exists()) {
             files.extend(libraries(&found));
@@ -76,11 +151,15 @@ fn make_image() {
             assert!(copied.expect("cp is there").success());
         }
     }
-    import(root.path(), IMAGE);
+    import_at(host, root.path(), image);
 }
 
 /// Makes an image of a directory.
 pub fn import(root: &Path, image: &str) {
+    import_at(&host(), root, image);
+}
+
+fn import_at(host: &str, root: &Path, image: &str) {
     let mut tar = Command::new("tar")
         .arg("-C")
         .arg(root)
@@ -89,7 +168,7 @@ pub fn import(root: &Path, image: &str) {
         .spawn()
         .expect("tar is there");
     let imported = Command::new("docker")
-        .args(["import", "-", image])
+        .args(["--host", host, "import", "-", image])
         .stdin(tar.stdout.take().expect("a pipe"))
         .output()
         .expect("docker is there");

@@ -317,6 +317,16 @@ impl Server {
         answer["data"].clone()
     }
 
+    /// Waits until no sandbox is changing.
+    pub async fn settled(&self) {
+        let is_settled = || async {
+            let system = self.get("/v1/system").await.json();
+            let of = |phase: &str| system["data"]["sandboxes"][phase].as_u64().expect("a count");
+            of("creating") + of("starting") + of("stopping") + of("deleting") == 0
+        };
+        until("what was under way is settled", is_settled).await;
+    }
+
     /// The issue's sandbox, or null.
     pub async fn sandbox(&self, issue: &str) -> Value {
         self.get(&format!("/v1/issues/{issue}/sandbox")).await.json()["data"].clone()
