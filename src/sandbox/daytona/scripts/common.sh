@@ -3,13 +3,26 @@
 case $base in /*) ;; *) base=$HOME/$base ;; esac
 case $work in /*) ;; *) work=$HOME/$work ;; esac
 B=1000000000000000 # Added to positions in file names, so that names sort like numbers.
-# Wakes all that wait for news of the process in $D. Each waiter opens its FIFO for reading and
-# writing before it looks at the files, so no news is lost.
+# Wakes all that wait for news of the process in $D. The FIFO of each is renamed first: a waiter that
+# goes on waiting makes another one, and nobody removes that one in place of this.
 wake() {
     for fifo in "$D"/w.*; do
-        [ -e "$fifo" ] || return 0
-        if [ -p "$fifo" ]; then echo 1<>"$fifo"; fi
-        rm -f "$fifo"
+        taken=$D/v.$$.${fifo##*/}
+        if mv "$fifo" "$taken" 2>/dev/null; then
+            echo 1<>"$taken"
+            rm -f "$taken"
+        fi
+    done
+}
+# Opens the FIFO of waiter $1 at 7, for reading and writing. It looks at the files afterwards, so no news
+# is lost.
+listen() {
+    while :; do
+        mkfifo "$D/w.$1" 2>/dev/null
+        exec 7<>"$D/w.$1"
+        # If it was taken before it was opened, that made an ordinary file.
+        if [ -p "$D/w.$1" ]; then return 0; fi
+        rm -f "$D/w.$1"
     done
 }
 # Sends signal $1 to every process of session $2; false if there was none.

@@ -7,8 +7,7 @@ while :; do
         echo '!none'
         exit
     fi
-    mkfifo "$D/w.$3" 2>/dev/null
-    exec 7<>"$D/w.$3"
+    listen "$3"
     # The end first: what is read afterwards is all there was.
     code='- 0'
     if [ -e "$D/exit" ]; then

@@ -128,7 +128,8 @@ if ! command -v "$3" >/dev/null 2>&1; then
 fi
 ( D=$1; : >"$D/started"
 for fifo in "$D"/w.*; do
-    if [ -p "$fifo" ]; then echo 1<>"$fifo"; rm -f "$fifo"; fi
+    taken=$D/v.$$.${fifo##*/}
+    if mv "$fifo" "$taken" 2>/dev/null; then echo 1<>"$taken"; rm -f "$taken"; fi
 done )
 shift 2
 exec "$@"'

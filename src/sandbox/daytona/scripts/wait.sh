@@ -2,8 +2,7 @@
 D=$base/p/$1
 mkdir -p "$D"
 while :; do
-    mkfifo "$D/w.$2" 2>/dev/null
-    exec 7<>"$D/w.$2"
+    listen "$2"
     if [ -e "$D/started" ]; then
         echo started
         break

@@ -14,8 +14,7 @@ while :; do
         echo closed
         exit
     fi
-    mkfifo "$D/w.$2" 2>/dev/null
-    exec 7<>"$D/w.$2"
+    listen "$2"
     if [ -e "$D/exit" ] || [ -e "$D/closed" ] || [ ! -p "$D/names" ]; then
         echo '!closed'
         break
