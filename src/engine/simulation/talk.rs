@@ -208,7 +208,8 @@ impl WorldState {
         if !goes_on || run.sandbox != around.sandbox {
             return Some(format!("run {} goes on in a sandbox that is not up", run.id));
         }
-        if !was_running && self.is_held(after, run.since) {
+        let begins = !was_running && run.state != RunState::Cancelling;
+        if begins && self.is_held(after, run.since) {
             return Some(format!("run {} begins although its issue is held", run.id));
         }
         None
