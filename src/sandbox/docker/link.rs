@@ -45,8 +45,8 @@ const HELLO_WAIT: Duration = Duration::from_secs(15);
 const SERVICE_WAIT: Duration = Duration::from_secs(10);
 
 /// The pauses between tries to connect again.
-const RECONNECT_FIRST: Duration = Duration::from_millis(50);
-const RECONNECT_MAX: Duration = Duration::from_secs(5);
+pub const RECONNECT_FIRST: Duration = Duration::from_millis(50);
+pub const RECONNECT_MAX: Duration = Duration::from_secs(5);
 
 /// How long a container may take to be down after its helper has gone.
 const ENDING_WAIT: Duration = Duration::from_millis(500);

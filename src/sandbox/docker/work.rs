@@ -11,7 +11,9 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::io::StreamReader;
 
 use super::DockerProvider;
-use super::link::{HelperCall, HelperLink, LinkLost, Links, nonsense, refusal};
+use super::link::{
+    HelperCall, HelperLink, LinkLost, Links, RECONNECT_FIRST, RECONNECT_MAX, nonsense, refusal,
+};
 use super::wire::{
     self, CommandOrder, FileChunk, HelperReply, HelperRequest, MESSAGE_LEN_MAX, OutputPiece,
     WirePart,
@@ -457,15 +459,33 @@ async fn follow(
                 }
             }
             Ok(None) | Err(_) => {
-                let again = HelperRequest::Attach { number, from: at };
-                match links.done(target, &again).await {
-                    Ok(next) => call = next,
-                    // The reader learns the reason when it attaches again.
-                    Err(error) => {
-                        tracing::debug!(%error, "the output of a process ended before its end");
-                        return;
-                    }
-                }
+                let Some(next) = attach_again(links, target, number, at).await else { return };
+                call = next;
+            }
+        }
+    }
+}
+
+/// Attaches to a process over the next connection. That one may break, too: it is tried for some seconds.
+async fn attach_again(
+    links: &Arc<Links>,
+    target: &Target,
+    number: u64,
+    from: u64,
+) -> Option<HelperCall> {
+    let again = HelperRequest::Attach { number, from };
+    let mut pause = RECONNECT_FIRST;
+    loop {
+        match links.done(target, &again).await {
+            Ok(call) => return Some(call),
+            Err(WorkError::Broken(_)) if pause <= RECONNECT_MAX => {
+                tokio::time::sleep(pause).await;
+                pause *= 2;
+            }
+            // The reader learns the reason when it attaches again.
+            Err(error) => {
+                tracing::debug!(%error, "the output of a process ended before its end");
+                return None;
             }
         }
     }
