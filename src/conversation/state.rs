@@ -53,10 +53,10 @@ pub struct Around {
 }
 
 impl Around {
-    /// Whether the latest process of a run may still be there.
+    /// Whether the process of a run may still be there: one that is interrupted was not seen to lose it.
     pub(super) fn may_have_process_of(&self, run: &Run) -> bool {
-        let is_its = self.sandbox.is_some() && self.sandbox == run.sandbox;
-        run.attempt > 0 && is_its && !self.is_down
+        let had_one = run.state.has_process() || run.state == RunState::Interrupted;
+        had_one && self.sandbox.is_some() && self.sandbox == run.sandbox && !self.is_down
     }
 }
 

@@ -292,8 +292,8 @@ impl ConversationStep {
         self.end(RunState::Failed, reason);
     }
 
-    /// The run is cancelled. Its process ends with its sandbox: until that is known to be down the run is
-    /// being cancelled, and the process is ended by itself if the sandbox turns out to be up.
+    /// The run is cancelled. A process that it may have ends with its sandbox: until that is known to be down
+    /// the run is being cancelled, and the process is ended by itself if the sandbox turns out to be up.
     fn end_with_process(&mut self, around: &Around, reason: &str) {
         let now = self.now;
         match &mut self.conversation.run {
@@ -308,10 +308,11 @@ impl ConversationStep {
     fn follow_queue(&mut self, around: &Around) {
         if let SandboxStanding::Over(reason) = &around.standing {
             for _ in 0..2 {
-                match self.conversation.run.as_ref().map(|run| run.state) {
-                    Some(RunState::Queued) => self.end(RunState::Cancelled, reason.clone()),
-                    Some(RunState::Interrupted) => self.end_with_process(around, reason),
-                    _ => {}
+                let waits = self.conversation.run.as_ref().is_some_and(|run| {
+                    matches!(run.state, RunState::Queued | RunState::Interrupted)
+                });
+                if waits {
+                    self.end_with_process(around, reason);
                 }
             }
             return;
@@ -409,12 +410,7 @@ impl ConversationStep {
         let now = self.now;
         if let Some(id) = is_it(&self.conversation.run) {
             if !self.cancel_process(reason) {
-                match &self.conversation.run {
-                    Some(run) if run.state == RunState::Interrupted => {
-                        self.end_with_process(around, reason);
-                    }
-                    Some(_) | None => self.end(RunState::Cancelled, reason),
-                }
+                self.end_with_process(around, reason);
             }
             return self.is(id);
         }
