@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use common::median;
 use common::served::Served;
 use issuebox::models::double::{DoubleScript, DoubleTurn, ModelDouble};
-use serde_json::{Value, json};
+use serde_json::json;
 use tempfile::TempDir;
 
 const CLAUDE: &str = "@anthropic-ai/claude-code-linux-x64/claude";
@@ -131,26 +131,15 @@ async fn run_by_hand(claude: &Path, double: &ModelDouble) -> f64 {
 /// Seconds from a message to an issue's agent to its first request; returns once its run has ended.
 async fn say(server: &Served, double: &ModelDouble, issue: &str, run: usize) -> f64 {
     let http = reqwest::Client::builder().no_proxy().build().expect("a client");
-    let url = |what: &str| format!("http://{}/v1/issues/{issue}/{what}", server.address);
+    let url = format!("http://{}/v1/issues/{issue}/messages", server.address);
     let before = double.counts().requests;
-    let message = http.put(url("messages")).bearer_auth(common::TOKEN);
+    let message = http.put(url).bearer_auth(common::TOKEN);
     let began = Instant::now();
     let answer = message.json(&json!({"text": "Say that you are done."})).send().await;
     let answer = answer.expect("it answers");
     assert_eq!(answer.status(), 202, "{}", answer.text().await.expect("a body"));
     let took = asked(double, before, began).await;
-    let ended = async {
-        loop {
-            let answer = http.get(url("conversation")).bearer_auth(common::TOKEN).send().await;
-            let found: Value = answer.expect("it answers").json().await.expect("JSON");
-            let runs = found["data"]["runs"].as_array().cloned().unwrap_or_default();
-            let ended = runs.iter().filter(|run| run["state"] == "succeeded").count();
-            if ended > run {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    assert!(tokio::time::timeout(WAIT_MAX, ended).await.is_ok(), "the run of {issue} does not end");
+    let succeeded = format!("/v1/runs?issueId={issue}&state=succeeded");
+    server.until_answered(&succeeded, &format!("\"total\":{}", run + 1));
     took
 }
