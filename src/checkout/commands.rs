@@ -94,6 +94,7 @@ pub fn commands(plan: &CheckoutPlan) -> Vec<CheckoutCommand> {
     fetch.extend(own.as_deref());
     let from = plan.branch.tip.as_ref().map_or(&plan.base, |_| &plan.branch.name);
     let start = format!("refs/remotes/origin/{from}");
+    let name = plan.branch.name.as_str();
     let submodules = "not every submodule could be fetched; list private ones in `git.read`";
     vec![
         // Left by a command that was killed. There may be no directory yet.
@@ -104,7 +105,9 @@ pub fn commands(plan: &CheckoutPlan) -> Vec<CheckoutCommand> {
         git(&["config", "user.name", &plan.committer.name]),
         git(&["config", "user.email", &plan.committer.email]),
         git(&fetch),
-        git(&["switch", "--quiet", "--no-track", "-C", &plan.branch.name, &start]),
+        // Fails where the branch is there, with commits that may not be pushed.
+        plain(&[&GIT[..], &["branch", "--no-track", name, &start]].concat(), OnFailure::Ignore),
+        git(&["switch", "--quiet", name]),
         // Without git-lfs its files are pointers, which is said if there are any.
         plain(&["git", "lfs", "version"], OnFailure::Skip),
         CheckoutCommand {
@@ -146,12 +149,12 @@ mod tests {
         let new = lines(&plan(None, Depth::Full));
         let base = "+refs/heads/main:refs/remotes/origin/main";
         assert!(new.contains(&format!("git! fetch --no-tags --quiet origin {base}")), "{new:?}");
-        let switch = "git! switch --quiet --no-track -C issuebox/issue-12 refs/remotes/origin/";
-        assert!(new.contains(&format!("{switch}main")), "{new:?}");
+        let branch = "git! branch --no-track issuebox/issue-12 refs/remotes/origin/";
+        assert!(new.contains(&format!("{branch}main")), "{new:?}");
         let on = lines(&plan(Some("a"), Depth::Shallow));
         let own = "+refs/heads/issuebox/issue-12:refs/remotes/origin/issuebox/issue-12";
         let fetch = format!("git! fetch --no-tags --quiet --depth=1 origin {base} {own}");
         assert!(on.contains(&fetch), "{on:?}");
-        assert!(on.contains(&format!("{switch}issuebox/issue-12")), "{on:?}");
+        assert!(on.contains(&format!("{branch}issuebox/issue-12")), "{on:?}");
     }
 }

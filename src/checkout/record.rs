@@ -17,13 +17,13 @@ impl CheckoutParts {
         let _writing = self.writing.lock().await;
         let before = self.rows.checkout(&begun.sandbox).await.map_err(|error| error.to_string())?;
         let row = match before.clone() {
+            // What is known of its branch stays: the sandbox may have pushed already.
             Some(known) => CheckoutRow {
-                tip: known.tip,
-                pushing: known.pushing,
-                foreign_tip: known.foreign_tip,
-                foreign_is_fetched: known.foreign_is_fetched,
-                published_by: known.published_by,
-                ..begun
+                state: begun.state,
+                reason: begun.reason,
+                changed_at: begun.changed_at,
+                remote: begun.remote,
+                ..known
             },
             None => begun,
         };

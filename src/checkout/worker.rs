@@ -269,7 +269,12 @@ impl CheckoutWorker {
         // The gateway serves the fetch by what is recorded.
         let begun = |row: &mut CheckoutRow| {
             (row.remote, row.base) = (repository.name, Some(plan.base.clone()));
-            (row.branch, row.tip) = (Some(plan.branch.name.clone()), plan.branch.tip.clone());
+            // Its tip may have grown since the branch was chosen.
+            let branch = Some(plan.branch.name.clone());
+            if row.branch != branch || row.tip.is_none() {
+                row.tip.clone_from(&plan.branch.tip);
+            }
+            row.branch = branch;
             (row.pushes, row.pushes_why) = pushes;
         };
         self.parts.change(sandbox, begun).await?;

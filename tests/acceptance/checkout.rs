@@ -2,6 +2,7 @@
 //! also after the server was killed.
 
 use issuebox::github::model::GithubModel;
+use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use crate::connected::serve_connected;
@@ -125,6 +126,43 @@ async fn a_label_checks_out_and_what_is_committed_inside_is_pushed_without_a_key
     done(&server, &id, "git commit -q --amend -m More && git push -q --force origin HEAD").await;
     let tip = done(&server, &id, "git rev-parse HEAD").await.trim().to_owned();
     assert_eq!(world.github.tip(REPOSITORY, &branch), Some(tip));
+    server.stop().await;
+    assert_eq!(world.github.violations(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "makes a real sandbox and needs git; run by .ci/run"]
+async fn a_checkout_that_begins_again_keeps_its_branch_and_what_is_not_pushed_yet() {
+    let Some(world) = CheckoutWorld::new().await else { return };
+    let server = world.serve().await;
+    world.label();
+    let id = world.checked_out(&server).await;
+    let branch = world.branch();
+    done(&server, &id, "echo work > work && git add work && git commit -qm Work").await;
+    done(&server, &id, "git push -q origin HEAD").await;
+    done(&server, &id, "git commit -q --allow-empty -m More && echo draft > draft").await;
+    let unpushed = done(&server, &id, "git rev-parse HEAD").await;
+    server.kill().await;
+    // As if it had been killed before it recorded that the checkout is ready.
+    let database = Connection::open(world.place.data().join("issuebox.db")).expect("a database");
+    let changed = database.execute("UPDATE checkout SET state = 'fetching'", []);
+    assert_eq!(changed.expect("written"), 1);
+    drop(database);
+    let server = world.serve().await;
+    until("the sandbox to be up", || async { sh(&server, &id, "true").await["exitCode"] == 0 })
+        .await;
+    let path = format!("/v1/sandboxes/{id}/checkout");
+    let checkout = || async { server.get(&path).await.json()["data"].clone() };
+    until("the checkout", || async { checkout().await["state"] == "ready" }).await;
+    assert_eq!(checkout().await["branch"], branch.as_str());
+    assert_eq!(done(&server, &id, "git rev-parse HEAD").await, unpushed);
+    assert_eq!(
+        done(&server, &id, "git branch --show-current; cat draft").await,
+        format!("{branch}\ndraft\n")
+    );
+    done(&server, &id, "git push -q origin HEAD").await;
+    assert_eq!(world.github.tip(REPOSITORY, &branch).as_deref(), Some(unpushed.trim()));
+    assert_eq!(world.github.tip(REPOSITORY, &format!("{branch}-2")), None);
     server.stop().await;
     assert_eq!(world.github.violations(), Vec::<String>::new());
 }

@@ -69,6 +69,17 @@ impl Story {
         until("the last word", || async { self.world.says(LAST_WORDS) }).await;
     }
 
+    /// What GitHub shows of the story, for a test that fails.
+    fn so_far(&self) -> String {
+        let (github, at) = (&self.world.github, (REPOSITORY, self.world.number));
+        format!(
+            "tip: {:?}\npulls: {:?}\ncomments: {:?}",
+            github.tip(REPOSITORY, &self.world.branch()),
+            github.pulls(REPOSITORY),
+            github.comments(at),
+        )
+    }
+
     fn ends_well(&self) {
         let (github, at) = (&self.world.github, (REPOSITORY, self.world.number));
         let pulls = github.pulls(REPOSITORY);
@@ -155,13 +166,14 @@ async fn the_story_is_the_same_with_a_server_that_is_killed_about_every_second()
             story.to_the_end(&server).await;
         };
         let is_through = tokio::time::timeout(lives_for, through).await.is_ok();
+        let log = server.log();
         server.kill().await;
         if is_through {
             break;
         }
         kills += 1;
         lives_for += Duration::from_millis(100);
-        assert!(kills < 60, "it does not get there");
+        assert!(kills < 60, "it does not get there: {}\n{log}", story.so_far());
     }
     assert!(kills > 2, "{kills} kills");
     // What was under way at the last one is done by the next.
