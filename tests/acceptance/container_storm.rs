@@ -31,10 +31,10 @@ const WISHES: [Wish; 8] = [
     Wish::Ensure,
     Wish::Stop,
     Wish::Ensure,
-    Wish::Delete,
-    Wish::Ensure,
     Wish::Ensure,
     Wish::Delete,
+    Wish::Ensure,
+    Wish::Stop,
     Wish::Ensure,
 ];
 
@@ -46,6 +46,8 @@ struct Caller {
     acknowledged: usize,
     /// The last request, if it was acknowledged. A later one may have been cut off.
     last: Option<Wish>,
+    /// How that was answered.
+    answer: String,
 }
 
 impl Caller {
@@ -54,7 +56,7 @@ impl Caller {
         while !is_over.load(Ordering::Relaxed) {
             let wish = WISHES[self.asked % WISHES.len()];
             // One in three does not wait, so that the next request meets what is under way.
-            let wait = if self.asked.is_multiple_of(3) { 0 } else { 20 };
+            let wait = if self.asked.is_multiple_of(3) { 0 } else { 2 };
             self.asked += 1;
             let (method, path) = match wish {
                 Wish::Ensure => (Method::PUT, format!("issues/{}/sandbox", self.issue)),
@@ -64,10 +66,13 @@ impl Caller {
             self.last = None;
             let request = server.request(method, &format!("/v1/{path}?wait={wait}"));
             let Some(answer) = try_send(request).await else { return };
+            self.answer.clone_from(&answer.text);
             match answer.status {
                 200..300 => {
                     self.acknowledged += 1;
-                    self.last = Some(wish);
+                    // An accepted delete is final: a stop withdraws the create that was to follow it.
+                    let is_ending = answer.json()["data"]["wanted"] == "deleted";
+                    self.last = Some(if is_ending { Wish::Delete } else { wish });
                 }
                 // There is nothing to stop or to delete.
                 404 => self.last = Some(Wish::Delete),
@@ -84,7 +89,7 @@ impl Caller {
             Wish::Stop => Some("stopped"),
             Wish::Delete => None,
         };
-        assert_eq!(phase, expected, "{}: {:?}: {sandbox:?}", self.issue, self.last);
+        assert_eq!(phase, expected, "{}: {:?}, answered {}", self.issue, self.last, self.answer);
     }
 }
 
@@ -116,6 +121,7 @@ async fn a_storm_of_kills_leaves_one_container_for_each_live_issue() {
             asked: n,
             acknowledged: 0,
             last: None,
+            answer: String::new(),
         })
         .collect();
     for (round, life_ms) in LIVES_MS.into_iter().enumerate() {
