@@ -125,6 +125,11 @@ impl<'a> ProviderSection<'a> {
         self.reader.path(&self.key(name), Some(default.clone())).unwrap_or(default)
     }
 
+    /// A path; `None` if it is not given.
+    pub fn path_if_given(&mut self, name: &str) -> Option<PathBuf> {
+        self.reader.path(&self.key(name), None)
+    }
+
     /// The address of a server: `https://…`, or `http://…` on the loopback, without a slash at the end.
     pub fn web_address(&mut self, name: &str, default: &str) -> String {
         self.parsed(name, default.to_owned(), |text| web_address(text).and_then(encrypted))

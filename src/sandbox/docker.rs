@@ -19,6 +19,7 @@
 //!   [`Descriptor::late_effect_window`].
 //! - A container that ends by itself while a stop is asked for is not reported as changed.
 
+mod address;
 mod bundle;
 mod doctor;
 mod engine;
@@ -29,6 +30,7 @@ mod kind;
 mod link;
 mod mux;
 mod objects;
+mod registries;
 mod settings;
 mod spec;
 mod terminal;
@@ -55,6 +57,7 @@ use crate::egress::{Proxies, Resolve, SystemResolver};
 use crate::git::LateGateway;
 use crate::models::LateModelGateway;
 use crate::types::{InstanceId, NamedSecrets, NetworkKind};
+use address::EngineAddress;
 use bundle::VolumeContent;
 use engine::ContainerEngine;
 use images::ImagePulls;
@@ -131,7 +134,7 @@ impl DockerProvider {
         clock: Arc<dyn Clock>,
         ids: Arc<dyn IdSource>,
     ) -> std::io::Result<Self> {
-        let engine = Arc::new(ContainerEngine::new(engine::address(&config.settings.host)));
+        let engine = Arc::new(ContainerEngine::new(EngineAddress::of(&config.settings)));
         let events = EventSender::default();
         let git_settings =
             config.gateway.as_ref().map_or_else(Bytes::new, |gateway| gateway.git_config(false));
@@ -144,7 +147,7 @@ impl DockerProvider {
             secrets: config.secrets,
         };
         let links = Links::new(Arc::clone(&engine), services, command.clone());
-        let images = ImagePulls::new(Arc::clone(&engine), config.settings.pull, events.clone());
+        let images = ImagePulls::new(Arc::clone(&engine), &config.settings, events.clone());
         let contents = std::iter::once(helper).chain(VolumeContent::programs(&config.programs));
         let contents = contents.collect();
         let config =

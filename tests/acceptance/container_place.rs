@@ -34,11 +34,15 @@ impl ContainerPlace {
 
     /// At this engine.
     pub fn at(host: String, more: &str) -> Self {
-        let place = Place::docker();
         let image = engine::image_at(&host);
-        place.configure(&format!(
-            "[providers.docker]\nhost = {host:?}\nimage = {image:?}\npull = \"never\"\n{more}"
-        ));
+        let section = format!("host = {host:?}\nimage = {image:?}\npull = \"never\"\n{more}");
+        Self::with(host, &section)
+    }
+
+    /// At this engine, with this section `[providers.docker]`.
+    pub fn with(host: String, section: &str) -> Self {
+        let place = Place::docker();
+        place.configure(&format!("[providers.docker]\n{section}"));
         let id = SystemIds.request_id();
         let mark = format!("life-{}", &id[id.len() - 12..]);
         Self { place, host, mark, instance: OnceLock::new() }

@@ -12,15 +12,21 @@ use crate::process::until;
 /// A running dockerd. Dropping it removes its containers and ends it.
 pub struct OwnEngine {
     dir: TempDir,
+    arguments: Vec<String>,
     process: Child,
 }
 
 impl OwnEngine {
     /// Starts one that makes neither a network nor a rule of the firewall.
     pub async fn start() -> Self {
+        Self::start_with(Vec::new()).await
+    }
+
+    /// Starts one with these arguments, too.
+    pub async fn start_with(arguments: Vec<String>) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
-        let process = launch(&dir);
-        let engine = Self { dir, process };
+        let process = launch(&dir, &arguments);
+        let engine = Self { dir, arguments, process };
         engine.answers().await;
         engine
     }
@@ -33,7 +39,7 @@ impl OwnEngine {
     /// Ends it by this signal and starts it again; returns once it answers.
     pub async fn restart(&mut self, signal: Signal) {
         self.end(signal);
-        self.process = launch(&self.dir);
+        self.process = launch(&self.dir, &self.arguments);
         self.answers().await;
     }
 
@@ -56,7 +62,7 @@ impl OwnEngine {
     }
 }
 
-fn launch(dir: &TempDir) -> Child {
+fn launch(dir: &TempDir, arguments: &[String]) -> Child {
     let path = |name: &str| dir.path().join(name);
     let log = File::options().create(true).append(true).open(path("log")).expect("a log");
     Command::new("dockerd")
@@ -69,6 +75,7 @@ fn launch(dir: &TempDir) -> Child {
         .arg("--data-root")
         .arg(path("data"))
         .args(["--bridge=none", "--iptables=false"])
+        .args(arguments)
         .stdin(Stdio::null())
         .stdout(log.try_clone().expect("a copy"))
         .stderr(log)

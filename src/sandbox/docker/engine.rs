@@ -1,5 +1,6 @@
 //! The container engine behind its socket, and what its errors mean.
 
+use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use bollard::{API_DEFAULT_VERSION, Docker};
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
+use super::address::EngineAddress;
 use crate::sandbox::ProviderError;
 
 /// How long the engine may take to answer a question that needs no work.
@@ -17,24 +19,21 @@ const ANSWER_WAIT: Duration = Duration::from_secs(10);
 /// How long one request may take, in seconds. Callers have deadlines of their own.
 const REQUEST_SECONDS: u64 = 600;
 
-/// Where engines usually listen, in this order.
-const SOCKETS: [&str; 2] = ["/var/run/docker.sock", "/run/podman/podman.sock"];
-
 /// An engine that is reached once it is asked for something.
 pub struct ContainerEngine {
-    address: String,
+    address: EngineAddress,
     client: OnceCell<Docker>,
 }
 
 impl ContainerEngine {
-    /// The engine at this address: `unix://PATH`, or `tcp://HOST:PORT` without TLS.
-    pub fn new(address: String) -> Self {
+    /// The engine at this address.
+    pub fn new(address: EngineAddress) -> Self {
         Self { address, client: OnceCell::new() }
     }
 
     /// The address.
     pub fn address(&self) -> &str {
-        &self.address
+        &self.address.url
     }
 
     /// The engine, in the newest version of its interface that both know.
@@ -43,18 +42,30 @@ impl ContainerEngine {
     /// [`ProviderError::Unavailable`] if it is not reached.
     pub async fn client(&self) -> Result<&Docker, ProviderError> {
         let connect = async || {
-            let connected = match self.address.strip_prefix("unix://") {
-                Some(path) => Docker::connect_with_unix(path, REQUEST_SECONDS, API_DEFAULT_VERSION),
-                None => {
-                    Docker::connect_with_http(&self.address, REQUEST_SECONDS, API_DEFAULT_VERSION)
-                }
-            };
-            let connected = connected.map_err(|error| self.not_reached(first_cause(&error)))?;
+            let connected = self.connect().map_err(|why| self.not_reached(why))?;
             let negotiated = timeout(ANSWER_WAIT, connected.negotiate_version()).await;
             let negotiated = negotiated.map_err(|_| self.not_reached("no answer in time"))?;
             negotiated.map_err(|error| self.not_reached(first_cause(&error)))
         };
         self.client.get_or_try_init(connect).await
+    }
+
+    /// A client, which connects with its first request.
+    fn connect(&self) -> Result<Docker, String> {
+        let (url, version) = (&self.address.url, API_DEFAULT_VERSION);
+        let client = match (url.strip_prefix("unix://"), &self.address.tls_dir) {
+            (Some(path), _) => Docker::connect_with_unix(path, REQUEST_SECONDS, version),
+            (None, None) => Docker::connect_with_http(url, REQUEST_SECONDS, version),
+            (None, Some(dir)) => {
+                let [ca, cert, key] = ["ca.pem", "cert.pem", "key.pem"].map(|name| dir.join(name));
+                // The client would look for the key only while it connects, and go on without it.
+                for file in [&ca, &cert, &key] {
+                    readable(file)?;
+                }
+                Docker::connect_with_ssl(url, &key, &cert, &ca, REQUEST_SECONDS, version)
+            }
+        };
+        client.map_err(|error| first_cause(&error))
     }
 
     /// What the engine says of itself.
@@ -70,7 +81,7 @@ impl ContainerEngine {
         ProviderError::unavailable(format!(
             "cannot reach the container engine at {}: {why}; check that it runs and that the \
              server's user may use its socket, or set providers.docker.host",
-            self.address
+            self.address.url
         ))
     }
 
@@ -84,6 +95,11 @@ impl ContainerEngine {
             other => self.not_reached(first_cause(&other)),
         }
     }
+}
+
+fn readable(file: &Path) -> Result<(), String> {
+    let opened = File::open(file).map(drop);
+    opened.map_err(|error| format!("cannot read {}: {error}", file.display()))
 }
 
 /// What an error began with, such as "Connection refused": what is around it names only our client.
@@ -120,25 +136,6 @@ fn answered(status: u16, message: String) -> ProviderError {
     }
 }
 
-/// The address of the engine: `host` of the configuration, `DOCKER_HOST`, or the first usual socket
-/// that exists.
-pub fn address(configured: &str) -> String {
-    let from_environment = || std::env::var("DOCKER_HOST").ok().filter(|host| !host.is_empty());
-    let of_user = || {
-        let dir = std::env::var("XDG_RUNTIME_DIR").ok()?;
-        Some(format!("{dir}/podman/podman.sock"))
-    };
-    let usual = || {
-        let sockets = SOCKETS.map(str::to_owned).into_iter().chain(of_user());
-        let found = sockets.into_iter().find(|socket| Path::new(socket).exists());
-        format!("unix://{}", found.unwrap_or_else(|| SOCKETS[0].to_owned()))
-    };
-    match configured {
-        "" => from_environment().unwrap_or_else(usual),
-        given => given.to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,14 +156,15 @@ mod tests {
 
     #[tokio::test]
     async fn an_engine_that_is_not_there_is_unavailable_and_named() {
-        let engine = ContainerEngine::new("unix:///no/such/socket".to_owned());
+        let engine = ContainerEngine::new(EngineAddress::plain("unix:///no/such/socket"));
         let Err(ProviderError::Unavailable { message, .. }) = engine.info().await else {
             panic!("nothing is there")
         };
         assert!(message.contains("unix:///no/such/socket"), "{message}");
         assert!(message.contains("providers.docker.host"), "{message}");
         let file = tempfile::NamedTempFile::new().expect("a file");
-        let engine = ContainerEngine::new(format!("unix://{}", file.path().display()));
+        let engine =
+            ContainerEngine::new(EngineAddress::plain(format!("unix://{}", file.path().display())));
         let Err(ProviderError::Unavailable { message, .. }) = engine.info().await else {
             panic!("no engine listens there")
         };

@@ -1,6 +1,7 @@
 //! ImagePulls that an engine lacks are pulled, with progress for people.
 
 use std::collections::{BTreeSet, HashMap};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use super::engine::{ContainerEngine, status};
-use super::settings::Pull;
+use super::registries;
+use super::settings::{DockerSettings, Pull};
 use crate::sandbox::{EventSender, Notice, ProviderError, ProviderEvent};
 use crate::types::SandboxId;
 
@@ -29,14 +31,21 @@ type PullResult = Option<Result<(), ProviderError>>;
 pub struct ImagePulls {
     engine: Arc<ContainerEngine>,
     pull: Pull,
+    /// The file with the credentials for registries.
+    registry_auth: Option<PathBuf>,
     events: EventSender,
     pulls: Mutex<HashMap<String, watch::Receiver<PullResult>>>,
 }
 
 impl ImagePulls {
     /// The images of an engine. Notices go to `events`.
-    pub fn new(engine: Arc<ContainerEngine>, pull: Pull, events: EventSender) -> Arc<Self> {
-        Arc::new(Self { engine, pull, events, pulls: Mutex::default() })
+    pub fn new(
+        engine: Arc<ContainerEngine>,
+        settings: &DockerSettings,
+        events: EventSender,
+    ) -> Arc<Self> {
+        let (pull, registry_auth) = (settings.pull, settings.registry_auth.clone());
+        Arc::new(Self { engine, pull, registry_auth, events, pulls: Mutex::default() })
     }
 
     /// Gets an image that the engine does not have, for this sandbox.
@@ -76,6 +85,13 @@ impl ImagePulls {
 
     async fn pull(&self, image: &str, sandbox: &SandboxId) -> Result<(), ProviderError> {
         let engine = self.engine.client().await?;
+        // Read for each pull: tokens of registries are renewed.
+        let credentials = match &self.registry_auth {
+            None => None,
+            Some(file) => registries::credentials(file, image)
+                .await
+                .map_err(|why| ProviderError::Broken(missing(image, &why)))?,
+        };
         let notify = |text: String| {
             let notice = Notice { sandbox: sandbox.clone(), text };
             self.events.publish(ProviderEvent::Notice(notice));
@@ -83,7 +99,7 @@ impl ImagePulls {
         notify(format!("pulling the image {image}"));
         // Without a tag the engine would pull all of them.
         let options = CreateImageOptionsBuilder::new().from_image(&tagged(image)).build();
-        let mut news = std::pin::pin!(engine.create_image(Some(options), None, None));
+        let mut news = std::pin::pin!(engine.create_image(Some(options), None, credentials));
         let (mut progress, mut noticed) = (PullProgress::default(), Instant::now());
         loop {
             let next = timeout(QUIET_MAX, news.next()).await.map_err(|_| {

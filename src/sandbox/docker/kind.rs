@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use super::engine::address;
+use super::address::EngineAddress;
 use super::{
     DockerConfig, DockerOptions, DockerProvider, DockerSettings, doctor, run_hidden_command,
 };
@@ -87,7 +87,7 @@ impl ProviderKind for DockerKind {
     }
 
     fn note(&self, settings: &ProviderSettings) -> Option<String> {
-        Some(format!("the container engine at {}", address(&settings_of(settings).host)))
+        Some(format!("the container engine at {}", EngineAddress::of(settings_of(settings)).url))
     }
 
     fn runs_programs(&self) -> bool {

@@ -1,6 +1,7 @@
 //! `[providers.docker]` and `[templates.X.docker]`, read and checked.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use crate::config::ProviderSection;
 
@@ -9,6 +10,10 @@ use crate::config::ProviderSection;
 pub struct DockerSettings {
     /// `host`: the engine's address; empty for `DOCKER_HOST`, else the usual sockets.
     pub host: String,
+    /// `tls_dir`: the certificates for `host`; `None` without TLS.
+    pub tls_dir: Option<PathBuf>,
+    /// `registry_auth`: the file with the credentials for registries, as `docker login` writes it.
+    pub registry_auth: Option<PathBuf>,
     /// `image`: the image of templates that name none.
     pub image: Option<String>,
     /// `pull`: whether a missing image is pulled.
@@ -111,6 +116,12 @@ impl DockerSettings {
                 false => Err("must begin with unix:// or tcp://".to_owned()),
             }
         });
+        let tls_dir = section.parsed("tls_dir", None, |text| match text {
+            "" => Err("must be a directory with ca.pem, cert.pem and key.pem".to_owned()),
+            text if host.starts_with("tcp://") => Ok(Some(PathBuf::from(text))),
+            _ => Err("must be left out unless host begins with tcp://".to_owned()),
+        });
+        let registry_auth = section.path_if_given("registry_auth");
         let image =
             section.parsed("image", None, |text| Ok((!text.is_empty()).then(|| text.to_owned())));
         let pull = section.parsed("pull", Pull::Missing, |text| match text {
@@ -119,7 +130,8 @@ impl DockerSettings {
             _ => Err("must be missing or never".to_owned()),
         });
         let user = section.parsed("user", ContainerUser::default(), ContainerUser::parse);
-        Self { host, image, pull, user, options: DockerOptions::read(section) }
+        let options = DockerOptions::read(section);
+        Self { host, tls_dir, registry_auth, image, pull, user, options }
     }
 }
 
@@ -148,12 +160,14 @@ mod tests {
     fn the_section_may_be_empty_and_each_key_is_read() {
         assert_eq!(read(""), Ok(DockerSettings::default()));
         let read_all = read(
-            "host = \"tcp://10.0.0.1:2375\"\nimage = \"debian:12\"\npull = \"never\"\n\
-             user = \"7:8\"\nruntime = \"runsc\"\nread_only = true",
+            "host = \"tcp://10.0.0.1:2376\"\ntls_dir = \"/certs\"\nregistry_auth = \"/auth.json\"\n\
+             image = \"debian:12\"\npull = \"never\"\nuser = \"7:8\"\nruntime = \"runsc\"\nread_only = true",
         );
         let options = DockerOptions { runtime: Some("runsc".into()), is_read_only: true };
         let expected = DockerSettings {
-            host: "tcp://10.0.0.1:2375".into(),
+            host: "tcp://10.0.0.1:2376".into(),
+            tls_dir: Some("/certs".into()),
+            registry_auth: Some("/auth.json".into()),
             image: Some("debian:12".into()),
             pull: Pull::Never,
             user: ContainerUser { uid: 7, gid: 8 },
@@ -161,6 +175,8 @@ mod tests {
         };
         assert_eq!(read_all, Ok(expected));
         assert_eq!(DockerOptions::of(&options.to_texts(), &DockerOptions::default()), options);
+        let error = read("tls_dir = \"/certs\"").expect_err("it says nothing of the host");
+        insta::assert_snapshot!(error, @r#"issuebox.toml:3: providers.docker.tls_dir must be left out unless host begins with tcp://, not "/certs""#);
         let error = read("host = \"x\"\npull = \"always\"\nuser = \"node\"").expect_err("wrong");
         insta::assert_snapshot!(error, @r#"
         issuebox.toml:3: providers.docker.host must begin with unix:// or tcp://, not "x"
