@@ -63,7 +63,10 @@ pub(super) async fn tidy(
         let now = clock.now();
         match store.settle_abandoned(now.before(ABANDONED_AFTER)).await {
             Ok(0) => {}
-            Ok(count) => tracing::info!(count, "requests to models without an end were settled"),
+            Ok(count) => tracing::info!(
+                count,
+                "requests to models that never ended were settled: they count at the cost of their input now"
+            ),
             Err(error) => tracing::warn!(%error, "cannot settle abandoned requests to models"),
         }
         if let Some(keep) = keep

@@ -195,7 +195,7 @@ pub enum EngineError {
     /// the record is written after all, that was its first try, and the next one follows.
     #[error(
         "the create failed: its record could not be written within 30 s, and what was made for it \
-         was destroyed"
+         was deleted"
     )]
     RecordTooSlow,
     /// A message or what was asked of a run was refused; nothing was changed.

@@ -41,7 +41,7 @@ pub(super) async fn follow(
             ProviderEvent::Lagged(missed) => {
                 tracing::warn!(
                     provider = %name, missed,
-                    "missed events of a provider: too many came at once; a sweep follows"
+                    "missed events of a provider: they came faster than they were read; a sweep makes up for them"
                 );
                 reconciler.sweep_soon(&name);
             }

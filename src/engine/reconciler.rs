@@ -48,7 +48,7 @@ use crate::types::{ProviderName, Template, TemplateName, Timestamp};
 use super::directory::Directory;
 use drift::Drift;
 use sides::SweepParts;
-use view::DriftItem;
+use view::{DriftAttention, DriftItem};
 
 /// Sweeps the providers.
 pub(super) struct Reconciler {
@@ -143,9 +143,18 @@ async fn sweep_on(reconciler: Arc<Reconciler>, name: ProviderName, period: Durat
 fn log(new: &DriftItem) {
     let DriftItem { id, kind, reason, next, .. } = new;
     let kind = kind.as_str();
-    if new.kind.is_alarm() {
-        tracing::warn!(item = %id, kind, %reason, %next, "found drift that needs a person's decision: see issuebox drift");
-    } else {
-        tracing::info!(item = %id, kind, %reason, %next, "found drift");
+    match new.attention() {
+        DriftAttention::Decision => {
+            tracing::warn!(item = %id, kind, %reason, %next, "found drift that needs a person's decision: see issuebox drift");
+        }
+        DriftAttention::Provider => {
+            tracing::warn!(item = %id, kind, %reason, %next, "a provider could not be compared with the records; it is asked again");
+        }
+        DriftAttention::Choice => {
+            tracing::info!(item = %id, kind, %reason, %next, "found drift that a person may decide about: see issuebox drift");
+        }
+        DriftAttention::None => {
+            tracing::info!(item = %id, kind, %reason, %next, "found drift, which is repaired automatically");
+        }
     }
 }

@@ -83,7 +83,9 @@ impl IssueVerifier {
                 Err(error) => {
                     tracing::warn!(sandbox.id = %sandbox, %error,
                         "cannot verify an issue at GitHub; its sandbox waits, asking again");
-                    note(format!("work waits until GitHub says how the issue is: {error}"));
+                    note(format!(
+                        "checkout and agent wait for GitHub's answer about the issue: {error}"
+                    ));
                 }
             }
             pause = (pause * 2).min(PAUSE_MAX);

@@ -169,7 +169,7 @@ async fn work_waits_until_github_answers() {
     let (may_begin, notes) = world.verify().await;
     assert!(may_begin);
     assert!(
-        matches!(&notes[..], [one] if one.contains("work waits until GitHub says")),
+        matches!(&notes[..], [one] if one.contains("checkout and agent wait for GitHub's answer")),
         "{notes:?}"
     );
 }

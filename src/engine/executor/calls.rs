@@ -157,7 +157,7 @@ impl ProviderCalls {
         let result = tokio::select! {
             biased;
             result = guarded => result.unwrap_or_else(|_| {
-                tracing::error!(home = home.0, provider = %name, "a provider call panicked; it counts as failed and is checked by a look");
+                tracing::error!(home = home.0, provider = %name, "a provider call panicked, which is a bug; its result is unknown, so the provider is looked at");
                 // It may have got as far as asking: the outcome is unknown.
                 Err(CallError::Unavailable {
                     message: "the call panicked; see the log".into(),

@@ -91,7 +91,7 @@ fn answer_if_too_slow(result: Result<Done, CallError>, was_asked: bool) -> Resul
         // What may still land is answered as such: it must be waited for.
         Err(CallError::Unavailable { .. }) => result,
         Ok(_) | Err(_) if was_asked => Err(CallError::Broken(
-            "the record could not be written in 30 s; its object was destroyed".into(),
+            "the record could not be written in 30 s; its object was deleted".into(),
         )),
         Ok(_) | Err(_) => result,
     }
@@ -110,7 +110,7 @@ async fn unmake(calls: &ProviderCalls, home: HomeId, call: &ProviderCall) {
             Ok(()) => {
                 tracing::warn!(
                     home = home.0, sandbox = %call.record.id,
-                    "the record of a fast create could not be written, so its object was deleted again"
+                    "the record of a fast create was refused or took too long; the object that it had made is deleted"
                 );
                 return;
             }

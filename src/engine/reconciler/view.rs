@@ -36,6 +36,43 @@ pub struct DriftItem {
     pub remedies: Vec<Remedy>,
 }
 
+impl DriftItem {
+    /// What a person has to do with it.
+    pub fn attention(&self) -> DriftAttention {
+        match self.kind {
+            DriftKind::ProviderUnreachable => DriftAttention::Provider,
+            kind if kind.is_alarm() => DriftAttention::Decision,
+            _ if self.remedies.is_empty() => DriftAttention::None,
+            _ => DriftAttention::Choice,
+        }
+    }
+}
+
+/// What a person has to do with drift.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DriftAttention {
+    /// Decide: nothing happens before.
+    Decision,
+    /// Bring the provider back, if it does not come back by itself.
+    Provider,
+    /// Nothing: what happens next is written in the item. But a person can decide otherwise.
+    Choice,
+    /// Nothing: it is repaired automatically.
+    None,
+}
+
+impl DriftAttention {
+    /// In words, for people.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Decision => "needs a decision",
+            Self::Provider => "the provider is asked again",
+            Self::Choice => "you can decide",
+            Self::None => "repaired automatically",
+        }
+    }
+}
+
 /// The kinds of drift.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DriftKind {
@@ -92,7 +129,7 @@ impl DriftKind {
         }
     }
 
-    /// Whether a person should look at it soon: nothing corrects it automatically.
+    /// Whether a person should look at it soon: issuebox corrects nothing of it.
     pub const fn is_alarm(self) -> bool {
         match self {
             Self::Duplicate

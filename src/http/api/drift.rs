@@ -45,7 +45,7 @@ pub struct DriftBody {
     /// The kind of difference.
     #[schema(value_type = DriftWord)]
     pub kind: &'static str,
-    /// Whether it needs a decision, since it is not repaired automatically.
+    /// Whether a person should look at it soon, since issuebox corrects nothing of it.
     pub alarm: bool,
     /// The issue, if it concerns one.
     pub issue_id: Option<String>,

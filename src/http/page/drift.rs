@@ -94,7 +94,7 @@ fn card(item: &DriftItem, token: &Markup, now: Timestamp) -> Markup {
         article .card .item data-key={ "drift-" (shown(&item.id)) } {
             div .between {
                 h2 .first-up { (item.kind.as_str().replace('_', " ")) " at " (shown(item.provider.as_str())) }
-                @if item.kind.is_alarm() { span .tag .bad { "needs a decision" } } @else { span .tag .mild { "repaired automatically" } }
+                span .tag .bad[item.kind.is_alarm()] .mild[!item.kind.is_alarm()] { (item.attention().words()) }
             }
             p { bdi { (shown(&item.reason)) } }
             div .sides {
