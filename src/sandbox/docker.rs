@@ -36,6 +36,7 @@ mod spec;
 mod terminal;
 mod wire;
 mod work;
+mod workspaces;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

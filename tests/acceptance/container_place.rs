@@ -96,8 +96,8 @@ impl ContainerPlace {
     /// killed between the two removals stays for ten minutes.
     pub fn workspaces(&self) -> Vec<String> {
         let Some(instance) = self.instance.get() else { return Vec::new() };
-        let label = format!("label=issuebox.instance={instance}");
-        let listed = self.docker(&["volume", "ls", "--quiet", "--filter", &label]);
+        let name = format!("name=issuebox-workspace-.*{instance}");
+        let listed = self.docker(&["volume", "ls", "--quiet", "--filter", &name]);
         listed.lines().map(str::to_owned).collect()
     }
 

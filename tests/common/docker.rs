@@ -239,7 +239,8 @@ impl Owned {
 
     /// The volumes of the sandboxes of an instance of this name.
     pub fn volumes(&self) -> Vec<String> {
-        let all = format!("label=issuebox.instance={}", self.instance());
+        // By name: Podman drops the labels.
+        let all = format!("name=issuebox-workspace-.*{}", self.instance());
         lines(&["volume", "ls", "--quiet", "--filter", &all])
     }
 

@@ -34,6 +34,21 @@ async fn forty_creates_at_once_make_one_container() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Docker's engine; run by .ci/run"]
+async fn volumes_of_others_stay_whatever_is_removed() {
+    let subject = Subject::docker();
+    let theirs = format!("{}-theirs", subject.name);
+    docker_text(&["volume", "create", &theirs]);
+    let object = subject.make("beside", "s1").await;
+    assert_eq!(subject.owned().volumes().len(), 1);
+    subject.remove(&object, false).await;
+    let instance = subject.spec("beside", "s1").labels.instance;
+    subject.provider.lifecycle.list(instance).await.expect("listed");
+    assert_eq!(subject.owned().volumes(), Vec::<String>::new());
+    docker_text(&["volume", "rm", &theirs]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Docker's engine; run by .ci/run"]
 async fn two_servers_at_once_make_one_container() {
     let subject = Subject::docker();
     let other = Provider::from(Arc::new(docker::open()));
@@ -145,7 +160,7 @@ async fn volumes_of_the_server_that_a_person_removed_are_filled_again() {
     let mut object = make().await.expect("made");
     let names = ["inspect", "--format", "{{range .Mounts}}{{.Name}} {{end}}"];
     let names = docker_text(&[&names[..], &[object.external_id.as_str()]].concat());
-    let is_server_s = |name: &&str| !name.ends_with("-workspace");
+    let is_server_s = |name: &&str| !name.starts_with("issuebox-workspace-");
     let filled: Vec<&str> = names.split_whitespace().filter(is_server_s).collect();
     assert_eq!(filled.len(), 2, "{names}");
     let marks: Vec<String> = filled.iter().map(|name| format!("{name}-complete")).collect();

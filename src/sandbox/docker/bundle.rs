@@ -18,8 +18,8 @@ use std::sync::Arc;
 
 use bollard::errors::Error;
 use bollard::models::{
-    ContainerCreateBody, ContainerSummary, HostConfig, Mount, MountType, MountVolumeOptions,
-    VolumeCreateRequest,
+    ContainerCreateBody, ContainerSummary, ContainerSummaryStateEnum, HostConfig, Mount, MountType,
+    MountVolumeOptions, VolumeCreateRequest,
 };
 use bollard::query_parameters::{
     ContainerArchiveInfoOptionsBuilder, CreateContainerOptionsBuilder,
@@ -310,7 +310,7 @@ fn header(kind: tar::EntryType, size: u64) -> tar::Header {
 /// # Errors
 /// The engine's.
 pub async fn remove_abandoned(engine: &Docker, now: Timestamp) -> Result<(), Error> {
-    let filters = HashMap::from([("label", vec![PURPOSE_LABEL]), ("status", vec!["created"])]);
+    let filters = HashMap::from([("label", vec![PURPOSE_LABEL])]);
     let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();
     let listed = engine.list_containers(Some(options)).await?;
     for container in listed.into_iter().filter(|container| is_abandoned(container, now)) {
@@ -333,7 +333,10 @@ pub async fn remove_abandoned(engine: &Docker, now: Timestamp) -> Result<(), Err
 fn is_abandoned(container: &ContainerSummary, now: Timestamp) -> bool {
     let abandoned_from =
         |seconds: i64| seconds.saturating_add(FILL_SECONDS_MAX).saturating_mul(1000);
-    container.created.is_some_and(|seconds| seconds > 0 && abandoned_from(seconds) < now.unix_ms())
+    // Checked here, too: engines differ in what several filters mean.
+    container.labels.as_ref().is_some_and(|labels| labels.contains_key(PURPOSE_LABEL))
+        && container.state == Some(ContainerSummaryStateEnum::CREATED)
+        && container.created.is_some_and(|at| at > 0 && abandoned_from(at) < now.unix_ms())
 }
 
 async fn is_there(engine: &Docker, volume: &str) -> Result<bool, Error> {
@@ -397,7 +400,12 @@ mod tests {
     #[test]
     fn only_an_old_container_is_abandoned() {
         let now = Timestamp::from_unix_ms(10_000_000_000);
-        let of = |created| ContainerSummary { created, ..ContainerSummary::default() };
+        let of = |created| ContainerSummary {
+            created,
+            labels: Some(HashMap::from([(PURPOSE_LABEL.to_owned(), "helper".to_owned())])),
+            state: Some(ContainerSummaryStateEnum::CREATED),
+            ..ContainerSummary::default()
+        };
         for (created, expected) in [
             (Some(10_000_000), false),
             (Some(10_000_000 - 900), false),
@@ -407,6 +415,10 @@ mod tests {
         ] {
             assert_eq!(is_abandoned(&of(created), now), expected, "{created:?}");
         }
+        let another_s = ContainerSummary { labels: None, ..of(Some(1)) };
+        let state = Some(ContainerSummaryStateEnum::RUNNING);
+        let running = ContainerSummary { state, ..of(Some(1)) };
+        assert!(!is_abandoned(&another_s, now) && !is_abandoned(&running, now));
     }
 
     #[test]

@@ -119,6 +119,18 @@ pub fn status(error: &Error) -> Option<u16> {
     }
 }
 
+/// Whether the engine refused a create because there is a container of that name: Docker answers 409, Podman 500
+/// with these words.
+pub fn is_name_taken(error: &Error) -> bool {
+    match error {
+        Error::DockerResponseServerError { status_code: 409, .. } => true,
+        Error::DockerResponseServerError { status_code: 500, message } => {
+            message.contains("the container name") && message.contains("is already in use")
+        }
+        _ => false,
+    }
+}
+
 /// What an answer of the engine means that is not a success.
 fn answered(status: u16, message: String) -> ProviderError {
     let is_full = ["no space left on device", "disk quota exceeded", "too many open files"];
@@ -152,6 +164,24 @@ mod tests {
         assert!(
             matches!(&full, ProviderError::Exhausted { what, .. } if what.contains("make room"))
         );
+    }
+
+    #[test]
+    fn a_name_that_is_taken_is_known_by_either_engine_s_answer() {
+        let of = |status_code, message: &str| {
+            let message = message.to_owned();
+            is_name_taken(&Error::DockerResponseServerError { status_code, message })
+        };
+        assert!(of(
+            409,
+            "Conflict. The container name \"/a\" is already in use by container \"b\"."
+        ));
+        assert!(of(
+            500,
+            "container create: creating container storage: the container name \"a\" is already in \
+             use by b. You have to remove that container to be able to reuse that name"
+        ));
+        assert!(!of(500, "no space left on device") && !of(404, "No such image: a"));
     }
 
     #[tokio::test]

@@ -16,12 +16,13 @@ use futures_util::StreamExt;
 use tokio::time::{sleep, timeout};
 
 use super::bundle::{MountedVolume, VolumeContent, remove_abandoned};
-use super::engine::{ContainerEngine, status};
+use super::engine::{ContainerEngine, is_name_taken, status};
 use super::images::ImagePulls;
 use super::inside::{HOME, READY, WORKSPACE};
 use super::link::Links;
 use super::settings::{ContainerUser, DockerOptions, DockerSettings};
-use super::spec::{ContainerParts, FoundContainer, INSTANCE_LABEL, SANDBOX_LABEL, container};
+use super::spec::{ContainerParts, FoundContainer, INSTANCE_LABEL, container};
+use super::workspaces::{WorkspaceOwner, workspace_name};
 use crate::clock::{Clock, IdSource};
 use crate::sandbox::command_defaults::missing;
 use crate::sandbox::{
@@ -213,7 +214,7 @@ impl Containers {
                 Err(CreateProblem::NoImage(image)) => {
                     self.images.fetch(&image, &spec.labels.sandbox).await?;
                 }
-                Err(CreateProblem::Failed(error)) if status(&error) == Some(409) => {
+                Err(CreateProblem::Failed(error)) if is_name_taken(&error) => {
                     match self.inspect_name(spec.name.as_str()).await? {
                         // It is on its way: made by an earlier call, or removed.
                         None => sleep(RECHECK).await,
@@ -270,7 +271,7 @@ impl Containers {
             image,
             user,
             options,
-            workspace: format!("issuebox-{}-workspace", self.ids.request_id()),
+            workspace: workspace_name(&spec.labels, &self.ids.request_id()),
             mounted: &mounted,
             helper: &self.helper,
         };
@@ -511,7 +512,8 @@ impl Containers {
 
     /// Removes the workspaces of a sandbox that no container has.
     async fn remove_workspaces(&self, sandbox: &SandboxId) -> Result<(), ProviderError> {
-        for name in self.loose_workspaces(format!("{SANDBOX_LABEL}={sandbox}"), None).await? {
+        let of_sandbox = |owner: &WorkspaceOwner<'_>| owner.sandbox == sandbox.as_str();
+        for name in self.loose_workspaces(of_sandbox, None).await? {
             self.remove_volume(&name).await?;
         }
         Ok(())
@@ -520,8 +522,8 @@ impl Containers {
     /// Removes workspaces of an instance without a container, and what killed servers have left.
     async fn remove_orphans(&self, instance: &InstanceId) {
         let orphans = async {
-            let label = format!("{INSTANCE_LABEL}={instance}");
-            for name in self.loose_workspaces(label, Some(ORPHAN_AGE)).await? {
+            let of_instance = |owner: &WorkspaceOwner<'_>| owner.instance == instance.as_str();
+            for name in self.loose_workspaces(of_instance, Some(ORPHAN_AGE)).await? {
                 tracing::info!(volume = name, "removes a workspace whose container is gone");
                 self.remove_volume(&name).await?;
             }
@@ -533,19 +535,20 @@ impl Containers {
         }
     }
 
-    /// The volumes with this label that no container has, if they are at least so old.
+    /// The workspaces of these owners that no container has, if they are at least so old.
     async fn loose_workspaces(
         &self,
-        label: String,
+        is_owner: impl Fn(&WorkspaceOwner<'_>) -> bool,
         age: Option<Duration>,
     ) -> Result<Vec<String>, ProviderError> {
-        let filters = HashMap::from([
-            ("label".to_owned(), vec![label]),
-            ("dangling".to_owned(), vec!["true".to_owned()]),
-        ]);
+        // One filter only: of two, Podman lists what passes either.
+        let filters = HashMap::from([("dangling".to_owned(), vec!["true".to_owned()])]);
         let options = ListVolumesOptionsBuilder::new().filters(&filters).build();
         let listed = self.engine.client().await?.list_volumes(Some(options)).await;
         let listed = listed.map_err(|error| self.failed(error))?.volumes.unwrap_or_default();
+        let ours = listed.into_iter().filter(|volume| {
+            WorkspaceOwner::of(&volume.name).is_some_and(|owner| is_owner(&owner))
+        });
         let now = self.clock.now();
         let is_old = |created: Option<String>| match age {
             None => true,
@@ -554,7 +557,7 @@ impl Containers {
                 created.is_some_and(|created| created.after(age) < now)
             }
         };
-        let old = listed.into_iter().filter(|volume| is_old(volume.created_at.clone()));
+        let old = ours.filter(|volume| is_old(volume.created_at.clone()));
         Ok(old.map(|volume| volume.name).collect())
     }
 

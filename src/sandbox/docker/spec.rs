@@ -21,7 +21,7 @@ use crate::types::{ExternalId, Network, ObjectName, ObjectState, Resources, Work
 pub const SPEC_LABEL: &str = "issuebox.spec";
 
 /// The label of a sandbox's workspace, with its sandbox id.
-pub const SANDBOX_LABEL: &str = "issuebox.sandbox";
+const SANDBOX_LABEL: &str = "issuebox.sandbox";
 
 /// The label of everything of one installation.
 pub const INSTANCE_LABEL: &str = "issuebox.instance";
