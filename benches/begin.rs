@@ -60,7 +60,7 @@ async fn measure(claude: &Path) {
         let took = median(took);
         println!(
             "{what}: {took:.3} s to claude's first request, {:+.3} s beside claude by hand (at most \
-             1.0 s; median of {ROUNDS})",
+             +0.6 s; median of {ROUNDS})",
             took - hand
         );
     };
