@@ -22,7 +22,7 @@ use super::inside::{HOME, READY, WORKSPACE};
 use super::link::Links;
 use super::settings::{ContainerUser, DockerOptions, DockerSettings};
 use super::spec::{ContainerParts, FoundContainer, INSTANCE_LABEL, container};
-use super::workspaces::{WorkspaceOwner, workspace_name};
+use super::workspaces::{WorkspaceOwner, is_older, workspace_name};
 use crate::clock::{Clock, IdSource};
 use crate::sandbox::command_defaults::missing;
 use crate::sandbox::{
@@ -550,14 +550,7 @@ impl Containers {
             WorkspaceOwner::of(&volume.name).is_some_and(|owner| is_owner(&owner))
         });
         let now = self.clock.now();
-        let is_old = |created: Option<String>| match age {
-            None => true,
-            Some(age) => {
-                let created = created.and_then(|text| Timestamp::parse(&text));
-                created.is_some_and(|created| created.after(age) < now)
-            }
-        };
-        let old = ours.filter(|volume| is_old(volume.created_at.clone()));
+        let old = ours.filter(|volume| is_older(volume.created_at.as_deref(), age, now));
         Ok(old.map(|volume| volume.name).collect())
     }
 

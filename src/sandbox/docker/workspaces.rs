@@ -3,7 +3,10 @@
 //! A name is all that every engine keeps: Podman drops the labels of volumes that come with a container, and lists
 //! volumes of others where two filters are asked for.
 
+use std::time::Duration;
+
 use crate::sandbox::Labels;
+use crate::types::Timestamp;
 
 const PREFIX: &str = "issuebox-workspace-";
 
@@ -29,6 +32,13 @@ impl<'a> WorkspaceOwner<'a> {
         parts.next().filter(|id| !id.is_empty())?;
         parts.next().is_none().then_some(owner)
     }
+}
+
+/// Whether a volume was created longer ago than this. One that does not say when is younger.
+pub fn is_older(created: Option<&str>, age: Option<Duration>, now: Timestamp) -> bool {
+    age.is_none_or(|age| {
+        created.and_then(Timestamp::parse).is_some_and(|created| created.after(age) < now)
+    })
 }
 
 #[cfg(test)]
