@@ -81,6 +81,7 @@ pub fn commands(plan: &CheckoutPlan) -> Vec<CheckoutCommand> {
         on_failure,
     };
     let git = |argv: &[&str]| plain(&[&GIT, argv].concat(), OnFailure::Fail);
+    let ignored = |argv: &[&str]| plain(&[&GIT, argv].concat(), OnFailure::Ignore);
     let fetched = |name: &str| format!("+refs/heads/{name}:refs/remotes/origin/{name}");
     let mut fetch = vec!["fetch", "--no-tags", "--quiet"];
     match plan.depth {
@@ -105,9 +106,14 @@ pub fn commands(plan: &CheckoutPlan) -> Vec<CheckoutCommand> {
         git(&["config", "user.name", &plan.committer.name]),
         git(&["config", "user.email", &plan.committer.email]),
         git(&fetch),
-        // Fails where the branch is there, with commits that may not be pushed.
-        plain(&[&GIT[..], &["branch", "--no-track", name, &start]].concat(), OnFailure::Ignore),
-        git(&["switch", "--quiet", name]),
+        // Without an index no switch has ended: whatever is there, one that was killed has left.
+        plain(&["test", "!", "-e", ".git/index"], OnFailure::Skip),
+        git(&["switch", "--force", "--quiet", "--no-track", "-C", name, &start]),
+        // Later a branch that is there keeps its commits, which may not be pushed. One that has none of its own
+        // goes on with what was fetched.
+        ignored(&["branch", "--no-track", name, &start]),
+        git(&["switch", "--quiet", "--no-guess", name]),
+        ignored(&["-c", "advice.diverging=false", "merge", "--quiet", "--ff-only", &start]),
         // Without git-lfs its files are pointers, which is said if there are any.
         plain(&["git", "lfs", "version"], OnFailure::Skip),
         CheckoutCommand {
@@ -149,7 +155,8 @@ mod tests {
         let new = lines(&plan(None, Depth::Full));
         let base = "+refs/heads/main:refs/remotes/origin/main";
         assert!(new.contains(&format!("git! fetch --no-tags --quiet origin {base}")), "{new:?}");
-        let branch = "git! branch --no-track issuebox/issue-12 refs/remotes/origin/";
+        let branch =
+            "git! switch --force --quiet --no-track -C issuebox/issue-12 refs/remotes/origin/";
         assert!(new.contains(&format!("{branch}main")), "{new:?}");
         let on = lines(&plan(Some("a"), Depth::Shallow));
         let own = "+refs/heads/issuebox/issue-12:refs/remotes/origin/issuebox/issue-12";

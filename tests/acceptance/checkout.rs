@@ -130,6 +130,27 @@ async fn a_label_checks_out_and_what_is_committed_inside_is_pushed_without_a_key
     assert_eq!(world.github.violations(), Vec::<String>::new());
 }
 
+impl CheckoutWorld {
+    /// Kills the server as if that had been before it recorded that the checkout is ready. Returns the next one,
+    /// once it has made the checkout of this sandbox again on its branch.
+    async fn check_out_again(&self, server: Server, id: &str) -> Server {
+        server.kill().await;
+        let database = Connection::open(self.place.data().join("issuebox.db")).expect("a database");
+        let changed = database.execute("UPDATE checkout SET state = 'fetching'", []);
+        assert_eq!(changed.expect("written"), 1);
+        drop(database);
+        let server = self.serve().await;
+        until("the sandbox to be up", || async { sh(&server, id, "true").await["exitCode"] == 0 })
+            .await;
+        let path = format!("/v1/sandboxes/{id}/checkout");
+        let checkout = || async { server.get(&path).await.json()["data"].clone() };
+        until("the checkout", || async { checkout().await["state"] == "ready" }).await;
+        assert_eq!(checkout().await["branch"], self.branch().as_str());
+        assert_eq!(done(&server, id, "git branch --show-current").await.trim(), self.branch());
+        server
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "makes a real sandbox and needs git; run by .ci/run"]
 async fn a_checkout_that_begins_again_keeps_its_branch_and_what_is_not_pushed_yet() {
@@ -142,27 +163,37 @@ async fn a_checkout_that_begins_again_keeps_its_branch_and_what_is_not_pushed_ye
     done(&server, &id, "git push -q origin HEAD").await;
     done(&server, &id, "git commit -q --allow-empty -m More && echo draft > draft").await;
     let unpushed = done(&server, &id, "git rev-parse HEAD").await;
-    server.kill().await;
-    // As if it had been killed before it recorded that the checkout is ready.
-    let database = Connection::open(world.place.data().join("issuebox.db")).expect("a database");
-    let changed = database.execute("UPDATE checkout SET state = 'fetching'", []);
-    assert_eq!(changed.expect("written"), 1);
-    drop(database);
-    let server = world.serve().await;
-    until("the sandbox to be up", || async { sh(&server, &id, "true").await["exitCode"] == 0 })
-        .await;
-    let path = format!("/v1/sandboxes/{id}/checkout");
-    let checkout = || async { server.get(&path).await.json()["data"].clone() };
-    until("the checkout", || async { checkout().await["state"] == "ready" }).await;
-    assert_eq!(checkout().await["branch"], branch.as_str());
-    assert_eq!(done(&server, &id, "git rev-parse HEAD").await, unpushed);
+    let server = world.check_out_again(server, &id).await;
     assert_eq!(
-        done(&server, &id, "git branch --show-current; cat draft").await,
-        format!("{branch}\ndraft\n")
+        done(&server, &id, "git rev-parse HEAD; cat draft").await,
+        format!("{unpushed}draft\n")
     );
     done(&server, &id, "git push -q origin HEAD").await;
     assert_eq!(world.github.tip(REPOSITORY, &branch).as_deref(), Some(unpushed.trim()));
     assert_eq!(world.github.tip(REPOSITORY, &format!("{branch}-2")), None);
+    // What was pushed elsewhere meanwhile is followed, as long as there is nothing else here.
+    done(&server, &id, "git reset -q --hard HEAD^").await;
+    let server = world.check_out_again(server, &id).await;
+    assert_eq!(done(&server, &id, "git rev-parse HEAD").await, unpushed);
     server.stop().await;
     assert_eq!(world.github.violations(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "makes a real sandbox and needs git; run by .ci/run"]
+async fn a_first_checkout_that_was_killed_between_its_files_is_made_whole() {
+    let Some(world) = CheckoutWorld::new().await else { return };
+    let server = world.serve().await;
+    world.label();
+    let id = world.checked_out(&server).await;
+    let before = done(&server, &id, "git ls-files -s; git rev-parse HEAD").await;
+    // Half of the files are there, one of them in part; neither the index nor the branch was written.
+    let killed = "for file in $(git ls-files); do printf half > $file; break; done
+                  git symbolic-ref HEAD refs/heads/none
+                  rm -rf .git/refs/heads .git/index && mkdir .git/refs/heads && touch .git/index.lock";
+    done(&server, &id, killed).await;
+    let server = world.check_out_again(server, &id).await;
+    assert_eq!(done(&server, &id, "git ls-files -s; git rev-parse HEAD").await, before);
+    assert_eq!(done(&server, &id, "git status --porcelain").await, "");
+    server.stop().await;
 }
