@@ -51,7 +51,7 @@ impl DriftItem {
 /// What a person has to do with drift.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DriftAttention {
-    /// Decide: nothing happens before.
+    /// Decide soon: what happens otherwise, and when, is written in the item.
     Decision,
     /// Bring the provider back, if it does not come back by itself.
     Provider,
@@ -129,7 +129,7 @@ impl DriftKind {
         }
     }
 
-    /// Whether a person should look at it soon: issuebox corrects nothing of it.
+    /// Whether a person should look at it soon.
     pub const fn is_alarm(self) -> bool {
         match self {
             Self::Duplicate

@@ -45,7 +45,7 @@ pub struct DriftBody {
     /// The kind of difference.
     #[schema(value_type = DriftWord)]
     pub kind: &'static str,
-    /// Whether a person should look at it soon, since issuebox corrects nothing of it.
+    /// Whether a person should look at it soon. What happens otherwise is in `next`.
     pub alarm: bool,
     /// The issue, if it concerns one.
     pub issue_id: Option<String>,

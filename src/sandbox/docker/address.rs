@@ -37,7 +37,8 @@ impl EngineAddress {
             // Docker's command line looks into ~/.docker where DOCKER_CERT_PATH is not set.
             let of_user = || variable("HOME").map(|home| Path::new(&home).join(".docker"));
             let dir = variable("DOCKER_CERT_PATH").map(PathBuf::from).or_else(of_user);
-            let tls_dir = variable("DOCKER_TLS_VERIFY").and(dir);
+            // Where TLS is asked for there is none without certificates, and no connection.
+            let tls_dir = variable("DOCKER_TLS_VERIFY").map(|_| dir.unwrap_or_default());
             return Self { url, tls_dir };
         }
         let of_user = variable("XDG_RUNTIME_DIR").map(|dir| format!("{dir}/podman/podman.sock"));
@@ -78,6 +79,9 @@ mod tests {
         };
         let found = EngineAddress::choose(&DockerSettings::default(), elsewhere);
         assert_eq!(found, with_tls("tcp://b:2376", "/elsewhere"));
+        let homeless = |name: &str| environment(name).filter(|_| name != "HOME");
+        let found = EngineAddress::choose(&DockerSettings::default(), homeless);
+        assert_eq!(found, with_tls("tcp://b:2376", ""), "never without TLS");
         let unverified = |name: &str| environment(name).filter(|_| name != "DOCKER_TLS_VERIFY");
         let found = EngineAddress::choose(&DockerSettings::default(), unverified);
         assert_eq!(found, EngineAddress::plain("tcp://b:2376"));

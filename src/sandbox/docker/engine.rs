@@ -131,6 +131,18 @@ pub fn is_name_taken(error: &Error) -> bool {
     }
 }
 
+/// What it means that a name is taken for long, and no container has it.
+pub fn name_is_held(error: Error) -> ProviderError {
+    let message = match error {
+        Error::DockerResponseServerError { message, .. } => message,
+        other => other.to_string(),
+    };
+    ProviderError::Broken(format!(
+        "{message}; the engine shows no container of that name: restart it, or with Podman remove what a crash \
+         has left (podman rm --storage NAME)"
+    ))
+}
+
 /// What an answer of the engine means that is not a success.
 fn answered(status: u16, message: String) -> ProviderError {
     let is_full = ["no space left on device", "disk quota exceeded", "too many open files"];

@@ -13,10 +13,10 @@ use bollard::query_parameters::{
 };
 use bollard::{Docker, body_full};
 use futures_util::StreamExt;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::bundle::{MountedVolume, VolumeContent, remove_abandoned};
-use super::engine::{ContainerEngine, is_name_taken, status};
+use super::engine::{ContainerEngine, is_name_taken, name_is_held, status};
 use super::images::ImagePulls;
 use super::inside::{HOME, READY, WORKSPACE};
 use super::link::Links;
@@ -35,6 +35,9 @@ const STOP_GRACE: i32 = 2;
 
 /// The pause before a look at a container that is being made or removed.
 const RECHECK: Duration = Duration::from_millis(20);
+
+/// How long a taken name may belong to no container that is shown.
+const HIDDEN_MAX: Duration = Duration::from_secs(10);
 
 /// How old a workspace without a container must be to be an orphan: its container may be being made.
 const ORPHAN_AGE: Duration = Duration::from_secs(600);
@@ -204,6 +207,7 @@ impl Containers {
         };
         let _turn = turn.lock().await;
         let options = DockerOptions::of(&spec.template.workload.options, &self.settings.options);
+        let began = Instant::now();
         loop {
             let client = self.engine.client().await?;
             match self.make(client, spec, user, &options).await {
@@ -216,6 +220,7 @@ impl Containers {
                 }
                 Err(CreateProblem::Failed(error)) if is_name_taken(&error) => {
                     match self.inspect_name(spec.name.as_str()).await? {
+                        None if began.elapsed() > HIDDEN_MAX => return Err(name_is_held(error)),
                         // It is on its way: made by an earlier call, or removed.
                         None => sleep(RECHECK).await,
                         Some(found) if found.state == ObjectState::Destroying => {
@@ -512,8 +517,7 @@ impl Containers {
 
     /// Removes the workspaces of a sandbox that no container has.
     async fn remove_workspaces(&self, sandbox: &SandboxId) -> Result<(), ProviderError> {
-        let of_sandbox = |owner: &WorkspaceOwner<'_>| owner.sandbox == sandbox.as_str();
-        for name in self.loose_workspaces(of_sandbox, None).await? {
+        for name in self.loose_workspaces(|owner| owner.sandbox == sandbox.as_str(), None).await? {
             self.remove_volume(&name).await?;
         }
         Ok(())
@@ -522,8 +526,8 @@ impl Containers {
     /// Removes workspaces of an instance without a container, and what killed servers have left.
     async fn remove_orphans(&self, instance: &InstanceId) {
         let orphans = async {
-            let of_instance = |owner: &WorkspaceOwner<'_>| owner.instance == instance.as_str();
-            for name in self.loose_workspaces(of_instance, Some(ORPHAN_AGE)).await? {
+            let is_ours = |owner: &WorkspaceOwner<'_>| owner.instance == instance.as_str();
+            for name in self.loose_workspaces(is_ours, Some(ORPHAN_AGE)).await? {
                 tracing::info!(volume = name, "removes a workspace whose container is gone");
                 self.remove_volume(&name).await?;
             }
