@@ -52,8 +52,10 @@ async fn a_missing_image_is_pulled_with_the_login_of_its_registry() {
     assert_eq!(server.sh(id, "echo works").await["stdout"], "works\n");
     let logs = format!("/v1/sandboxes/{id}/logs");
     let pulled = format!("pulled the image {}", image.0);
-    until("the log tells of the pull", || async { server.get(&logs).await.text.contains(&pulled) })
-        .await;
+    until("the end of the pull in the sandbox's log", || async {
+        server.get(&logs).await.text.contains(&pulled)
+    })
+    .await;
     let (status, _, log) = server.stop().await;
     assert!(status.success());
     for secret in [PASSWORD, "an-old-password", &STANDARD.encode(format!("octo:{PASSWORD}"))] {
