@@ -17,10 +17,9 @@ use std::time::Instant;
 use actix_web::dev::ServerHandle;
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
 use common::{Bench, SECRET, load, median, processor_time, quantile, rate};
-use issuebox::config::RepositoryPattern;
-use issuebox::github::policy::TriggerPolicy;
+use issuebox::github::policy::{TriggerPolicies, TriggerPolicy};
 use issuebox::github::webhook::{interpret, sign, verify};
-use issuebox::types::{DeliveryId, Secret, Timestamp};
+use issuebox::types::{DeliveryId, RepositoryPattern, Secret, Timestamp};
 
 const ROUNDS: usize = 5;
 const DELIVERIES: usize = 6_000;
@@ -120,7 +119,8 @@ fn bare_server() -> (SocketAddr, ServerHandle) {
     let (tx, rx) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         actix::System::new().block_on(async move {
-            let parts = web::Data::new((vec![Secret::new(SECRET)], policy()));
+            let parts =
+                web::Data::new((vec![Secret::new(SECRET)], TriggerPolicies::from(policy())));
             let app = move || {
                 App::new()
                     .app_data(parts.clone())
@@ -137,7 +137,7 @@ fn bare_server() -> (SocketAddr, ServerHandle) {
 }
 
 async fn bare(
-    parts: web::Data<(Vec<Secret>, TriggerPolicy)>,
+    parts: web::Data<(Vec<Secret>, TriggerPolicies)>,
     request: HttpRequest,
     body: web::Bytes,
 ) -> HttpResponse {

@@ -1,5 +1,6 @@
-//! Look-up by issue id against a bare handler that returns a constant of the same size; both in
-//! this process, in turn, so that they meet the same machine.
+//! Look-up by issue id against a bare handler that returns a constant of the same size; and a sandbox that
+//! is opened as one value, against the read of the store that this needs. All in this process, in turn, so
+//! that they meet the same machine.
 
 mod common;
 
@@ -7,16 +8,24 @@ mod common;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+use std::hint::black_box;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Instant;
 
 use actix_web::dev::ServerHandle;
 use actix_web::{App, HttpResponse, HttpServer, web};
 use common::{Bench, TOKEN, get, load, median, rate};
+use issuebox::engine::SandboxRef;
+use issuebox::issue_sandbox::{IssueRef, IssueSandbox, SandboxContext, SandboxServices};
+use issuebox::types::AccountName;
 
 const ROUNDS: usize = 9;
 const LOOKUPS: usize = 40_000;
 const CONNECTIONS: usize = 64;
+/// How often a sandbox is opened in a round.
+const OPENS: usize = 5_000;
+/// The most that opening may take of one read of the store.
+const OPEN_RATIO_MAX: f64 = 1.2;
 
 fn main() {
     // `cargo test` runs benches to see that they work; they only measure when asked to.
@@ -40,7 +49,38 @@ fn main() {
     }
     let ratio = median(&mut ratios);
     println!("look-up: {ratio:.2} of a constant of {size} bytes (median of {ROUNDS})");
+    let opened = opened(&bench.running.services());
+    println!("IssueSandbox::open: {opened:.2} of one read of the store (at most {OPEN_RATIO_MAX})");
     bench.running.stop().expect("it ends well");
+    assert!(opened <= OPEN_RATIO_MAX, "opening costs more than its read");
+}
+
+/// What it takes to open a sandbox as one value, in reads of the store: the median of rounds.
+fn opened(services: &SandboxServices) -> f64 {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        let context = SandboxContext::new(AccountName::default_account(), "bench");
+        let issue = IssueRef::id("issue-1").expect("an id");
+        let made = IssueSandbox::get_or_create(services, context.clone(), issue, None).await;
+        let id = made.expect("it is there").sandbox().id.clone();
+        let of = SandboxRef::Id(id.clone());
+        let mut ratios = Vec::new();
+        for _ in 0..ROUNDS {
+            let began = Instant::now();
+            for _ in 0..OPENS {
+                let read = services.engine.sandbox(&context.account, &of).await;
+                black_box(read.expect("it reads"));
+            }
+            let reads = began.elapsed();
+            let began = Instant::now();
+            for _ in 0..OPENS {
+                let open = IssueSandbox::open(services, context.clone(), id.as_str()).await;
+                black_box(open.expect("it opens"));
+            }
+            ratios.push(began.elapsed().as_secs_f64() / reads.as_secs_f64());
+        }
+        median(&mut ratios)
+    })
 }
 
 fn timed(address: SocketAddr, requests: &[Vec<u8>]) -> f64 {

@@ -69,7 +69,8 @@ async fn measure() {
         let (endpoints, times) = (vec![endpoint], GatewayTimes::default());
         let much = Money::from_dollars(1e6).expect("an amount");
         let budgets = ModelBudgets { run: much, issue: much, account_per_day: much };
-        let settings = GatewaySettings { endpoints, prices: Vec::new(), budgets, times };
+        let settings =
+            GatewaySettings { endpoints, prices: Vec::new(), budgets: budgets.into(), times };
         let gateway =
             HttpModelGateway::new(settings, store, Arc::new(OneRun), Arc::new(SystemClock));
         let late = LateModelGateway::default();

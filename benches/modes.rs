@@ -19,8 +19,8 @@ use issuebox::issue::{Rules, StepRules};
 use issuebox::sandbox::simulated::{SimulatedConfig, SimulatedFaults, SimulatedProvider};
 use issuebox::store::sqlite::SqliteStore;
 use issuebox::types::{
-    AccountName, Cause, IssueId, Mode, Network, OnLimit, Phase, ProviderName, Resources, Template,
-    TemplateName,
+    AccountName, Cause, IssueId, Mode, Network, OnLimit, Phase, ProviderName, Resources,
+    SandboxMeta, Template, TemplateName,
 };
 use store::MoodyStore;
 
@@ -77,6 +77,9 @@ async fn run(engine: &Engine, mode: Mode, issue: &str) {
     let ask = EnsureIssue {
         issue: IssueKey { id: Some(id), numbered: None },
         template: None,
+        provider: None,
+        agent_id: None,
+        meta: SandboxMeta::default(),
         mode: Some(mode),
         title: None,
         retry: false,
@@ -136,7 +139,8 @@ async fn start(
             idle_stop: None,
             delete_after_close: Duration::from_secs(86_400),
             ttl: None,
-            trigger_label: "agent".into(),
+            trigger_label: "agent".to_owned().into(),
+            repositories: Default::default(),
             default_template: template.clone(),
             providers: HashMap::from([(name.clone(), provider_rules)]),
         },

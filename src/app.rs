@@ -9,6 +9,7 @@
 //! Streams and waits end, new connections are refused, requests in flight are answered. Provider calls
 //! in flight end or are left to the next start, and commits are flushed. Each step has a time limit.
 
+mod accounts;
 mod backup;
 mod build;
 pub mod doctor;
@@ -41,7 +42,8 @@ pub use serving::serve;
 use crate::clock::{Clock, SystemClock, SystemIds};
 use crate::config::{Config, Secrets};
 use crate::http::LoginLinks;
-use crate::http::login_links::path_of;
+use crate::http::login_links::{LinkHolder, path_of};
+use crate::issue_sandbox::SandboxServices;
 use build::ServerParts;
 
 /// Time limit for requests in flight when the server stops.
@@ -68,6 +70,7 @@ pub struct RunningServer {
     public_url: Option<String>,
     end: watch::Sender<bool>,
     reload: mpsc::Sender<Config>,
+    services: SandboxServices,
     thread: JoinHandle<anyhow::Result<()>>,
 }
 
@@ -77,16 +80,25 @@ impl RunningServer {
     /// # Errors
     /// If the server had failed.
     pub fn stop(self) -> anyhow::Result<()> {
-        self.end.send_replace(true);
-        self.thread.join().map_err(|_| anyhow::anyhow!("the server's thread panicked"))?
+        let Self { end, services, thread, .. } = self;
+        end.send_replace(true);
+        // They keep the store open.
+        drop(services);
+        thread.join().map_err(|_| anyhow::anyhow!("the server's thread panicked"))?
     }
 
     /// A link that logs a person in to the dashboard once.
     pub fn login_link(&self) -> String {
-        let (key, _) = self.login_links.make(&SystemIds, SystemClock.now());
+        let (key, _) = self.login_links.make(LinkHolder::Admin, &SystemIds, SystemClock.now());
         let base = self.public_url.as_deref().map(|url| url.trim_end_matches('/').to_owned());
         let base = base.unwrap_or_else(|| format!("http://{}", self.address));
         base + &path_of(&key)
+    }
+
+    /// What programs work in its sandboxes with, see [`IssueSandbox`](crate::issue_sandbox::IssueSandbox).
+    /// A clone keeps the store open: drop it before [`RunningServer::stop`].
+    pub fn services(&self) -> SandboxServices {
+        self.services.clone()
     }
 
     /// Whether it has failed and ended by itself.
@@ -148,9 +160,16 @@ impl Lasting {
             .spawn(move || run(parts, ready))
             .context("cannot start the server's thread")?;
         match is_ready.recv() {
-            Ok(()) => {
-                Ok(RunningServer { address, secrets, login_links, public_url, end, reload, thread })
-            }
+            Ok(services) => Ok(RunningServer {
+                address,
+                secrets,
+                login_links,
+                public_url,
+                end,
+                reload,
+                services,
+                thread,
+            }),
             // It ended before it was ready, and its error says why.
             Err(_) => match thread.join() {
                 Ok(Err(error)) => Err(error),
@@ -162,7 +181,7 @@ impl Lasting {
 }
 
 /// The server's main thread.
-fn run(parts: ServerParts, ready: mpsc::SyncSender<()>) -> anyhow::Result<()> {
+fn run(parts: ServerParts, ready: mpsc::SyncSender<SandboxServices>) -> anyhow::Result<()> {
     // One thread for provider calls: they mostly wait, and their computing slows the intake. A second
     // thread cut the deliveries handled per second by 3 in 10.
     let runtime = |name: &str, threads: usize, niceness: Option<i32>| {

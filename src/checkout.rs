@@ -34,7 +34,7 @@ use crate::logs::Logs;
 use crate::sandbox::Processes;
 use crate::store::Store;
 use crate::store::checkout::CheckoutStore;
-use crate::types::{BranchPattern, ProviderName, PublishMode};
+use crate::types::{BranchPattern, PerRepository, ProviderName, PublishMode};
 
 pub use worker::{CheckoutRetryError, CheckoutWorker, UnfinishedCheckout};
 pub use workplaces::SandboxWorkplaces;
@@ -59,8 +59,8 @@ pub struct CheckoutParts {
     pub said: GithubRules,
     /// Whether pushes are published at once.
     pub publish: PublishMode,
-    /// The command word that people publish with; empty if there is none.
-    pub command: String,
+    /// The command word that people publish with in each repository; empty if there is none.
+    pub command: PerRepository<String>,
     /// What GitHub says of people.
     pub permissions: Arc<RepositoryPermissions>,
     /// How branches are called.

@@ -11,6 +11,7 @@
 //! - A token is never an argument, because every process of the machine can read arguments. It goes
 //!   only to the server that it was given for, see `connect`.
 
+mod account;
 mod act;
 mod answer;
 mod backup;
@@ -56,8 +57,11 @@ mod sse;
 mod stand_in;
 mod start;
 mod stop;
+mod sync;
 mod table;
 mod target;
+mod templates;
+mod token;
 mod top;
 mod unresolved;
 mod usage;
@@ -129,6 +133,10 @@ struct ServerArgs {
     /// The data directory of the server on this machine [env: ISSUEBOX_DATA]
     #[arg(long, global = true, help_heading = "Which server", value_name = "DIR")]
     data: Option<PathBuf>,
+    /// Act in this account, which needs the role admin [env: ISSUEBOX_ACCOUNT] [default: that of the
+    /// token]
+    #[arg(long, global = true, help_heading = "Which server", value_name = "NAME")]
+    account: Option<String>,
     /// Send the token over http to another machine too, where everybody on the way can read it [env:
     /// ISSUEBOX_INSECURE_HTTP=1]
     #[arg(long, global = true, help_heading = "Which server")]
@@ -182,6 +190,9 @@ enum CliVerb {
     /// Read and change files of a workspace
     #[command(subcommand)]
     Files(files::FilesVerb),
+    /// Store a workspace in the object storage, or bring it to a stored version
+    #[command(subcommand)]
+    Sync(sync::SyncVerb),
     /// Forward local ports to servers in a sandbox
     PortForward(port_forward::PortForwardArgs),
     /// Show the output of commands in a sandbox
@@ -200,12 +211,20 @@ enum CliVerb {
     Release(hold::ReleaseArgs),
     /// List holds
     Holds(hold::HoldsArgs),
+    /// List the templates that sandboxes can be created from
+    Templates(templates::TemplatesArgs),
     /// Show where records and providers disagree, and resolve it
     Drift(drift::DriftArgs),
     /// Back up the records of the server on this machine to a file, also while it runs
     Backup(backup::BackupArgs),
     /// Restore a backup; everything is held until released
     Restore(backup::RestoreArgs),
+    /// Create, list and delete tokens of the API
+    #[command(subcommand)]
+    Token(token::TokenVerb),
+    /// List accounts and say what belongs to them
+    #[command(subcommand)]
+    Account(account::AccountVerb),
     /// Create a link that logs a person in to the dashboard once
     Login(login::LoginArgs),
     /// Open the page of a sandbox in a browser
@@ -284,6 +303,7 @@ fn dispatch(cli: Cli, env: &EnvVars) -> anyhow::Result<ExitCode> {
         CliVerb::Connect(verb) => {
             remote(&server_args, env, async |s| connect_github::run(s, verb).await)
         }
+        CliVerb::Sync(verb) => remote(&server_args, env, async |s| sync::run(s, verb).await),
         CliVerb::Files(verb) => remote(&server_args, env, async |s| files::run(s, verb).await),
         CliVerb::PortForward(args) => {
             remote(&server_args, env, async |s| port_forward::run(s, args).await)
@@ -298,12 +318,17 @@ fn dispatch(cli: Cli, env: &EnvVars) -> anyhow::Result<ExitCode> {
         CliVerb::Hold(args) => remote(&server_args, env, async |s| hold::hold(s, args).await),
         CliVerb::Release(args) => remote(&server_args, env, async |s| hold::release(s, args).await),
         CliVerb::Holds(args) => remote(&server_args, env, async |s| hold::list(s, args).await),
+        CliVerb::Templates(args) => {
+            remote(&server_args, env, async |s| templates::run(s, args).await)
+        }
         CliVerb::Drift(args) => remote(&server_args, env, async |s| drift::run(s, args).await),
         CliVerb::Deliveries(args) => {
             remote(&server_args, env, async |s| deliveries::run(s, args).await)
         }
         CliVerb::Top(args) => remote(&server_args, env, async |s| top::run(s, args).await),
         CliVerb::Login(args) => remote(&server_args, env, async |s| login::run(s, args).await),
+        CliVerb::Token(verb) => remote(&server_args, env, async |s| token::run(s, verb).await),
+        CliVerb::Account(verb) => remote(&server_args, env, async |s| account::run(s, verb).await),
         CliVerb::Wait(args) => remote(&server_args, env, async |s| wait::run(s, args).await),
     }
 }

@@ -15,32 +15,37 @@
 //!
 //! Relative paths are relative to the working directory, also those in the file.
 
+mod accounts;
 mod address;
 mod agents;
 mod error;
 mod git;
 mod github;
+mod hooks;
 mod models;
 mod network;
-mod pattern;
+mod people;
 mod provider;
 mod reader;
+mod repositories;
 mod secrets;
 mod sections;
 mod source;
 mod stored_app;
+mod sync;
 mod workload;
 
 pub use address::{Announced, ServerAddress};
 pub use error::{ConfigError, Problem};
 pub use github::{GitHubLogin, IntakeMode};
 pub use models::{EndpointConfig, ModelsConfig};
-pub use pattern::RepositoryPattern;
+pub use people::PeopleLogin;
 pub use provider::{ProviderSchema, ProviderSection, ProviderSettings};
 pub use secrets::{Made, Secrets, SecretsError};
 pub use sections::SECONDS_MAX;
 pub use source::{ConfigFile, Overrides, ValueOrigin};
 pub use stored_app::{AppFacts, StoredApp, StoredAppError};
+pub use sync::{S3Location, StorageKeys, StorageLocation, SyncConfig};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -48,8 +53,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::types::{
-    AgentName, BranchPattern, CiFailureMode, FollowUpMode, HiddenMode, PermissionLevel,
-    ProviderName, PublishMode, PullRequestMode, Secret, SecretName, Template, TemplateName,
+    AccountName, AccountRules, AgentName, BranchPattern, CiFailureMode, FollowUpMode, HiddenMode,
+    LoginGrant, PerRepository, PermissionLevel, ProviderName, PublishMode, PullRequestMode,
+    RepositoryPattern, RepositorySettings, Secret, SecretName, Template, TemplateName,
 };
 pub use agents::AgentProgram;
 
@@ -63,16 +69,20 @@ pub struct Config {
     pub server: Server,
     /// API access.
     pub auth: Auth,
+    /// `[accounts]`: what belongs to the accounts beside `default`.
+    pub accounts: BTreeMap<AccountName, AccountRules>,
     /// GitHub.
     pub github: GitHub,
-    /// Triggers of a sandbox, and who may use them.
-    pub triggers: Triggers,
+    /// Triggers of a sandbox in each repository, and who may use them.
+    pub triggers: PerRepository<Triggers>,
     /// Bounds on lifecycle steps.
     pub lifecycle: LifecycleConfig,
     /// Limits on the number of sandboxes and runs.
     pub quota: Quota,
     /// The programs of agents, by name.
     pub agents: BTreeMap<AgentName, AgentProgram>,
+    /// `metrics.accounts`: the most accounts with series of their own.
+    pub accounts_in_metrics_max: usize,
     /// RetentionConfig.
     pub retention: RetentionConfig,
     /// Bounds on the output of commands.
@@ -83,8 +93,12 @@ pub struct Config {
     pub secret_files: Vec<PathBuf>,
     /// What agents may ask models, and what that may cost.
     pub models: ModelsConfig,
-    /// Templates of sandboxes; `default` always exists.
+    /// `[sync]`: how workspaces are kept; `None` if they are not synced.
+    pub sync: Option<SyncConfig>,
+    /// The configured templates; `default` always exists.
     pub templates: BTreeMap<TemplateName, Template>,
+    /// `[repositories]`: what sandboxes of repositories have beside what their template says.
+    pub repositories: PerRepository<RepositorySettings>,
     /// What each provider read of its section.
     pub providers: BTreeMap<ProviderName, ProviderSettings>,
 }
@@ -108,6 +122,15 @@ pub struct Auth {
     /// `admin_token` or the content of `admin_token_file`; `None` if neither is set, see
     /// [`Secrets::ensure`].
     pub admin_token: Option<Secret>,
+    /// `[auth.github]`: how people log in with GitHub; `None` if they do not.
+    pub github: Option<PeopleLogin>,
+}
+
+impl Auth {
+    /// The rules by which people log in with GitHub.
+    pub fn grants(&self) -> Vec<LoginGrant> {
+        self.github.as_ref().map(|login| login.grants.clone()).unwrap_or_default()
+    }
 }
 
 /// `[github]`
@@ -227,6 +250,8 @@ pub struct RetentionConfig {
     pub deliveries: Option<Duration>,
     /// `timeline_days`: the history of issues.
     pub timeline: Option<Duration>,
+    /// `deleted_days`: the records of deleted sandboxes.
+    pub deleted: Option<Duration>,
 }
 
 /// `[logs]`: the output of commands in sandboxes.
@@ -271,6 +296,16 @@ impl Config {
         sources.add_flags(overrides);
         let (config, warnings) = sections::read(sources, schemas)?;
         Ok(Loaded { config, warnings, file })
+    }
+
+    /// Every template that a sandbox can be created from: the configured ones, and the built-in ones that
+    /// are not configured.
+    pub fn all_templates(&self) -> BTreeMap<TemplateName, Template> {
+        let default = self.templates.get(&TemplateName::trusted("default"));
+        let built_in = default.into_iter().flat_map(agents::built_in_templates);
+        let mut all: BTreeMap<_, _> = built_in.map(|one| (one.name.clone(), one)).collect();
+        all.extend(self.templates.clone());
+        all
     }
 
     /// The agents that templates name.

@@ -39,6 +39,7 @@ mod figures;
 mod github_effects;
 pub mod handle;
 mod holds;
+mod hooks;
 mod identity;
 mod mailbox;
 mod merge;
@@ -71,7 +72,8 @@ pub use effects::EffectCounts;
 pub use executor::CleanupCounts;
 pub use figures::Figures;
 pub use github_effects::GithubParts;
-pub use handle::Engine;
+pub use handle::{Engine, WeakEngine};
+pub use hooks::{HookedSandbox, LifecycleHooks};
 pub use reconciler::view::{
     DriftItem, DriftKind, DriftView, ObjectSide, ProviderSweeps, RecordSide, Remedy,
 };

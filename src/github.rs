@@ -23,6 +23,7 @@ pub mod permissions;
 pub mod policy;
 pub mod push;
 pub mod registration;
+pub mod sign_in;
 pub mod task;
 pub mod text;
 pub mod webhook;

@@ -18,6 +18,7 @@
 //! A list is read from the store and can be older than an event that was already streamed. Its
 //! `eventCursor` is taken before the read, so a client that applies later events converges.
 
+pub mod admin_token;
 mod answers;
 pub mod api;
 mod app_setup;
@@ -25,6 +26,7 @@ mod attempts;
 mod auth;
 mod body;
 mod budget;
+mod caller;
 mod doc;
 mod ending;
 pub mod error;
@@ -32,6 +34,7 @@ pub mod events;
 pub mod feed;
 mod fields;
 mod health;
+mod hold_access;
 mod hold_labels;
 mod instruction;
 mod limits;
@@ -40,9 +43,11 @@ pub mod login_links;
 pub mod metrics;
 mod middleware;
 pub mod page;
+mod people;
 mod query;
 pub mod question;
 mod refused;
+mod room;
 pub mod routes;
 mod server;
 mod sessions;
@@ -61,12 +66,15 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use crate::access::Access;
 use crate::checkout::CheckoutWorker;
 use crate::clock::{Clock, IdSource};
 use crate::engine::Engine;
 use crate::git::LatePublisher;
 use crate::github::api::GitHubApi;
+use crate::hooks::HookRunner;
 use crate::intake::Intake;
+use crate::issue_sandbox::SandboxServices;
 use crate::logs::Logs;
 use crate::models::figures::ModelFigures;
 use crate::runs::RunShare;
@@ -74,17 +82,23 @@ use crate::sandbox::Provider;
 use crate::store::Store;
 use crate::store::report::Reports;
 use crate::store::session::SessionStore;
+use crate::sync::SyncWorker;
 use crate::types::{LiveSecrets, ProviderName, Timestamp};
-use crate::verification::IssueVerifier;
+use crate::verification::{CallersEnsure, IssueVerifier};
 
+pub use admin_token::{LiveToken, TokenHash};
 pub use app_setup::AppSetup;
-pub use auth::{LiveToken, TokenHash};
 pub use feed::Feed;
 pub use login_links::LoginLinks;
+pub use people::PeopleSetup;
 pub use server::{HttpServer, build};
 pub use sessions::SESSION_COOKIE;
 
 use shared::Shared;
+
+/// How long programs of this process wait for a sandbox by default, beside its cold start: also for one
+/// whose image is pulled first.
+const STARTUP_TIME_MAX: Duration = Duration::from_secs(600);
 
 /// The parts of the edge.
 #[derive(Clone)]
@@ -107,6 +121,8 @@ pub struct Edge {
     pub logs: Logs,
     /// Conversations and runs of agents.
     pub runs: RunShare,
+    /// Carries the hooks of templates out.
+    pub hooks: Arc<HookRunner>,
     /// The clock.
     pub clock: Arc<dyn Clock>,
     /// Request ids and session secrets.
@@ -117,6 +133,8 @@ pub struct Edge {
     pub intake: Intake,
     /// The checkouts of sandboxes; `None` without credentials for GitHub.
     pub checkouts: Option<CheckoutWorker>,
+    /// Carries out syncs of workspaces; `None` without an object storage.
+    pub sync: Option<SyncWorker>,
     /// GitHub's API; `None` without credentials.
     pub github: Option<Arc<dyn GitHubApi>>,
     /// Asks GitHub about issues; `None` without credentials.
@@ -124,10 +142,14 @@ pub struct Edge {
     /// Registers the server as a GitHub App; `None` where that cannot be: its credentials are
     /// configured, or nothing restarts it.
     pub app_setup: Option<AppSetup>,
+    /// Logs people in with GitHub; `None` if they do not.
+    pub people: Option<PeopleSetup>,
     /// Publishes the work of sandboxes.
     pub publisher: LatePublisher,
     /// Counts what is asked of models.
     pub models: Arc<ModelFigures>,
+    /// Tokens that people created, and accounts.
+    pub access: Arc<Access>,
     /// The admin token, as its hash.
     pub admin_token: LiveToken,
     /// The public address of the server, if it differs from the requested one.
@@ -140,6 +162,29 @@ pub struct Edge {
     pub started_at: Timestamp,
     /// Becomes true at shutdown: streams and waits end then.
     pub closing: watch::Receiver<bool>,
+}
+
+impl Edge {
+    /// Gives issues their sandboxes.
+    pub fn callers(&self) -> CallersEnsure {
+        let (engine, access) = (self.engine.clone(), Arc::clone(&self.access));
+        CallersEnsure { engine, access, verifier: self.verifier.clone() }
+    }
+
+    /// What of it programs of this process work in sandboxes with.
+    pub fn services(&self) -> SandboxServices {
+        SandboxServices {
+            engine: self.engine.clone(),
+            callers: self.callers(),
+            providers: Arc::new(self.providers.clone()),
+            runs: self.runs.clone(),
+            logs: self.logs.clone(),
+            sync: self.sync.clone(),
+            hooks: self.hooks.clone(),
+            ids: Arc::clone(&self.ids),
+            startup_max: STARTUP_TIME_MAX,
+        }
+    }
 }
 
 /// Limits for clients.
@@ -185,6 +230,10 @@ pub struct Limits {
     pub exec_output_max: usize,
     /// How often the client of a WebSocket is pinged. After four unanswered pings it is closed.
     pub ping_every: Duration,
+    /// Tokens that people may create; each is kept in memory.
+    pub tokens_max: usize,
+    /// Accounts with series of their own in the metrics; 0 for no such series.
+    pub accounts_in_metrics_max: usize,
     /// How long a streaming answer may outlive its session: the interval of checks.
     pub session_lag_max: Duration,
 }
@@ -209,6 +258,8 @@ impl Default for Limits {
             drain_time_max: Duration::from_secs(5),
             exec_output_max: 1024 * 1024,
             ping_every: Duration::from_secs(15),
+            tokens_max: 10_000,
+            accounts_in_metrics_max: 0,
             session_lag_max: Duration::from_secs(15),
         }
     }

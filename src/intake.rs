@@ -30,9 +30,10 @@ mod waiting;
 
 use std::sync::Arc;
 
+use crate::access::Access;
 use crate::engine::{Delivered, DeliveredStatus, Engine, EngineError};
-use crate::github::policy::TriggerPolicy;
-use crate::github::webhook::{ConditionalDelivery, Interpreted, Malformed, interpret};
+use crate::github::policy::TriggerPolicies;
+use crate::github::webhook::{ConditionalDelivery, Interpreted, Malformed, interpret, origin_of};
 use crate::issue::IssueDelivery;
 use crate::store::{DeliveryRow, DeliveryState};
 use crate::types::{AccountName, DeliveryId, Timestamp};
@@ -49,8 +50,10 @@ use waiting::PermissionStage;
 #[derive(Clone)]
 pub struct Intake {
     engine: Engine,
-    triggers: TriggerPolicy,
+    triggers: TriggerPolicies,
     signals: Arc<IntakeSignals>,
+    /// Which account a delivery belongs to; `None` for `default` always.
+    access: Option<Arc<Access>>,
     /// Asks GitHub what senders may do; `None` without credentials.
     permissions: Option<Arc<PermissionStage>>,
 }
@@ -93,6 +96,7 @@ pub struct ReadDelivery {
 #[derive(Clone, Debug)]
 struct ReadHead {
     id: DeliveryId,
+    account: AccountName,
     event: String,
     received_at: Timestamp,
     recovered: bool,
@@ -110,21 +114,28 @@ pub enum IntakeError {
 }
 
 impl Intake {
-    /// Takes deliveries in under this policy.
-    pub fn new(engine: Engine, triggers: TriggerPolicy) -> Self {
-        Self { engine, triggers, signals: Arc::default(), permissions: None }
+    /// Takes deliveries in under these policies.
+    pub fn new(engine: Engine, triggers: impl Into<TriggerPolicies>) -> Self {
+        let triggers = triggers.into();
+        Self { engine, triggers, signals: Arc::default(), access: None, permissions: None }
     }
 
-    /// Asks GitHub what senders may do, if the policy says so. [`Self::take_waiting`] must run then.
+    /// Asks GitHub what senders may do, if the policies say so. [`Self::take_waiting`] must run then.
     #[must_use]
     pub fn asking(self, parts: PermissionParts) -> Self {
-        let level = self.triggers.permission;
-        let permissions = level.map(|level| Arc::new(PermissionStage::new(parts, level)));
+        let asks = self.triggers.usual().permission.is_some();
+        let permissions = asks.then(|| Arc::new(PermissionStage::new(parts)));
         Self { permissions, ..self }
     }
 
-    /// What may trigger, and who.
-    pub const fn triggers(&self) -> &TriggerPolicy {
+    /// Gives each delivery to the account that its origin belongs to.
+    #[must_use]
+    pub fn by_account(self, access: Arc<Access>) -> Self {
+        Self { access: Some(access), ..self }
+    }
+
+    /// What may trigger in each repository, and who.
+    pub const fn triggers(&self) -> &TriggerPolicies {
         &self.triggers
     }
 
@@ -153,13 +164,9 @@ impl Intake {
     ///
     /// # Errors
     /// [`IntakeError`].
-    pub async fn take(
-        &self,
-        account: &AccountName,
-        received: ReceivedDelivery<'_>,
-    ) -> Result<Delivered, IntakeError> {
+    pub async fn take(&self, received: ReceivedDelivery<'_>) -> Result<Delivered, IntakeError> {
         let read = self.read(received)?;
-        Ok(self.apply(account, read).await?)
+        Ok(self.apply(read).await?)
     }
 
     /// Interprets a delivery: the first half of [`Self::take`]. The payload can be freed then.
@@ -170,16 +177,20 @@ impl Intake {
         let ReceivedDelivery { id, event, json, received_at, source } = received;
         let mut meaning = interpret(&self.triggers, id.clone(), received_at, event, json)?;
         let recovered = source == DeliverySourceKind::Recovered;
+        let account = self.account_of(json);
         match &mut meaning {
             Interpreted::Issue(issue_delivery) => issue_delivery.recovered = recovered,
             Interpreted::OnPull(delivery) => delivery.recovered = recovered,
-            Interpreted::FanOut(fan_out) => fan_out.recovered = recovered,
+            Interpreted::FanOut(fan_out) => {
+                fan_out.recovered = recovered;
+                fan_out.account = account.clone();
+            }
             Interpreted::IfPermitted(delivery) => delivery.permitted.recovered = recovered,
             Interpreted::Ignored { .. } => {}
         }
         let may_wait = matches!(meaning, Interpreted::IfPermitted(_) | Interpreted::OnPull(_));
         let body = if may_wait { json.to_vec() } else { Vec::new() };
-        let head = ReadHead { id, event: event.to_owned(), received_at, recovered };
+        let head = ReadHead { id, account, event: event.to_owned(), received_at, recovered };
         Ok(ReadDelivery { head, meaning, body })
     }
 
@@ -188,11 +199,7 @@ impl Intake {
     ///
     /// # Errors
     /// [`EngineError`].
-    pub async fn apply(
-        &self,
-        account: &AccountName,
-        read: ReadDelivery,
-    ) -> Result<Delivered, EngineError> {
+    pub async fn apply(&self, read: ReadDelivery) -> Result<Delivered, EngineError> {
         let ReadDelivery { head, meaning, body } = read;
         let recovered = head.recovered;
         let meaning = self.on_issue(meaning).await?;
@@ -203,7 +210,7 @@ impl Intake {
                     let reason = "the remarks of the review are being read".to_owned();
                     stage.keep(&head, body, issue_id, reason).await?
                 }
-                Some(_) | None => self.deliver(account, *issue_delivery).await?,
+                Some(_) | None => self.deliver(&head.account, *issue_delivery).await?,
             },
             Interpreted::OnPull(delivery) => {
                 let reason = on_pull::NOT_OURS.to_owned();
@@ -219,7 +226,7 @@ impl Intake {
                     }
                 };
                 match judged {
-                    Ok(verdict) => self.apply_verdict(account, head, *delivery, verdict).await?,
+                    Ok(verdict) => self.apply_verdict(head, *delivery, verdict).await?,
                     Err(delivered) => delivered,
                 }
             }
@@ -234,18 +241,17 @@ impl Intake {
     /// Makes a delivery durable whose sender's permission is known.
     async fn apply_verdict(
         &self,
-        account: &AccountName,
         head: ReadHead,
         delivery: ConditionalDelivery,
         verdict: PermissionVerdict,
     ) -> Result<Delivered, EngineError> {
         let ConditionalDelivery { mut permitted, otherwise, .. } = delivery;
         match (verdict, otherwise) {
-            (PermissionVerdict::Allowed, _) => self.deliver(account, permitted).await,
+            (PermissionVerdict::Allowed, _) => self.deliver(&head.account, permitted).await,
             (PermissionVerdict::Refused(_), Some(effect)) => {
                 permitted.effect = effect;
                 (permitted.comment, permitted.instruction) = (None, None);
-                self.deliver(account, permitted).await
+                self.deliver(&head.account, permitted).await
             }
             (PermissionVerdict::Refused(reason), None) => {
                 self.ignore(head, permitted.action, reason).await
@@ -259,6 +265,7 @@ impl Intake {
         account: &AccountName,
         delivery: IssueDelivery,
     ) -> Result<Delivered, EngineError> {
+        let account = &self.account_that_has(account, &delivery).await?;
         let changed = ChangedIssues::of(&delivery).filter(|_| self.signals.settles_ties());
         let delivered = self.engine.deliver(account, delivery).await?;
         if let Some(changed) = changed {
@@ -273,15 +280,43 @@ impl Intake {
     /// [`EngineError`].
     async fn record_unread(
         &self,
-        account: &AccountName,
         id: DeliveryId,
         received_at: Timestamp,
         (event, action): (&str, &str),
         reason: String,
     ) -> Result<Delivered, EngineError> {
         let meaning = Interpreted::Ignored { action: action.to_owned(), reason };
-        let head = ReadHead { id, event: event.to_owned(), received_at, recovered: true };
-        self.apply(account, ReadDelivery { head, meaning, body: Vec::new() }).await
+        let account = AccountName::default_account();
+        let head = ReadHead { id, account, event: event.to_owned(), received_at, recovered: true };
+        self.apply(ReadDelivery { head, meaning, body: Vec::new() }).await
+    }
+
+    /// The account that a delivery belongs to by its origin.
+    fn account_of(&self, json: &[u8]) -> AccountName {
+        match &self.access {
+            Some(access) if !access.accounts().is_single() => access.account_of(&origin_of(json)),
+            Some(_) | None => AccountName::default_account(),
+        }
+    }
+
+    /// The account of an issue: the one by its origin, unless GitHub's deliveries led it to another
+    /// before. So an issue stays in its account when the rules of accounts change.
+    async fn account_that_has(
+        &self,
+        by_origin: &AccountName,
+        delivery: &IssueDelivery,
+    ) -> Result<AccountName, EngineError> {
+        let Some(access) = &self.access else { return Ok(by_origin.clone()) };
+        let accounts = access.accounts();
+        if !accounts.is_single() {
+            let others = accounts.iter().map(|(name, _)| name).filter(|name| *name != by_origin);
+            for account in std::iter::once(by_origin).chain(others) {
+                if self.engine.has_delivered_issue(account, &delivery.news.issue_id).await? {
+                    return Ok(account.clone());
+                }
+            }
+        }
+        Ok(by_origin.clone())
     }
 
     async fn ignore(
@@ -290,8 +325,9 @@ impl Intake {
         action: String,
         reason: String,
     ) -> Result<Delivered, EngineError> {
-        let ReadHead { id, event, received_at, recovered } = head;
+        let ReadHead { id, account, event, received_at, recovered } = head;
         let row = DeliveryRow {
+            account,
             id,
             received_at,
             recovered,

@@ -49,5 +49,6 @@ pub use event::{
 pub use instruction::{Instruction, InstructionExcerpt};
 pub use restored::restored;
 pub use state::{
-    Dated, Facts, Healing, Issue, IssueState, PendingStart, Record, Step, StoppedBy, Verb,
+    Dated, Facts, Healing, Issue, IssueState, PendingStart, Record, SandboxPlan, Step, StoppedBy,
+    Verb,
 };

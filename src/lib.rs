@@ -27,6 +27,8 @@ pub mod logs;
 pub mod models;
 pub mod sandbox;
 pub mod store;
+// Who may do what: tokens and accounts.
+pub mod access;
 // The proxy through which sandboxes reach the network; it checks every address.
 pub mod egress;
 
@@ -34,12 +36,18 @@ pub mod egress;
 pub mod engine;
 // The repository in each sandbox, on a branch of its own.
 pub mod checkout;
+// The steps that templates have carried out in their sandboxes at certain moments.
+pub mod hooks;
 // Runs of agents: their processes in sandboxes, what those print, and how they end.
 pub mod runs;
 // GitHub is asked before a sandbox is made: is the issue open, and may who asked for it do so?
 pub mod verification;
 // The way of deliveries from GitHub to the engine.
 pub mod intake;
+// The workspace in an object storage, in versions.
+pub mod sync;
+// One issue's sandbox as one value, for programs that use the library.
+pub mod issue_sandbox;
 
 // L5 edge: the HTTP API, the dashboard and the webhook endpoint.
 pub mod http;

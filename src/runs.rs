@@ -20,6 +20,7 @@ mod begin;
 mod dialogue;
 mod follow;
 mod going;
+mod hooked;
 mod inside;
 pub mod journal;
 mod live;
@@ -45,6 +46,7 @@ use crate::clock::Clock;
 use crate::conversation::{RunOrder, RunWait};
 use crate::engine::Engine;
 use crate::github::task::Task;
+use crate::hooks::HookRunner;
 use crate::sandbox::Processes;
 use crate::store::Store;
 use crate::store::conversation::ConversationStore;
@@ -52,6 +54,7 @@ use crate::store::usage::UsageStore;
 use crate::types::{HomeId, ProviderName, PublishMode};
 
 pub use going::{GoingRun, GoingRuns};
+pub(crate) use inside::{AGENT_DIR, Inside};
 use journal::Journals;
 pub use program::{AgentPrograms, KnownAgent, ProgramError, ProgramVersion, on_path};
 pub use session::SessionCopies;
@@ -141,6 +144,8 @@ pub struct RunParts {
     pub going: Arc<GoingRuns>,
     /// The places for runs that go on at the same time.
     pub places: Arc<Semaphore>,
+    /// Carries out the hooks of templates; `None` for none.
+    pub hooks: Option<Arc<HookRunner>>,
     /// What becomes of pushes, for the agent to know.
     pub publish: PublishMode,
     /// Runs a home's task, beside everything else.

@@ -153,6 +153,10 @@ pub(crate) enum Bug {
     DescriptorInherited,
     /// Synced data of a workspace may not be on the disk.
     BarriersOff,
+    /// A created object that is found running counts as up without a cold start.
+    AdoptedWithoutColdStart,
+    /// What comes before a stop counts as done although the stop was not asked for.
+    FarewellWithoutCall,
     /// The store accepts a write whatever version it follows.
     #[cfg(test)]
     NoVersionFence,

@@ -60,6 +60,8 @@ mod stored_workload;
 mod terminal;
 mod terminal_device;
 mod terminal_pair;
+mod tree_page;
+mod walk;
 mod workspace;
 
 use std::sync::Arc;
@@ -94,6 +96,8 @@ pub use processes::{ENDED_KEPT, OUTPUT_KEPT_MAX, Processes, REREAD_LEN, STDIN_CH
 pub use terminal::{
     Terminal, TerminalControl, TerminalEvent, TerminalRequest, TerminalSignal, TerminalSize,
 };
+pub use tree_page::{InTree, TreePage, TreePageAsk, by_parts, levels_below};
+pub use walk::{TreeEntry, WALK_ENTRIES_MAX, WalkedTree};
 pub use workspace::{LIST_ENTRIES_MAX, Workspace};
 
 /// One provider: its three traits, and what it declared at its start.

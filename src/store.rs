@@ -17,6 +17,7 @@
 //! One server process writes at a time (several replicas, each fenced by leases, come with
 //! PostgreSQL); home numbers come from [`Store::next_home`].
 
+pub mod access;
 pub mod checkout;
 pub mod conversation;
 mod delivery;
@@ -29,6 +30,7 @@ pub mod report;
 mod rows;
 pub mod session;
 pub mod sqlite;
+pub mod sync;
 pub mod usage;
 pub mod waiting;
 
@@ -375,6 +377,8 @@ pub struct PruneAsk {
     pub deliveries_before: Option<Timestamp>,
     /// Rows of timelines from before this; `None` keeps all.
     pub timeline_before: Option<Timestamp>,
+    /// Sandboxes that were deleted before this; `None` keeps all.
+    pub deleted_before: Option<Timestamp>,
     /// How many rows at most.
     pub limit: usize,
 }

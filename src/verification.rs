@@ -17,6 +17,7 @@
 //!   credentials.
 
 mod edits;
+mod ensure;
 mod error;
 mod hidden;
 mod lookup;
@@ -27,15 +28,17 @@ mod work;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::access::Access;
 use crate::clock::Clock;
 use crate::engine::{Engine, EngineError, IssueKey};
 use crate::github::api::{GitHubApi, GitHubError, RepositoryTarget};
 use crate::github::permissions::RepositoryPermissions;
-use crate::github::policy::{SAMPLE_REPOSITORY_ID, TriggerPolicy};
+use crate::github::policy::{SAMPLE_REPOSITORY_ID, TriggerPolicies};
 use crate::issue::{Facts, Issue};
 use crate::store::Store;
-use crate::types::{AccountName, Alias, IssueId, IssueNumber, Repository};
+use crate::types::{AccountName, Alias, IssueId, IssueNumber, IssueOrigin, Repository};
 
+pub use ensure::{CallersEnsure, EnsureError};
 pub use error::VerificationError;
 use lookup::FoundIssue;
 
@@ -49,7 +52,9 @@ pub struct IssueVerifier {
     api: Arc<dyn GitHubApi>,
     permissions: Arc<RepositoryPermissions>,
     clock: Arc<dyn Clock>,
-    triggers: TriggerPolicy,
+    triggers: TriggerPolicies,
+    /// Whose each repository is; `None` if all is of one account.
+    access: Option<Arc<Access>>,
 }
 
 impl IssueVerifier {
@@ -59,10 +64,28 @@ impl IssueVerifier {
         store: Arc<dyn Store>,
         permissions: Arc<RepositoryPermissions>,
         clock: Arc<dyn Clock>,
-        triggers: TriggerPolicy,
+        triggers: impl Into<TriggerPolicies>,
     ) -> Self {
+        let triggers = triggers.into();
         let api = Arc::clone(permissions.api());
-        Self { engine, store, api, permissions, clock, triggers }
+        Self { engine, store, api, permissions, clock, triggers, access: None }
+    }
+
+    /// Shows an account only issues whose repository belongs to it.
+    #[must_use]
+    pub fn by_account(self, access: Arc<Access>) -> Self {
+        Self { access: Some(access), ..self }
+    }
+
+    /// Whether what GitHub says of an issue may be shown in an account: its repository belongs to it, or
+    /// GitHub's deliveries led the issue there before.
+    fn is_of(&self, account: &AccountName, found: &FoundIssue, facts: Option<&Facts>) -> bool {
+        let origin = IssueOrigin {
+            installation: found.installation,
+            repository: Some(found.repository.clone()),
+        };
+        let is_there = facts.is_some_and(|facts| facts.repository_id.is_some());
+        is_there || self.access.as_ref().is_none_or(|access| access.account_of(&origin) == *account)
     }
 
     /// Asks whether the issue that an *ensure* names exists and is open. Returns its names as GitHub has
@@ -156,6 +179,10 @@ impl IssueVerifier {
             }
         }
         let facts = known.map(|issue| &issue.facts);
+        if !self.is_of(account, &found, facts) {
+            let why = "its repository is of another account, or there is none".to_owned();
+            return Err(VerificationError::Unknown { repository, number, why });
+        }
         let is_open = found.issue.is_open;
         let place = (found.repository.clone(), found.issue.number);
         let is_known = home.is_some() && facts.is_some_and(|facts| found.is_known_by(facts));

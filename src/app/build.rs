@@ -1,6 +1,7 @@
 //! Builds a server out of its parts, and shuts it down.
 
 mod credentials;
+mod syncs;
 
 use std::net::TcpListener;
 use std::sync::{Arc, Weak, mpsc};
@@ -9,18 +10,21 @@ use actix::Arbiter;
 use anyhow::Context;
 use tokio::sync::{Notify, mpsc as mpsc_async, watch};
 
+use crate::access::Access;
 use crate::checkout::CheckoutWorker;
 use crate::clock::{Clock, IdSource, SystemClock, SystemIds};
 use crate::config::{Config, Secrets, StepBounds};
-use crate::engine::{Engine, EngineError, EngineParts, Quotas, Retention, Threads};
+use crate::engine::{Engine, EngineError, EngineParts, Quotas, Retention, Threads, WeakEngine};
 use crate::git::{LateGateway, LatePublisher};
 use crate::github::api::GitHubApi;
-use crate::github::client::GitHubClient;
+use crate::github::client::{AppSignIn, GitHubClient};
 use crate::github::permissions::RepositoryPermissions;
-use crate::http::{AppSetup, Edge, Feed, Limits, LiveToken, LoginLinks, TokenHash};
+use crate::hooks::HookRunner;
+use crate::http::{AppSetup, Edge, Feed, Limits, LiveToken, LoginLinks, PeopleSetup, TokenHash};
 use crate::intake::Intake;
 use crate::issue::event::ProviderRules;
 use crate::issue::{Rules, StepRules};
+use crate::issue_sandbox::SandboxServices;
 use crate::logs::{LogBounds, Logs};
 use crate::models::LateModelGateway;
 use crate::models::gateway::HttpModelGateway;
@@ -29,10 +33,12 @@ use crate::sandbox::{Provider, Uniqueness};
 use crate::store::Store;
 use crate::store::sqlite::SqliteStore;
 use crate::store::usage::UsageStore;
+use crate::sync::SyncWorker;
 use crate::types::{LiveSecrets, NamedSecrets, TemplateName};
 use crate::verification::IssueVerifier;
 
 use self::credentials::{app_setup, checkouts, github_rules, said_by, take_in, verifier};
+use super::accounts;
 use super::entry::{EntryEvent, EntryPublisher};
 use super::github::{self, ReloadGitHub};
 use super::life_log::{self, LifeLog};
@@ -63,34 +69,30 @@ pub(super) async fn serve(
     parts: ServerParts,
     io: tokio::runtime::Handle,
     calls: tokio::runtime::Handle,
-    ready: mpsc::SyncSender<()>,
+    ready: mpsc::SyncSender<SandboxServices>,
 ) -> anyhow::Result<Option<mpsc::Receiver<()>>> {
     let ServerParts { config, is_new, secrets, listener, ended, reloads, login_links, restart } =
         parts;
     let (adapters, provider_reloads) = Adapters::open(&config, is_new, &listener, &io)?;
     let (store, closed) = (Arc::clone(&adapters.sqlite), adapters.sqlite.closed());
-    let reload = Reload {
-        webhook_secrets: LiveSecrets::new(secrets.webhook_secrets.clone()),
-        admin_token: LiveToken::new(TokenHash::of(&secrets.admin_token)),
-        config: config.clone(),
-        secrets: secrets.clone(),
-        login_links: Arc::clone(&login_links),
-        named_secrets: adapters.named_secrets.clone(),
-        github: ReloadGitHub::of(adapters.github.as_ref(), &io),
-        models: adapters.model_gateway.clone(),
-        providers: provider_reloads,
-    };
-    let live = reload_on_request(reload, reloads);
+    let access = accounts::open(&config, &store).await?;
+    let reload = reload_of(&config, &secrets, &adapters, &access, &login_links, &io);
+    let reload = Reload { providers: provider_reloads, ..reload };
     let feed = Arc::new(Feed::new(&format!("{}-{}", store.instance(), store.epoch())));
     let (publisher, entries, run_changes) = publishers(&feed, adapters.github.is_some());
     keep_books(&config, &adapters, &feed, &io, &ended);
     let arbiter = Arbiter::new();
     let threads = Threads { arbiter: arbiter.handle(), io: io.clone(), calls };
     let engine = start_engine(&config, &secrets, &adapters, publisher, threads).await?;
+    let reload = Reload { engine: engine.downgrade(), ..reload };
+    let live = reload_on_request(reload, Arc::clone(&access), reloads);
     let logs = open_logs(&config, &adapters.clock)?;
-    let intake = take_in(&config, &adapters, &engine, &io, &ended);
+    let intake = take_in(&config, &adapters, &engine, &access, &io, &ended);
+    let sessions = Arc::clone(&adapters.sqlite) as _;
+    accounts::follow(&access, &engine, &feed, sessions, (&io, &ended));
     let checkouts = checkouts(&config, &adapters, &engine, &logs, &io)?;
-    let verifier = verifier(&adapters, &engine, intake.triggers());
+    let verifier = verifier(&adapters, &engine, &access, intake.triggers());
+    let sync = syncs::start(&config, &adapters, &io, &ended)?;
     let work = WorkParts {
         config: &config,
         engine: &engine,
@@ -101,6 +103,7 @@ pub(super) async fn serve(
         logs: &logs,
         clock: &adapters.clock,
         checkouts: checkouts.clone(),
+        sync: sync.clone(),
         verifier: verifier.clone(),
         models: adapters.model_gateway.clone(),
         entries,
@@ -108,25 +111,55 @@ pub(super) async fn serve(
         ended: ended.clone(),
         io: &io,
     };
-    let runs = work.start();
+    let (runs, hooks) = work.start();
     notices::record(adapters.providers.values(), &logs, &io);
     let (gateway, models) = (adapters.gateway.clone(), adapters.models.clone());
     let ending =
         EndingParts { engine: engine.clone(), logs: logs.clone(), gateway, models, arbiter, store };
     let address = listener.local_addr()?;
     let app_setup = app_setup(&config, &adapters, &io, restart)?;
-    let (closing, work) = (ended.clone(), (checkouts, verifier, runs));
-    let shared = EdgeParts { engine, logs, feed, login_links, live, intake, work, closing };
-    let server = crate::http::build(shared.edge(&config, adapters, app_setup), listener)?;
+    let (closing, work) = (ended.clone(), (checkouts, verifier, runs, hooks));
+    let shared = EdgeParts { engine, logs, feed, login_links, live, intake, work, sync, closing };
+    let edge = shared.edge(&config, adapters, app_setup);
+    let services = edge.services();
+    let server = crate::http::build(edge, listener)?;
     let serving = actix::spawn(server.run(until_ended(ended)));
     let file = config.server.announce(address).context("cannot write to the data directory")?;
-    ready.send(()).context("the server was given up while it started")?;
+    ready.send(services).context("the server was given up while it started")?;
     if !serving.await.context("the HTTP server panicked")?? {
         tracing::warn!("the time to shut down is over: requests still in flight were aborted");
     }
     drop(file);
     ending.end().await;
     Ok(closed)
+}
+
+/// What a reload replaces, but for the providers' part.
+fn reload_of(
+    config: &Config,
+    secrets: &Secrets,
+    adapters: &Adapters,
+    access: &Arc<Access>,
+    login_links: &Arc<LoginLinks>,
+    io: &tokio::runtime::Handle,
+) -> Reload {
+    Reload {
+        access: Arc::downgrade(access),
+        webhook_secrets: LiveSecrets::new(secrets.webhook_secrets.clone()),
+        admin_token: LiveToken::new(TokenHash::of(&secrets.admin_token)),
+        config: config.clone(),
+        secrets: secrets.clone(),
+        login_links: Arc::clone(login_links),
+        named_secrets: adapters.named_secrets.clone(),
+        github: ReloadGitHub::of(adapters.github.as_ref(), io),
+        sign_in: adapters.sign_in.clone(),
+        engine: WeakEngine::default(),
+        declared: (adapters.providers.iter())
+            .map(|(name, provider)| (name.clone(), Arc::clone(&provider.descriptor)))
+            .collect(),
+        models: adapters.model_gateway.clone(),
+        providers: Reloads::new(),
+    }
 }
 
 async fn until_ended(mut ended: watch::Receiver<bool>) {
@@ -144,6 +177,8 @@ struct Adapters {
     /// The agents' programs on this machine.
     programs: AgentPrograms,
     github: Option<Arc<GitHubClient>>,
+    /// Where people log in with GitHub.
+    sign_in: Option<Arc<AppSignIn>>,
     gateway: Option<LateGateway>,
     models: LateModelGateway,
     /// Does not keep it, since it keeps the store.
@@ -169,6 +204,7 @@ impl Adapters {
         let named_secrets = NamedSecrets::new(config.secrets.clone());
         let _on_io = io.enter();
         let github = github::open(&config.github, &clock, Arc::clone(&sqlite) as _)?;
+        let sign_in = github::open_sign_in(config, &clock)?;
         let gateway = github.as_ref().map(|_| LateGateway::new(&config.github.web_url));
         let gateway = gateway.transpose().map_err(anyhow::Error::msg).context("github.web_url")?;
         let server = listener.local_addr()?;
@@ -196,6 +232,7 @@ impl Adapters {
             providers,
             programs,
             github,
+            sign_in,
             gateway,
             models,
             model_gateway,
@@ -207,14 +244,19 @@ impl Adapters {
     }
 }
 
-/// The secrets of the edge, which can change while the server runs.
+/// What admits to the edge, which can change while the server runs.
 struct LiveEdgeSecrets {
+    access: Arc<Access>,
     webhook: LiveSecrets,
     admin_token: LiveToken,
 }
 
 /// Applies every configuration that comes through the channel, on a thread of its own.
-fn reload_on_request(mut reload: Reload, reloads: mpsc::Receiver<Config>) -> LiveEdgeSecrets {
+fn reload_on_request(
+    mut reload: Reload,
+    access: Arc<Access>,
+    reloads: mpsc::Receiver<Config>,
+) -> LiveEdgeSecrets {
     let webhook = reload.webhook_secrets.clone();
     let admin_token = reload.admin_token.clone();
     // The thread ends with the sender, that is with the server.
@@ -223,7 +265,7 @@ fn reload_on_request(mut reload: Reload, reloads: mpsc::Receiver<Config>) -> Liv
             reload.apply_and_log(config);
         }
     });
-    LiveEdgeSecrets { webhook, admin_token }
+    LiveEdgeSecrets { access, webhook, admin_token }
 }
 
 /// What takes the engine's changes, and what of them entry commands and runs of agents are given.
@@ -269,12 +311,13 @@ async fn start_engine(
         retention: Retention {
             deliveries: config.retention.deliveries,
             timeline: config.retention.timeline,
+            deleted: config.retention.deleted,
         },
         store: Arc::clone(sqlite) as _,
         clock: Arc::clone(clock),
         ids: Arc::clone(ids),
         rules: Rules { github: github_rules, ..rules(config, providers)? },
-        templates: config.templates.clone().into_iter().collect(),
+        templates: config.all_templates().into_iter().collect(),
         providers: (providers.iter())
             .map(|(name, provider)| (name.clone(), Arc::clone(&provider.lifecycle)))
             .collect(),
@@ -310,15 +353,17 @@ struct EdgeParts {
     login_links: Arc<LoginLinks>,
     live: LiveEdgeSecrets,
     intake: Intake,
-    work: (Option<CheckoutWorker>, Option<Arc<IssueVerifier>>, RunShare),
+    work: (Option<CheckoutWorker>, Option<Arc<IssueVerifier>>, RunShare, Arc<HookRunner>),
+    sync: Option<SyncWorker>,
     closing: watch::Receiver<bool>,
 }
 
 impl EdgeParts {
     fn edge(self, config: &Config, adapters: Adapters, app_setup: Option<AppSetup>) -> Edge {
-        let Self { engine, logs, feed, login_links, live, intake, work, closing } = self;
-        let (checkouts, verifier, runs) = work;
-        let Adapters { clock, ids, sqlite, providers, github, publisher, .. } = adapters;
+        let Self { engine, logs, feed, login_links, live, intake, work, sync, closing } = self;
+        let (checkouts, verifier, runs, hooks) = work;
+        let Adapters { clock, ids, sqlite, providers, github, sign_in, publisher, .. } = adapters;
+        let session = config.auth.github.as_ref().map(|people| people.session);
         let models = adapters.model_gateway.upgrade();
         let models = models.map(|gateway| gateway.figures()).unwrap_or_default();
         Edge {
@@ -327,25 +372,33 @@ impl EdgeParts {
             store: Arc::clone(&sqlite) as _,
             sessions: Arc::clone(&sqlite) as _,
             reports: sqlite,
+            access: live.access,
             login_links,
             feed,
             logs,
             runs,
+            hooks,
             started_at: clock.now(),
             clock,
             ids,
             webhook_secrets: live.webhook,
             intake,
             checkouts,
+            sync,
             github: github.map(|client| client as Arc<dyn GitHubApi>),
             verifier,
             app_setup,
+            people: sign_in.zip(session).map(|(sign_in, session)| PeopleSetup { sign_in, session }),
             publisher,
             models,
             admin_token: live.admin_token,
             public_url: config.server.public_url.clone(),
             trusted_proxies: config.server.trusted_proxies.clone(),
-            limits: Limits { drain_time_max: REQUESTS_TIME_MAX, ..Limits::default() },
+            limits: Limits {
+                drain_time_max: REQUESTS_TIME_MAX,
+                accounts_in_metrics_max: config.accounts_in_metrics_max,
+                ..Limits::default()
+            },
             closing,
         }
     }
@@ -420,8 +473,9 @@ fn rules(config: &Config, providers: &ProviderMap) -> anyhow::Result<Rules> {
         idle_stop: lifecycle.idle_stop,
         delete_after_close: lifecycle.delete_after_close,
         ttl: lifecycle.ttl,
-        trigger_label: config.triggers.label.clone(),
+        trigger_label: config.triggers.map(|triggers| triggers.label.clone()),
         default_template: default_template.clone(),
+        repositories: config.repositories.clone(),
         providers: providers.iter().map(|(name, p)| (name.clone(), of_provider(p))).collect(),
     })
 }

@@ -8,11 +8,12 @@ use super::verified::Verifications;
 use crate::checkout::CheckoutWorker;
 use crate::conversation::{RunOrder, RunWait};
 use crate::github::task::Task;
+use crate::hooks::HookGate;
 use crate::models::budget::BudgetUsedUp;
 use crate::models::gateway::HttpModelGateway;
 use crate::runs::{AgentWorkplace, RunGate};
 use crate::store::Store;
-use crate::types::HomeId;
+use crate::types::{HomeId, SandboxId, Timestamp};
 
 /// Says when a run may begin.
 pub(super) struct WorkGate {
@@ -22,6 +23,13 @@ pub(super) struct WorkGate {
     pub checkouts: Option<CheckoutWorker>,
     /// Knows what is left of the budgets.
     pub models: Weak<HttpModelGateway>,
+}
+
+#[async_trait]
+impl HookGate for Verifications {
+    async fn may_begin(&self, home: HomeId, sandbox: &SandboxId, since: Timestamp) -> bool {
+        Self::may_begin(self, home, sandbox, since, &|_| {}).await
+    }
 }
 
 /// Why no run begins although its sandbox is up.
@@ -76,7 +84,8 @@ impl WorkGate {
         let issue = self.store.load(home).await.map_err(|error| error.to_string())?;
         let Some(issue) = issue else { return Ok(()) };
         let waits = |used_up: BudgetUsedUp| waits(RunWait::Budget, used_up.to_string());
-        let left = models.budget_left(order.run, home, &issue.account, &waits).await;
+        let payer = (&issue.account, issue.facts.repository.as_ref());
+        let left = models.budget_left(order.run, home, payer, &waits).await;
         left.map_err(|error| error.to_string())
     }
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use anyhow::Context;
 
 use crate::clock::Clock;
-use crate::config::{GitHub, GitHubLogin};
+use crate::config::{Config, GitHub, GitHubLogin, PeopleLogin};
 use crate::github::api::{GitHubWriter, WritePace};
-use crate::github::client::{ClientError, GitHubClient, GitHubCredentials};
+use crate::github::client::{AppClient, AppSignIn, ClientError, GitHubClient, GitHubCredentials};
 use crate::github::policy::OwnAccount;
 
 /// The pause after GitHub did not say who we are.
@@ -31,6 +31,21 @@ fn credentials(login: &GitHubLogin) -> Result<GitHubCredentials, ClientError> {
         GitHubLogin::App { id, key } => GitHubCredentials::app(*id, key),
         GitHubLogin::Token(token) => Ok(GitHubCredentials::Token(token.clone())),
     }
+}
+
+/// Where people log in with GitHub. Needs a runtime, which then serves it.
+pub(super) fn open_sign_in(
+    config: &Config,
+    clock: &Arc<dyn Clock>,
+) -> Result<Option<Arc<AppSignIn>>, ClientError> {
+    let Some(people) = &config.auth.github else { return Ok(None) };
+    let GitHub { web_url, api_url, .. } = &config.github;
+    Ok(Some(Arc::new(AppSignIn::new(web_url, api_url, client_of(people), clock)?)))
+}
+
+/// The client of the App with which people log in.
+pub(super) fn client_of(people: &PeopleLogin) -> AppClient {
+    AppClient { id: people.client_id.clone(), secret: people.client_secret.clone() }
 }
 
 /// Replaces the credentials of a running client.

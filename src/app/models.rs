@@ -39,7 +39,7 @@ fn settings(config: &ModelsConfig) -> GatewaySettings {
     GatewaySettings {
         endpoints: endpoints.collect(),
         prices: config.prices.clone(),
-        budgets: config.budgets,
+        budgets: config.budgets.clone(),
         times: GatewayTimes::default(),
     }
 }

@@ -95,6 +95,21 @@ pub(super) fn open(
     Ok((providers, reloads))
 }
 
+/// Refuses a template whose provider is not open, or does not declare what it wants.
+///
+/// # Errors
+/// Why, and what to do.
+pub(super) fn check_template(
+    template: &Template,
+    declared: &BTreeMap<ProviderName, Arc<Descriptor>>,
+) -> anyhow::Result<()> {
+    let Template { name, provider, .. } = template;
+    let declared = declared.get(provider).with_context(|| {
+        format!("templates.{name} needs the provider {provider}, which is opened at the next start")
+    })?;
+    check_declared(template, declared)
+}
+
 /// Refuses a template that wants what its provider does not declare.
 fn check_declared(template: &Template, declared: &Descriptor) -> anyhow::Result<()> {
     let Template { name, provider, network, ports, .. } = template;

@@ -14,6 +14,7 @@ use crate::checkout::CheckoutWorker;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::engine::Engine;
+use crate::hooks::{HookParts, HookRunner};
 use crate::logs::Logs;
 use crate::models::gateway::HttpModelGateway;
 use crate::runs::{
@@ -23,6 +24,7 @@ use crate::runs::{
 use crate::sandbox::Capability;
 use crate::store::Store;
 use crate::store::sqlite::SqliteStore;
+use crate::sync::SyncWorker;
 use crate::types::AgentName;
 use crate::verification::IssueVerifier;
 
@@ -38,6 +40,8 @@ pub(super) struct WorkParts<'a> {
     pub clock: &'a Arc<dyn Clock>,
     /// Makes checkouts, if there are credentials for GitHub.
     pub checkouts: Option<CheckoutWorker>,
+    /// Pushes and pulls workspaces, if an object storage is configured.
+    pub sync: Option<SyncWorker>,
     /// Verifies issues, if there are credentials for GitHub.
     pub verifier: Option<Arc<IssueVerifier>>,
     /// Knows what is left of the budgets.
@@ -75,8 +79,8 @@ async fn log_versions(agents: BTreeSet<AgentName>, programs: AgentPrograms) {
 }
 
 impl WorkParts<'_> {
-    /// Begins to work, until the server ends.
-    pub fn start(self) -> RunShare {
+    /// Begins to work, until the server ends. Returns what callers ask for runs and for hooks.
+    pub fn start(self) -> (RunShare, Arc<HookRunner>) {
         let Self { config, sqlite, clock, logs, .. } = &self;
         let verifications =
             Verifications::new(self.verifier.clone(), (*logs).clone(), Arc::clone(clock));
@@ -93,13 +97,33 @@ impl WorkParts<'_> {
             providers: Arc::new(self.providers.clone()),
             logs: self.logs.clone(),
         };
-        let worker = RunWorker::new(self.run_parts(&share, verifications));
+        let hooks = Arc::new(HookRunner::new(self.hook_parts(&verifications)));
+        self.engine.set_hooks(Arc::clone(&hooks) as _);
+        let worker = RunWorker::new(self.run_parts(&share, verifications, Arc::clone(&hooks)));
         self.io.spawn(entry::run(self.entries, entries, self.ended.clone()));
         self.io.spawn(worker.run(self.run_changes, self.ended));
-        share
+        (share, hooks)
     }
 
-    fn run_parts(&self, share: &RunShare, verifications: Verifications) -> RunParts {
+    fn hook_parts(&self, verifications: &Verifications) -> HookParts {
+        HookParts {
+            engine: self.engine.downgrade(),
+            store: Arc::clone(self.sqlite) as _,
+            providers: self.providers.clone(),
+            logs: self.logs.clone(),
+            checkouts: self.checkouts.clone(),
+            sync: self.sync.clone(),
+            gate: Arc::new(verifications.clone()),
+            clock: Arc::clone(self.clock),
+        }
+    }
+
+    fn run_parts(
+        &self,
+        share: &RunShare,
+        verifications: Verifications,
+        hooks: Arc<HookRunner>,
+    ) -> RunParts {
         let store = Arc::clone(self.sqlite) as Arc<dyn Store>;
         let checkouts = self.checkouts.clone();
         let models = self.models.clone();
@@ -125,6 +149,7 @@ impl WorkParts<'_> {
             sessions: SessionCopies::new(self.config.server.data.join("sessions")),
             going: Arc::clone(&share.going),
             places: Arc::new(Semaphore::new(places)),
+            hooks: Some(hooks),
             publish: self.config.github.publish,
             clock: Arc::clone(self.clock),
         }

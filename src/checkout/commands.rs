@@ -19,7 +19,7 @@ pub const ENVIRONMENT: [(&str, &str); 3] =
 
 /// How much of the history is fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Depth {
+pub enum CloneDepth {
     /// All of the branch.
     Full,
     /// All commits, and contents when they are needed.
@@ -47,7 +47,7 @@ pub struct CheckoutPlan {
     /// The sandbox's own branch.
     pub branch: ChosenBranch,
     /// How much is fetched.
-    pub depth: Depth,
+    pub depth: CloneDepth,
     /// Who commits.
     pub committer: Committer,
 }
@@ -85,9 +85,9 @@ pub fn commands(plan: &CheckoutPlan) -> Vec<CheckoutCommand> {
     let fetched = |name: &str| format!("+refs/heads/{name}:refs/remotes/origin/{name}");
     let mut fetch = vec!["fetch", "--no-tags", "--quiet"];
     match plan.depth {
-        Depth::Full => {}
-        Depth::Blobless => fetch.push("--filter=blob:none"),
-        Depth::Shallow => fetch.push("--depth=1"),
+        CloneDepth::Full => {}
+        CloneDepth::Blobless => fetch.push("--filter=blob:none"),
+        CloneDepth::Shallow => fetch.push("--depth=1"),
     }
     let base = fetched(&plan.base);
     let own = plan.branch.tip.is_some().then(|| fetched(&plan.branch.name));
@@ -132,7 +132,7 @@ pub fn commands(plan: &CheckoutPlan) -> Vec<CheckoutCommand> {
 mod tests {
     use super::*;
 
-    fn plan(tip: Option<&str>, depth: Depth) -> CheckoutPlan {
+    fn plan(tip: Option<&str>, depth: CloneDepth) -> CheckoutPlan {
         let branch =
             ChosenBranch { name: "issuebox/issue-12".to_owned(), tip: tip.map(str::to_owned) };
         CheckoutPlan {
@@ -152,13 +152,13 @@ mod tests {
 
     #[test]
     fn the_work_begins_at_the_base_or_goes_on_where_it_was() {
-        let new = lines(&plan(None, Depth::Full));
+        let new = lines(&plan(None, CloneDepth::Full));
         let base = "+refs/heads/main:refs/remotes/origin/main";
         assert!(new.contains(&format!("git! fetch --no-tags --quiet origin {base}")), "{new:?}");
         let branch =
             "git! switch --force --quiet --no-track -C issuebox/issue-12 refs/remotes/origin/";
         assert!(new.contains(&format!("{branch}main")), "{new:?}");
-        let on = lines(&plan(Some("a"), Depth::Shallow));
+        let on = lines(&plan(Some("a"), CloneDepth::Shallow));
         let own = "+refs/heads/issuebox/issue-12:refs/remotes/origin/issuebox/issue-12";
         let fetch = format!("git! fetch --no-tags --quiet --depth=1 origin {base} {own}");
         assert!(on.contains(&fetch), "{on:?}");

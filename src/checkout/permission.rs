@@ -93,7 +93,7 @@ impl CheckoutParts {
                         .to_owned()
                 }
                 (PushPermission::Waits, None) => {
-                    let how = publish_how(&self.command);
+                    let how = publish_how(self.command.of(issue.facts.repository.as_ref()));
                     format!(
                         "a person must publish this work first, because {why}: {how}; your work is \
                          kept in the sandbox"

@@ -64,6 +64,6 @@ impl SandboxWorkplaces {
         let work = work.map_err(|error| error.to_string())?;
         let reference = format!("refs/heads/{branch}:refs/heads/{branch}");
         let argv = GIT.into_iter().chain(["push", "--quiet", "origin", &reference]);
-        self.parts.run(&work, sandbox, argv.map(str::to_owned).collect()).await?
+        self.parts.run(&work.into(), sandbox, argv.map(str::to_owned).collect()).await?
     }
 }

@@ -1,14 +1,15 @@
 //! Runs commands of ours in a sandbox.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 
 use super::CheckoutParts;
 use super::commands::ENVIRONMENT;
-use crate::engine::Work;
-use crate::sandbox::{ExecEvent, ExecRequest};
-use crate::types::SandboxId;
+use crate::engine::{AtWork, Work};
+use crate::sandbox::{ExecEvent, ExecRequest, Target};
+use crate::types::{ProviderName, SandboxId};
 
 /// What a sandbox's log calls a checkout, in place of a request's id.
 pub(super) const CHECKOUT: &str = "checkout";
@@ -19,24 +20,48 @@ const COMMAND_WAIT: Duration = Duration::from_secs(3_600);
 /// How much of a command's complaint is kept, in bytes.
 const WORDS_LEN_MAX: usize = 2_000;
 
+/// Where commands run: in an object that is up.
+#[derive(Clone)]
+pub(super) struct CheckoutPlace {
+    pub provider: ProviderName,
+    pub target: Target,
+    /// Keeps a running sandbox from being idle.
+    _at_work: Option<Arc<AtWork>>,
+}
+
+impl CheckoutPlace {
+    /// A sandbox that is not *running* yet.
+    pub fn of_object(provider: ProviderName, target: Target) -> Self {
+        Self { provider, target, _at_work: None }
+    }
+}
+
+impl From<Work> for CheckoutPlace {
+    fn from(work: Work) -> Self {
+        let Work { target, sandbox, at_work } = work;
+        Self { provider: sandbox.provider, target, _at_work: Some(at_work) }
+    }
+}
+
 impl CheckoutParts {
     /// Runs a command; the inner error is what it complained of.
     pub(super) async fn run(
         &self,
-        work: &Work,
+        place: &CheckoutPlace,
         sandbox: &SandboxId,
         argv: Vec<String>,
     ) -> Result<Result<(), String>, String> {
-        let provider = &work.sandbox.provider;
+        let CheckoutPlace { provider, target, .. } = place;
         let processes = self.processes.get(provider).ok_or("its provider is not open")?;
         let request = ExecRequest {
             command: argv.clone(),
-            cwd: None,
+            // The workspace itself, also if the template has commands start elsewhere.
+            cwd: Some(".".to_owned()),
             env: ENVIRONMENT.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
             stdin: Bytes::new().into(),
             timeout: Some(COMMAND_WAIT),
         };
-        let execution = processes.exec(work.target.clone(), request).await;
+        let execution = processes.exec(target.clone(), request).await;
         let execution = execution.map_err(|error| error.to_string())?;
         let mut output = self.logs.keep(sandbox, CHECKOUT, &argv, execution);
         let mut words = Vec::new();

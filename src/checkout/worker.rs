@@ -9,14 +9,17 @@ use tokio::sync::{Notify, watch};
 
 use super::CheckoutParts;
 use super::branch::choose;
-use super::commands::{self, CheckoutPlan, Committer, Depth, OnFailure};
-use super::run::CHECKOUT;
+use super::commands::{self, CheckoutPlan, CloneDepth, Committer, OnFailure};
+use super::run::{CHECKOUT, CheckoutPlace};
 use crate::engine::SandboxRef;
 use crate::github::api::RepositoryTarget;
 use crate::issue::Issue;
+use crate::sandbox::Target;
 use crate::store::StoreError;
 use crate::store::checkout::CheckoutRow;
-use crate::types::{Cause, CheckoutState, CloneMode, GitWorkload, HomeId, Phase, SandboxId};
+use crate::types::{
+    Cause, CheckoutState, CloneMode, GitWorkload, HomeId, Phase, ProviderName, SandboxId,
+};
 
 /// The pauses between tries.
 const PAUSES: [Duration; 4] = [
@@ -25,6 +28,9 @@ const PAUSES: [Duration; 4] = [
     Duration::from_secs(60),
     Duration::from_secs(300),
 ];
+
+/// How many of these pauses a checkout takes that a create waits for.
+const CREATE_PAUSES: usize = 3;
 
 /// Below this size a whole history is fetched, in KiB by GitHub's account.
 const FULL_BELOW_KIB: u64 = 100 * 1024;
@@ -96,17 +102,45 @@ impl CheckoutWorker {
 
     /// Makes a sandbox's checkout unless it has one. Returns when it is ready or was given up.
     pub async fn ensure(&self, home: HomeId, sandbox: &SandboxId, git: &GitWorkload) {
+        self.ensure_in(home, sandbox, git, None).await;
+    }
+
+    /// Makes the checkout of a sandbox that is up at its provider and in which no work has begun, as if
+    /// it had none: what is in its workspace may be of another object. Returns how it ended; `None` if
+    /// there is nothing to check out. It may be dropped meanwhile.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn make(
+        &self,
+        home: HomeId,
+        git: &GitWorkload,
+        provider: &ProviderName,
+        target: &Target,
+    ) -> Result<Option<CheckoutRow>, StoreError> {
+        let place = CheckoutPlace::of_object(provider.clone(), target.clone());
+        self.ensure_in(home, &target.expected, git, Some(place)).await;
+        self.checkout(&target.expected).await
+    }
+
+    async fn ensure_in(
+        &self,
+        home: HomeId,
+        sandbox: &SandboxId,
+        git: &GitWorkload,
+        place: Option<CheckoutPlace>,
+    ) {
         let woken = Arc::new(Notify::new());
         match self.lock().entry(sandbox.clone()) {
             Entry::Occupied(_) => return,
             Entry::Vacant(entry) => entry.insert(Arc::clone(&woken)),
         };
-        if let Err(error) = self.ensure_alone(home, sandbox, git, &woken).await {
+        // Also when it is dropped.
+        let _end = CheckoutEnd { worker: self, sandbox };
+        if let Err(error) = self.ensure_alone((home, sandbox), git, &woken, place).await {
             // Without a row the next start tries again.
             tracing::error!(sandbox.id = %sandbox, %error, "cannot record a checkout");
         }
-        self.lock().remove(sandbox);
-        self.changed.send_modify(|changes| *changes += 1);
     }
 
     /// Waits until a sandbox's checkout is ready, and makes it if none is under way. `waits` is called
@@ -182,16 +216,16 @@ impl CheckoutWorker {
 
     async fn ensure_alone(
         &self,
-        home: HomeId,
-        sandbox: &SandboxId,
+        (home, sandbox): (HomeId, &SandboxId),
         git: &GitWorkload,
         woken: &Notify,
+        place: Option<CheckoutPlace>,
     ) -> Result<(), String> {
         let parts = self.parts.as_ref();
         let CheckoutParts { rows, store, clock, .. } = parts;
         let text = |error: &dyn std::fmt::Display| error.to_string();
         let known = rows.checkout(sandbox).await.map_err(|error| text(&error))?;
-        if known.as_ref().is_some_and(|row| row.state == CheckoutState::Ready) {
+        if place.is_none() && known.as_ref().is_some_and(|row| row.state == CheckoutState::Ready) {
             return Ok(());
         }
         let issue = store.load(home).await.map_err(|error| text(&error))?;
@@ -204,12 +238,15 @@ impl CheckoutWorker {
         let Some(target) = RepositoryTarget::of(&issue.facts) else { return Ok(()) };
         let begun = CheckoutRow::begun(sandbox.clone(), home, target.name.clone(), clock.now());
         parts.begin(begun).await?;
-        let mut pauses = PAUSES.into_iter();
+        // A create does not wait for long.
+        let tries = if place.is_some() { CREATE_PAUSES } else { PAUSES.len() };
+        let mut pauses = PAUSES.into_iter().take(tries);
         loop {
-            let (state, reason, pause) = match self.attempt(&issue, &target, sandbox, git).await {
+            let tried = self.attempt(&issue, &target, (sandbox, git), place.as_ref()).await;
+            let (state, reason, pause) = match tried {
                 Ok(note) => (CheckoutState::Ready, note, None),
                 Err(reason) => match pauses.next() {
-                    Some(pause) if self.is_running(&issue, sandbox).await => {
+                    Some(pause) if place.is_some() || self.is_running(&issue, sandbox).await => {
                         let reason = format!("{reason}; trying again in {} s", pause.as_secs());
                         (CheckoutState::Fetching, reason, Some(pause))
                     }
@@ -239,8 +276,8 @@ impl CheckoutWorker {
         &self,
         issue: &Issue,
         target: &RepositoryTarget,
-        sandbox: &SandboxId,
-        git: &GitWorkload,
+        (sandbox, git): (&SandboxId, &GitWorkload),
+        place: Option<&CheckoutPlace>,
     ) -> Result<String, String> {
         let CheckoutParts { engine, rows, api, pattern, web_url, .. } = self.parts.as_ref();
         let text = |error: crate::github::api::GitHubError| error.to_string();
@@ -252,13 +289,13 @@ impl CheckoutWorker {
         let host = web_url.split_once("://").map_or(web_url.as_str(), |(_, host)| host);
         let plan = CheckoutPlan {
             url: format!("{web_url}/{}.git", repository.name),
-            base: repository.default_branch,
+            base: git.base.clone().unwrap_or(repository.default_branch),
             branch,
             depth: match git.clone {
-                CloneMode::Auto if repository.size_kib < FULL_BELOW_KIB => Depth::Full,
-                CloneMode::Full => Depth::Full,
-                CloneMode::Auto | CloneMode::Blobless => Depth::Blobless,
-                CloneMode::Shallow => Depth::Shallow,
+                CloneMode::Auto if repository.size_kib < FULL_BELOW_KIB => CloneDepth::Full,
+                CloneMode::Full => CloneDepth::Full,
+                CloneMode::Auto | CloneMode::Blobless => CloneDepth::Blobless,
+                CloneMode::Shallow => CloneDepth::Shallow,
             },
             committer: Committer {
                 email: format!("{}+{}@users.noreply.{host}", identity.user_id, identity.login),
@@ -278,14 +315,18 @@ impl CheckoutWorker {
             (row.pushes, row.pushes_why) = pushes;
         };
         self.parts.change(sandbox, begun).await?;
-        let id = SandboxRef::Id(sandbox.clone());
-        let cause = Cause::Service(CHECKOUT);
-        let work = engine.work(&issue.account, &id, false, cause, Duration::ZERO).await;
-        let work = work.map_err(|error| error.to_string())?;
+        let place = match place {
+            Some(place) => place.clone(),
+            None => {
+                let (id, cause) = (SandboxRef::Id(sandbox.clone()), Cause::Service(CHECKOUT));
+                let work = engine.work(&issue.account, &id, false, cause, Duration::ZERO).await;
+                work.map_err(|error| error.to_string())?.into()
+            }
+        };
         let mut notes = Vec::new();
         let mut commands = commands::commands(&plan).into_iter();
         while let Some(command) = commands.next() {
-            let Err(words) = self.parts.run(&work, sandbox, command.argv).await? else { continue };
+            let Err(words) = self.parts.run(&place, sandbox, command.argv).await? else { continue };
             match command.on_failure {
                 OnFailure::Fail => return Err(words),
                 OnFailure::Ignore => {}
@@ -294,5 +335,18 @@ impl CheckoutWorker {
             }
         }
         Ok(notes.join("; "))
+    }
+}
+
+/// Ends a checkout under way, however it ends.
+struct CheckoutEnd<'a> {
+    worker: &'a CheckoutWorker,
+    sandbox: &'a SandboxId,
+}
+
+impl Drop for CheckoutEnd<'_> {
+    fn drop(&mut self) {
+        self.worker.lock().remove(self.sandbox);
+        self.worker.changed.send_modify(|changes| *changes += 1);
     }
 }

@@ -11,7 +11,7 @@ use super::failure::{self, CliFailure, FAILED};
 use super::output::{OutputMode, Shape};
 use super::progress::Spinner;
 use super::table;
-use super::target::IssueRef;
+use super::target::IssueArg;
 use super::wire::{self, ApiSandbox};
 
 /// Longest wait that the API accepts, in seconds.
@@ -37,8 +37,8 @@ impl WaitArgs {
 #[derive(Debug, Args)]
 pub(super) struct Acting {
     /// The issues: each owner/repo#number, its URL or id, or its sandbox's id or name
-    #[arg(required = true, value_name = "ISSUE", value_parser = IssueRef::parse)]
-    pub issues: Vec<IssueRef>,
+    #[arg(required = true, value_name = "ISSUE", value_parser = IssueArg::parse)]
+    pub issues: Vec<IssueArg>,
     #[command(flatten)]
     pub waiting: WaitArgs,
     #[command(flatten)]
@@ -110,7 +110,7 @@ pub(super) async fn run(
 async fn one(
     session: &mut CliSession<'_>,
     act: SandboxAction,
-    target: &IssueRef,
+    target: &IssueArg,
     args: &Acting,
 ) -> anyhow::Result<()> {
     let found = target.sandbox(&session.client).await?;

@@ -12,14 +12,14 @@ use super::CliSession;
 use super::client::ApiRequest;
 use super::failure::CliFailure;
 use super::output::{OutputMode, Shape};
-use super::target::IssueRef;
+use super::target::IssueArg;
 use super::wire;
 
 #[derive(Debug, Args)]
 pub(super) struct AnswerArgs {
     /// The issue: owner/repo#number, its URL or id, or its sandbox's id or name
-    #[arg(value_parser = IssueRef::parse)]
-    issue: IssueRef,
+    #[arg(value_parser = IssueArg::parse)]
+    issue: IssueArg,
     /// The option that is chosen, by its id or name. Without it the question is shown
     #[arg(value_name = "OPTION")]
     option: Option<String>,

@@ -26,7 +26,7 @@ use crate::types::{IssueId, IssueNumber, Repository, RunState, inert};
 use super::CliSession;
 use super::client::{ApiClient, ApiRequest};
 use super::failure::CliFailure;
-use super::target::IssueRef;
+use super::target::IssueArg;
 use super::wire;
 use follow::Followed;
 use view::{ChatEvent, ChatView};
@@ -46,8 +46,8 @@ pub(super) struct ChatArgs {
     #[arg(long, value_name = "ID", value_parser = IssueId::parse)]
     issue_id: Option<IssueId>,
     /// The issue: owner/repo#number, its URL or id, or its sandbox's id or name
-    #[arg(value_parser = IssueRef::parse)]
-    issue: IssueRef,
+    #[arg(value_parser = IssueArg::parse)]
+    issue: IssueArg,
     /// What to say. Without it each line of the terminal is a message; if standard input is no terminal,
     /// all of it is one message
     #[arg(value_name = "TEXT")]
@@ -68,8 +68,8 @@ struct ChatIssue {
 impl ChatIssue {
     async fn find(client: &ApiClient, args: &ChatArgs) -> Result<Self, CliFailure> {
         let numbered = match &args.issue {
-            IssueRef::Numbered(repository, number) => Some((repository.clone(), *number)),
-            IssueRef::Word(_) => None,
+            IssueArg::Numbered(repository, number) => Some((repository.clone(), *number)),
+            IssueArg::Word(_) => None,
         };
         let id = match &args.issue_id {
             Some(_) if numbered.is_none() => {

@@ -40,6 +40,9 @@ const EVENT_STREAM: &str = "text/event-stream";
 /// Largest answer, in bytes: 200 sandboxes with long titles fit many times.
 const ANSWER_LEN_MAX: usize = 32 * 1024 * 1024;
 
+/// Largest page of a list.
+const PAGE_LEN: u64 = 200;
+
 /// Size of one read from a file, in bytes.
 const PIECE_LEN: usize = 64 * 1024;
 
@@ -47,6 +50,8 @@ const PIECE_LEN: usize = 64 * 1024;
 const PATH_SEGMENT: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
+/// The header that names the account to act in.
+const ACCOUNT_HEADER: &str = "x-issuebox-account";
 /// What to do about a token that a server does not accept.
 const TOKEN_HINT: &str = "the right one is auth.admin_token of the server's configuration, or in the \
                           file admin-token beside its database";
@@ -59,6 +64,8 @@ pub(super) struct ApiClient {
     token: Secret,
     /// Where the token was found.
     token_from: String,
+    /// The account to act in; `None` for that of the token.
+    account: Option<String>,
     /// What the verb is about, for hints.
     subject: Mutex<HintSubject>,
 }
@@ -77,6 +84,16 @@ impl ApiAnswer {
     pub fn data(&self) -> &Value {
         &self.body["data"]
     }
+}
+
+/// Rows of a list.
+#[derive(Debug)]
+pub(super) struct ApiList {
+    pub items: Vec<Value>,
+    /// How many the server has.
+    pub total: u64,
+    /// The last page's body without its rows: what stands beside them.
+    pub last: Value,
 }
 
 /// One call, and how long the server may wait before it answers.
@@ -175,7 +192,19 @@ impl ApiClient {
         }
         let server = url.as_str().trim_end_matches('/').to_owned();
         let (token, token_from) = chosen.into_token();
-        Ok(Self { http: http.build()?, server, token, token_from, subject: Mutex::default() })
+        Ok(Self {
+            http: http.build()?,
+            server,
+            token,
+            token_from,
+            account: None,
+            subject: Mutex::default(),
+        })
+    }
+
+    /// Acts in this account.
+    pub fn in_account(self, account: Option<String>) -> Self {
+        Self { account, ..self }
     }
 
     /// Says what the next calls are about, so that hints can name it.
@@ -204,6 +233,42 @@ impl ApiClient {
         match body {
             Some(body) if (200..300).contains(&status) => Ok(ApiAnswer { body, date }),
             body => Err(self.refusal(status, body.as_ref())),
+        }
+    }
+
+    /// Reads all pages of a list.
+    ///
+    /// # Errors
+    /// As for [`ApiClient::call`].
+    pub async fn every(&self, path: &[&str]) -> Result<Vec<Value>, CliFailure> {
+        Ok(self.list(|| ApiRequest::get(path), u64::MAX).await?.items)
+    }
+
+    /// Reads the pages of a list until there are `limit` rows. `ask` is the call for it, to which the
+    /// page's length and place are added.
+    ///
+    /// # Errors
+    /// As for [`ApiClient::call`].
+    pub async fn list(
+        &self,
+        ask: impl Fn() -> ApiRequest,
+        limit: u64,
+    ) -> Result<ApiList, CliFailure> {
+        let mut items: Vec<Value> = Vec::new();
+        let mut cursor: Option<String> = None;
+        loop {
+            let left = limit - items.len() as u64;
+            let call =
+                ask().query("limit", Some(left.min(PAGE_LEN))).query("cursor", cursor.as_deref());
+            let mut last = self.call(call).await?.body;
+            if let Some(Value::Array(page)) = last.get_mut("data").map(Value::take) {
+                items.extend(page);
+            }
+            cursor = last["nextCursor"].as_str().map(str::to_owned);
+            if cursor.is_none() || items.len() as u64 >= limit {
+                let total = last["total"].as_u64().unwrap_or_default();
+                return Ok(ApiList { items, total, last });
+            }
         }
     }
 
@@ -303,6 +368,10 @@ impl ApiClient {
             .request(call.method.clone(), url)
             .bearer_auth(self.token.expose())
             .query(&call.query);
+        let request = match &self.account {
+            Some(account) => request.header(ACCOUNT_HEADER, account),
+            None => request,
+        };
         match &call.body {
             Some(body) => request.json(body),
             None => request,

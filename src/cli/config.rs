@@ -8,16 +8,20 @@ use clap::Subcommand;
 
 use crate::app::providers::{load_config, notes};
 use crate::config::{Config, Loaded, Overrides};
+use crate::store::sqlite::{MisplacedIssue, SqliteStore};
+use crate::types::inert;
 
 use super::ServerArgs;
 use super::env::EnvVars;
 
+/// Most issues, and pairs of accounts, that `config check` names.
+const MISPLACED_NAMED_MAX: usize = 20;
 /// The configuration file if none is named.
 const FILE_DEFAULT: &str = "issuebox.toml";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ConfigVerb {
-    /// Check the configuration, and list the keys that have no effect yet
+    /// Check the configuration; list keys without an effect, and issues in another account than its rules say
     Check,
 }
 
@@ -50,7 +54,41 @@ fn check(server_args: &ServerArgs, env: &EnvVars) -> anyhow::Result<ExitCode> {
     for (provider, note) in notes(&loaded.config) {
         writeln!(out, "  {provider:<10} {note}")?;
     }
+    misplaced(&mut out, &loaded.config)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Lists the issues whose account is another one than the rules say: a change of rules moves none.
+fn misplaced(out: &mut impl Write, config: &Config) -> anyhow::Result<()> {
+    let (dir, configured) = (&config.server.data, &config.accounts);
+    let misplaced = match SqliteStore::misplaced(dir, configured, MISPLACED_NAMED_MAX) {
+        Ok(Some(misplaced)) => misplaced,
+        Ok(None) => return Ok(()),
+        Err(error) => {
+            eprintln!("warning: cannot compare the accounts of issues with their rules: {error}");
+            return Ok(());
+        }
+    };
+    let count: u64 = misplaced.counts.values().sum();
+    if count == 0 {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "  accounts   {count} issues stay in another account than the rules give them now"
+    )?;
+    for ((account, by_rules), count) in misplaced.counts.iter().take(MISPLACED_NAMED_MAX) {
+        writeln!(out, "             {count} of {account}; the rules say {by_rules}")?;
+    }
+    for MisplacedIssue { issue, place, account, by_rules } in &misplaced.first {
+        let place = inert(place);
+        writeln!(out, "             issue {} {place} of {account}, not {by_rules}", inert(issue))?;
+    }
+    let more = count.saturating_sub(misplaced.first.len() as u64);
+    if more > 0 {
+        writeln!(out, "             and {more} more")?;
+    }
+    Ok(())
 }
 
 /// Loads the named configuration file, else `issuebox.toml` in the working directory if it exists.

@@ -51,7 +51,9 @@ impl Chosen {
 
 /// Connects to the chosen server.
 pub(super) fn connect(server_args: &ServerArgs, env: &EnvVars) -> anyhow::Result<ApiClient> {
-    ApiClient::new(choose(server_args, env)?)
+    let account = server_args.account.clone();
+    let account = account.or_else(|| env.get("ISSUEBOX_ACCOUNT").map(str::to_owned));
+    Ok(ApiClient::new(choose(server_args, env)?)?.in_account(account))
 }
 
 fn choose(server_args: &ServerArgs, env: &EnvVars) -> anyhow::Result<Chosen> {

@@ -25,7 +25,7 @@ use super::client::ApiRequest;
 use super::failure::CliFailure;
 use super::files::left_out::WatchedArchive;
 use super::files::transfer::{self, content, kind_at};
-use super::target::IssueRef;
+use super::target::IssueArg;
 
 #[derive(Debug, Args)]
 pub(super) struct CpArgs {
@@ -42,7 +42,7 @@ pub(super) struct CpArgs {
 enum CopyPlace {
     Local(PathBuf),
     /// A path in an issue's workspace; empty for the workspace itself.
-    Workspace(IssueRef, OsString),
+    Workspace(IssueArg, OsString),
 }
 
 impl CopyPlace {
@@ -54,7 +54,7 @@ impl CopyPlace {
         let colons = bytes.iter().enumerate().filter(|(_, byte)| **byte == b':').map(|(at, _)| at);
         let issue = colons.filter(|at| !is_path && !bytes[at + 1..].starts_with(b"//"));
         let mut issue = issue.filter_map(|at| {
-            let issue = IssueRef::parse(std::str::from_utf8(&bytes[..at]).ok()?).ok()?;
+            let issue = IssueArg::parse(std::str::from_utf8(&bytes[..at]).ok()?).ok()?;
             Some(Self::Workspace(issue, OsStr::from_bytes(&bytes[at + 1..]).to_owned()))
         });
         match issue.next() {
@@ -94,7 +94,7 @@ fn is_content(path: &OsStr) -> bool {
 async fn upload(
     session: &mut CliSession<'_>,
     from: &Path,
-    issue: &IssueRef,
+    issue: &IssueArg,
     to: &OsStr,
 ) -> anyhow::Result<()> {
     let opened = File::open(from).with_context(|| format!("cannot read {}", from.display()))?;
@@ -110,7 +110,7 @@ async fn upload(
 
 async fn download(
     session: &mut CliSession<'_>,
-    issue: &IssueRef,
+    issue: &IssueArg,
     from: &OsStr,
     to: &Path,
 ) -> anyhow::Result<()> {
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn a_place_in_a_workspace_is_an_issue_and_a_path() {
         let workspace = |issue: &str, path: &str| {
-            CopyPlace::Workspace(IssueRef::parse(issue).expect("an issue"), path.into())
+            CopyPlace::Workspace(IssueArg::parse(issue).expect("an issue"), path.into())
         };
         for (text, expected) in [
             ("octo/hello#7:src/a:b", workspace("octo/hello#7", "src/a:b")),

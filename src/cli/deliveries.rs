@@ -9,10 +9,10 @@ use serde_json::Value;
 use crate::clock::{Clock, SystemClock};
 
 use super::CliSession;
-use super::client::ApiRequest;
+use super::client::{ApiList, ApiRequest};
 use super::output::{OutputMode, Shape};
 use super::table;
-use super::target::IssueRef;
+use super::target::IssueArg;
 use super::wire::{self, Delivery};
 
 /// The statuses by which the API can filter.
@@ -22,8 +22,8 @@ const STATUSES: [&str; 6] =
 #[derive(Debug, Args)]
 pub(super) struct DeliveriesArgs {
     /// Only deliveries about this issue
-    #[arg(value_parser = IssueRef::parse)]
-    issue: Option<IssueRef>,
+    #[arg(value_parser = IssueArg::parse)]
+    issue: Option<IssueArg>,
     /// Only deliveries of this event, such as issues or issues.labeled
     #[arg(long, value_name = "EVENT")]
     event: Option<String>,
@@ -38,9 +38,6 @@ pub(super) struct DeliveriesArgs {
     shape: Shape,
 }
 
-/// Largest page of the API.
-const PAGE_LEN: u64 = 200;
-
 pub(super) async fn run(
     session: &mut CliSession<'_>,
     args: DeliveriesArgs,
@@ -49,23 +46,13 @@ pub(super) async fn run(
         Some(target) => Some(target.known_issue_id(&session.client).await?),
         None => None,
     };
-    let mut all: Vec<Value> = Vec::new();
-    let mut cursor: Option<String> = None;
-    let total = loop {
-        let left = args.limit - all.len() as u64;
-        let call = ApiRequest::get(&["deliveries"])
+    let ask = || {
+        ApiRequest::get(&["deliveries"])
             .query("event", args.event.as_deref())
             .query("status", args.status.as_deref())
             .query("issueId", issue_id.as_deref())
-            .query("limit", Some(left.min(PAGE_LEN)))
-            .query("cursor", cursor.as_deref());
-        let answer = session.client.call(call).await?;
-        all.extend(answer.data().as_array().into_iter().flatten().cloned());
-        cursor = answer.body["nextCursor"].as_str().map(str::to_owned);
-        if cursor.is_none() || all.len() as u64 >= args.limit {
-            break answer.body["total"].as_u64().unwrap_or(0);
-        }
     };
+    let ApiList { items: all, total, .. } = session.client.list(ask, args.limit).await?;
     show(session, args.shape.mode(), all, total)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -10,7 +10,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::types::{Timestamp, inert};
 
 use super::CliSession;
-use super::client::{ApiClient, ApiRequest};
+use super::client::{ApiClient, ApiList, ApiRequest};
 use super::confirm::{Question, confirm};
 use super::failure::CliFailure;
 use super::output::{OutputMode, Screen, Shape};
@@ -45,9 +45,6 @@ struct DecideArgs {
     #[command(flatten)]
     shape: Shape,
 }
-
-/// Largest page of the API.
-const PAGE_LEN: u64 = 200;
 
 /// One drift item.
 #[derive(Debug, Deserialize)]
@@ -101,20 +98,9 @@ pub(super) async fn run(session: &mut CliSession<'_>, args: DriftArgs) -> anyhow
 
 /// All items, their number at the server, and the sweeps.
 async fn items(client: &ApiClient) -> Result<(Vec<Value>, u64, Vec<Sweeps>), CliFailure> {
-    let mut all: Vec<Value> = Vec::new();
-    let mut cursor: Option<String> = None;
-    loop {
-        let call = ApiRequest::get(&["system", "drift"])
-            .query("limit", Some(PAGE_LEN))
-            .query("cursor", cursor.as_deref());
-        let answer = client.call(call).await?;
-        all.extend(answer.data().as_array().into_iter().flatten().cloned());
-        cursor = answer.body["nextCursor"].as_str().map(str::to_owned);
-        if cursor.is_none() {
-            let sweeps: Vec<Sweeps> = wire::read(&answer.body["sweeps"])?;
-            return Ok((all, answer.body["total"].as_u64().unwrap_or_default(), sweeps));
-        }
-    }
+    let ask = || ApiRequest::get(&["system", "drift"]);
+    let ApiList { items, total, last } = client.list(ask, u64::MAX).await?;
+    Ok((items, total, wire::read(&last["sweeps"])?))
 }
 
 async fn list(session: &mut CliSession<'_>, mode: OutputMode) -> anyhow::Result<ExitCode> {

@@ -1,11 +1,12 @@
 //! `issuebox ensure`: creates an issue's sandbox, or shows the one it has.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::{Map, Value, json};
 
-use crate::types::{IssueId, inert};
+use crate::types::{IssueId, SandboxMeta, inert};
 
 use super::CliSession;
 use super::act::{WaitArgs, reached};
@@ -15,14 +16,14 @@ use super::hints::HintSubject;
 use super::output::{OutputMode, Shape};
 use super::progress::Spinner;
 use super::table;
-use super::target::IssueRef;
+use super::target::IssueArg;
 use super::wire::{self, ApiSandbox, EnsureResult};
 
 #[derive(Debug, Args)]
 pub(super) struct EnsureArgs {
     /// The issue: owner/repo#number, its URL or id, or its sandbox's id or name
-    #[arg(value_parser = IssueRef::parse)]
-    issue: IssueRef,
+    #[arg(value_parser = IssueArg::parse)]
+    issue: IssueArg,
     /// GitHub's id of the issue owner/repo#number, if the server has not seen it and cannot ask GitHub:
     /// the field `id` of https://api.github.com/repos/OWNER/REPO/issues/NUMBER
     #[arg(long, value_name = "ID", value_parser = parse_id)]
@@ -30,6 +31,15 @@ pub(super) struct EnsureArgs {
     /// Template for a new sandbox
     #[arg(long, value_name = "NAME")]
     template: Option<String>,
+    /// Provider for a new sandbox, made from the default template of that provider
+    #[arg(long, value_name = "NAME")]
+    provider: Option<String>,
+    /// Your name for who works in the sandbox; kept with it and shown
+    #[arg(long, value_name = "TEXT")]
+    agent_id: Option<String>,
+    /// Something of your own to note with the sandbox; kept with it and shown. At most 16
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_meta)]
+    meta: Vec<(String, String)>,
     /// When a create is recorded: before the provider is called (strong), or concurrently (fast)
     #[arg(long, value_name = "MODE", value_parser = ["strong", "fast"])]
     mode: Option<String>,
@@ -47,6 +57,12 @@ pub(super) struct EnsureArgs {
 
 fn parse_id(text: &str) -> Result<IssueId, String> {
     IssueId::parse(text).map_err(|wrong| wrong.to_string())
+}
+
+fn parse_meta(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
+    let entry = (name.to_owned(), value.to_owned());
+    SandboxMeta::new([entry.clone()].into()).map(|_| entry).map_err(|wrong| format!("it {wrong}"))
 }
 
 pub(super) async fn run(
@@ -87,14 +103,14 @@ pub(super) async fn run(
 async fn body_of(session: &CliSession<'_>, args: &EnsureArgs) -> anyhow::Result<Value> {
     let mut body = Map::new();
     match (&args.issue, args.issue.issue_id()) {
-        (IssueRef::Numbered(repository, number), _) => {
+        (IssueArg::Numbered(repository, number), _) => {
             body.insert("repository".into(), json!(repository.as_str()));
             body.insert("issueNumber".into(), json!(number.0));
             if let Some(id) = &args.issue_id {
                 body.insert("issueId".into(), json!(id.as_str()));
             }
         }
-        (IssueRef::Word(_), _) if args.issue_id.is_some() => {
+        (IssueArg::Word(_), _) if args.issue_id.is_some() => {
             return Err(CliFailure::Usage {
                 message: format!("{} is not of the form owner/repo#number", args.issue),
                 hint: "--issue-id goes with a repository and a number; an issue id alone is ISSUE"
@@ -102,21 +118,32 @@ async fn body_of(session: &CliSession<'_>, args: &EnsureArgs) -> anyhow::Result<
             }
             .into());
         }
-        (IssueRef::Word(word), Some(_)) if uuid::Uuid::parse_str(word).is_ok() => {
+        (IssueArg::Word(word), Some(_)) if uuid::Uuid::parse_str(word).is_ok() => {
             let known = args.issue.find(&session.client).await?;
             let id = known.map_or_else(|| word.clone(), |sandbox| sandbox.issue_id);
             body.insert("issueId".into(), json!(id));
         }
-        (IssueRef::Word(_), Some(id)) => {
+        (IssueArg::Word(_), Some(id)) => {
             body.insert("issueId".into(), json!(id.as_str()));
         }
-        (IssueRef::Word(word), None) => {
+        (IssueArg::Word(word), None) => {
             // The server explains what is wrong with it.
             body.insert("issueId".into(), json!(word));
         }
     }
     if let Some(template) = &args.template {
         body.insert("template".into(), json!(template));
+    }
+    if let Some(provider) = &args.provider {
+        body.insert("provider".into(), json!(provider));
+    }
+    if let Some(agent_id) = &args.agent_id {
+        body.insert("agentId".into(), json!(agent_id));
+    }
+    if !args.meta.is_empty() {
+        let entries: BTreeMap<&str, &str> =
+            args.meta.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        body.insert("meta".into(), json!(entries));
     }
     if let Some(mode) = &args.mode {
         body.insert("mode".into(), json!(mode));

@@ -19,7 +19,7 @@ use super::failure::CliFailure;
 use super::output::{OutputMode, Screen, Shape};
 use super::rejoin::{Rejoins, ended_by_server};
 use super::sse::SseEvent;
-use super::target::IssueRef;
+use super::target::IssueArg;
 use super::wire::{self, AskedWords, Changed, TimelineRow};
 
 #[derive(Debug, Args)]
@@ -28,14 +28,11 @@ pub(super) struct EventsArgs {
     #[arg(short, long)]
     follow: bool,
     /// The issue: owner/repo#number, its URL or id, or its sandbox's id or name [default: all]
-    #[arg(value_parser = IssueRef::parse)]
-    issue: Option<IssueRef>,
+    #[arg(value_parser = IssueArg::parse)]
+    issue: Option<IssueArg>,
     #[command(flatten)]
     shape: Shape,
 }
-
-/// Largest page of the API.
-const PAGE_LEN: u64 = 200;
 
 pub(super) async fn run(
     session: &mut CliSession<'_>,
@@ -74,19 +71,7 @@ async fn timeline(
     issue_id: &str,
     mode: OutputMode,
 ) -> anyhow::Result<Vec<TimelineRow>> {
-    let mut newest_first: Vec<Value> = Vec::new();
-    let mut cursor: Option<String> = None;
-    loop {
-        let call = ApiRequest::get(&["issues", issue_id, "events"])
-            .query("limit", Some(PAGE_LEN))
-            .query("cursor", cursor.as_deref());
-        let answer = session.client.call(call).await?;
-        newest_first.extend(answer.data().as_array().into_iter().flatten().cloned());
-        cursor = answer.body["nextCursor"].as_str().map(str::to_owned);
-        if cursor.is_none() {
-            break;
-        }
-    }
+    let newest_first = session.client.every(&["issues", issue_id, "events"]).await?;
     let mut printed = Vec::with_capacity(newest_first.len());
     for value in newest_first.iter().rev() {
         let mut entry: TimelineRow = wire::read(value)?;

@@ -19,7 +19,7 @@ use super::CliSession;
 use super::client::{ApiRequest, EventStream};
 use super::failure::CliFailure;
 use super::sse::SseEvent;
-use super::target::IssueRef;
+use super::target::IssueArg;
 use super::unresolved::Unresolved;
 use super::wire::{self, BrokenOff, ExecExit, OutputChunk};
 
@@ -41,8 +41,8 @@ pub(super) struct ExecArgs {
     #[arg(long, value_name = "SECONDS", conflicts_with = "tty")]
     timeout: Option<u64>,
     /// The issue: owner/repo#number, its URL or id, or its sandbox's id or name
-    #[arg(value_parser = IssueRef::parse)]
-    issue: IssueRef,
+    #[arg(value_parser = IssueArg::parse)]
+    issue: IssueArg,
     /// The command and its arguments, also after --; no shell interprets them
     #[arg(required_unless_present = "tty", trailing_var_arg = true, value_name = "CMD")]
     command: Vec<String>,
@@ -57,8 +57,8 @@ pub(super) struct ShellArgs {
     #[arg(short, long, value_name = "DIR")]
     workdir: Option<String>,
     /// The issue: owner/repo#number, its URL or id, or its sandbox's id or name
-    #[arg(value_parser = IssueRef::parse)]
-    issue: IssueRef,
+    #[arg(value_parser = IssueArg::parse)]
+    issue: IssueArg,
 }
 
 impl From<ShellArgs> for ExecArgs {

@@ -30,7 +30,7 @@ use super::client::{ApiClient, ApiRequest};
 use super::failure::CliFailure;
 use super::output::{OutputMode, Shape};
 use super::table;
-use super::target::IssueRef;
+use super::target::IssueArg;
 use super::wire;
 
 #[derive(Debug, Subcommand)]
@@ -61,8 +61,8 @@ pub(super) struct LsFilesArgs {
           value_parser = clap::value_parser!(u64).range(1..=32))]
     depth: u64,
     /// The issue: owner/repo#number, its URL or id, or its sandbox's id or name
-    #[arg(value_parser = IssueRef::parse)]
-    issue: IssueRef,
+    #[arg(value_parser = IssueArg::parse)]
+    issue: IssueArg,
     /// A directory, relative to the workspace [default: the workspace]
     path: Option<OsString>,
     #[command(flatten)]
@@ -72,8 +72,8 @@ pub(super) struct LsFilesArgs {
 #[derive(Debug, Args)]
 pub(super) struct CatArgs {
     /// The issue: owner/repo#number, its URL or id, or its sandbox's id or name
-    #[arg(value_parser = IssueRef::parse)]
-    issue: IssueRef,
+    #[arg(value_parser = IssueArg::parse)]
+    issue: IssueArg,
     /// A file, relative to the workspace
     path: OsString,
 }
@@ -81,8 +81,8 @@ pub(super) struct CatArgs {
 #[derive(Debug, Args)]
 pub(super) struct PutArgs {
     /// The issue: owner/repo#number, its URL or id, or its sandbox's id or name
-    #[arg(value_parser = IssueRef::parse)]
-    issue: IssueRef,
+    #[arg(value_parser = IssueArg::parse)]
+    issue: IssueArg,
     /// Treat the input as a tar archive and unpack it into the directory PATH
     #[arg(long)]
     tar: bool,
@@ -96,8 +96,8 @@ pub(super) struct PutArgs {
 #[derive(Debug, Args)]
 pub(super) struct GetFileArgs {
     /// The issue: owner/repo#number, its URL or id, or its sandbox's id or name
-    #[arg(value_parser = IssueRef::parse)]
-    issue: IssueRef,
+    #[arg(value_parser = IssueArg::parse)]
+    issue: IssueArg,
     /// A file or directory, relative to the workspace [default: the workspace]
     path: Option<OsString>,
     /// Write the file or archive to FILE [default: standard output]
@@ -108,8 +108,8 @@ pub(super) struct GetFileArgs {
 #[derive(Debug, Args)]
 pub(super) struct MkdirArgs {
     /// The issue: owner/repo#number, its URL or id, or its sandbox's id or name
-    #[arg(value_parser = IssueRef::parse)]
-    issue: IssueRef,
+    #[arg(value_parser = IssueArg::parse)]
+    issue: IssueArg,
     /// The directory, relative to the workspace
     path: OsString,
 }
@@ -120,8 +120,8 @@ pub(super) struct MvArgs {
     #[arg(long)]
     overwrite: bool,
     /// The issue: owner/repo#number, its URL or id, or its sandbox's id or name
-    #[arg(value_parser = IssueRef::parse)]
-    issue: IssueRef,
+    #[arg(value_parser = IssueArg::parse)]
+    issue: IssueArg,
     /// The source, relative to the workspace
     from: OsString,
     /// The new name, or a directory to move into, relative to the workspace
@@ -134,8 +134,8 @@ pub(super) struct RmFilesArgs {
     #[arg(short, long)]
     recursive: bool,
     /// The issue: owner/repo#number, its URL or id, or its sandbox's id or name
-    #[arg(value_parser = IssueRef::parse)]
-    issue: IssueRef,
+    #[arg(value_parser = IssueArg::parse)]
+    issue: IssueArg,
     /// What to delete, relative to the workspace
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<OsString>,
@@ -144,8 +144,8 @@ pub(super) struct RmFilesArgs {
 #[derive(Debug, Args)]
 pub(super) struct ChmodArgs {
     /// The issue: owner/repo#number, its URL or id, or its sandbox's id or name
-    #[arg(value_parser = IssueRef::parse)]
-    issue: IssueRef,
+    #[arg(value_parser = IssueArg::parse)]
+    issue: IssueArg,
     /// Permissions in octal, such as 0755
     mode: String,
     /// A file or directory, relative to the workspace
@@ -272,7 +272,7 @@ async fn cat(client: &ApiClient, args: CatArgs) -> anyhow::Result<()> {
 /// Changes the workspace and returns the answer's status.
 async fn change(
     session: &CliSession<'_>,
-    issue: &IssueRef,
+    issue: &IssueArg,
     what: &str,
     method: fn(&[&str]) -> ApiRequest,
     paths: &[(&str, &OsStr)],

@@ -12,7 +12,7 @@ use super::hold;
 use super::output::{OutputMode, Shape};
 use super::provider_errors::print_provider_errors;
 use super::table;
-use super::target::IssueRef;
+use super::target::IssueArg;
 use super::wire::{self, Checkout, Endpoint, Limit, TimelineRow};
 
 /// How many of the newest timeline entries are searched for what was asked last.
@@ -21,8 +21,8 @@ const TIMELINE_LEN: u32 = 50;
 #[derive(Debug, Args)]
 pub(super) struct GetArgs {
     /// The issue: owner/repo#number, its URL or id, or its sandbox's id or name
-    #[arg(value_parser = IssueRef::parse)]
-    issue: IssueRef,
+    #[arg(value_parser = IssueArg::parse)]
+    issue: IssueArg,
     #[command(flatten)]
     shape: Shape,
 }

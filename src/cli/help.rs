@@ -57,6 +57,14 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
             "issuebox files rm -r octo/hello#12 target",
         ],
     ),
+    (
+        "sync",
+        &[
+            "issuebox sync push octo/hello#12",
+            "issuebox sync versions octo/hello#12",
+            "issuebox sync pull octo/hello#12 --to v1764627998-1",
+        ],
+    ),
     ("port-forward", &["issuebox port-forward octo/hello#12 8080:3000"]),
     (
         "chat",

@@ -4,19 +4,19 @@
 use crate::http::error::Code;
 use crate::types::Phase;
 
-use super::target::IssueRef;
+use super::target::IssueArg;
 
 /// What a verb is about; hints name it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HintSubject {
-    issue: Option<IssueRef>,
+    issue: Option<IssueArg>,
     /// The phase of its sandbox, when it was last looked up.
     phase: Option<Phase>,
 }
 
 impl HintSubject {
     /// An issue, and the phase of its sandbox if that was looked up.
-    pub fn issue(issue: &IssueRef, phase: Option<&str>) -> Self {
+    pub fn issue(issue: &IssueArg, phase: Option<&str>) -> Self {
         let phase = phase.and_then(|word| Phase::ALL.iter().copied().find(|p| p.as_str() == word));
         Self { issue: Some(issue.clone()), phase }
     }
@@ -29,13 +29,13 @@ pub(super) fn hint(code: &str, own: Option<String>, subject: &HintSubject) -> Op
     let asks_for_id = own.as_deref().is_none_or(|own| own.contains("issueId"));
     let known = known.filter(|code| **code != Code::IssueUnknown || asks_for_id);
     let written = known.and_then(|code| of_code(*code, subject));
-    let issue = subject.issue.as_ref().map_or_else(|| "ISSUE".to_owned(), IssueRef::to_string);
+    let issue = subject.issue.as_ref().map_or_else(|| "ISSUE".to_owned(), IssueArg::to_string);
     match (written, &subject.issue) {
-        (Some(text), Some(IssueRef::Numbered(repository, number))) => {
+        (Some(text), Some(IssueArg::Numbered(repository, number))) => {
             let page = format!("{repository}/issues/{number}");
             Some(text.replace("OWNER/REPO/issues/NUMBER", &page).replace("ISSUE", &issue))
         }
-        (Some(text), Some(IssueRef::Word(_)) | None) => Some(text.replace("ISSUE", &issue)),
+        (Some(text), Some(IssueArg::Word(_)) | None) => Some(text.replace("ISSUE", &issue)),
         (None, _) => own.filter(|own| !names_a_route(own)),
     }
 }
@@ -47,14 +47,16 @@ fn names_a_route(hint: &str) -> bool {
         .any(|word| hint.contains(word))
 }
 
+const SYNC: &str = "check [sync] in the server's configuration, and the server's log";
+const SAME_VERSION: &str = "server and command line differ in version: issuebox doctor shows both";
+
 /// `None` where the API's hint is right for people, too, or the message says it all.
 fn of_code(code: Code, subject: &HintSubject) -> Option<&'static str> {
-    let same_version = "server and command line differ in version: issuebox doctor shows both";
     Some(match code {
         Code::PathNotAllowed => "name a path inside of the workspace, relative to it",
         Code::SandboxNotFound => "run issuebox ls --deleted to list every sandbox",
         Code::FileNotFound => "run issuebox files ls ISSUE to see what is there",
-        Code::RouteNotFound | Code::MethodNotAllowed | Code::UpgradeRequired => same_version,
+        Code::RouteNotFound | Code::MethodNotAllowed | Code::UpgradeRequired => SAME_VERSION,
         Code::RequestTimeout => "try again; the connection to the server was too slow",
         Code::SandboxDeleted => "run issuebox ensure ISSUE to create the next one",
         Code::Deleting => "run issuebox ensure ISSUE: the next one is created after the delete",
@@ -63,26 +65,31 @@ fn of_code(code: Code, subject: &HintSubject) -> Option<&'static str> {
         Code::RunRefused => "run issuebox runs ISSUE to see its state",
         Code::QueueFull => "wait for the run, or end it: issuebox cancel ISSUE",
         Code::AgentUnknown => "set `agent` in the template, or name one of [agents] with --agent",
+        Code::TemplateUnknown => "run issuebox templates to see what each of them is",
+        Code::TemplateOnly => "name a template that has it: issuebox templates lists them",
+        Code::VersionNotFound => "run issuebox sync versions ISSUE to list the versions",
+        Code::SyncNotConfigured | Code::SyncFailed => SYNC,
         Code::NotPublished => "run issuebox logs ISSUE to see what its last push said",
         Code::Stopped => START,
         Code::NotRunning => not_running(subject.phase),
-        Code::IssueIdConflict => {
-            "leave out the number or the issue id; issuebox get shows the issue of either"
-        }
+        Code::IssueIdConflict => "leave out number or id; issuebox get shows the issue of either",
         Code::IssueUnknown => {
             "add --issue-id ID: the server has not seen this issue, and only GitHub knows its id. \
              It is the field `id` of https://api.github.com/repos/OWNER/REPO/issues/NUMBER \
              (gh api repos/OWNER/REPO/issues/NUMBER --jq .id)"
         }
         Code::IssueClosed => "reopen the issue on GitHub, then run issuebox ensure ISSUE again",
+        Code::AccountNotFound => {
+            "issuebox account ls lists all; issuebox account set NAME creates one"
+        }
+        Code::TokenNotFound => "run issuebox token ls to list them",
+        Code::AccountConfigured => "change it in the configuration, then reload that with SIGHUP",
+        Code::TooManyTokens => "issuebox token rm deletes one",
         Code::DriftOver => "run issuebox drift to list what there is now",
         Code::FileExists => "choose another path; issuebox files mv has --overwrite",
         Code::ProviderUnknown => "configure the provider again, then restart the server",
         Code::RefusedInside => "run issuebox exec ISSUE -- df -h . to see what is full",
-        Code::Held => {
-            "it continues when the hold is released: issuebox holds lists them, issuebox release \
-             ends one"
-        }
+        Code::Held => "issuebox holds lists them; it continues when issuebox release ends the hold",
         Code::QuotaExceeded => {
             "issuebox ls shows them and issuebox rm deletes one; a changed quota needs a restart of \
              the server"
@@ -102,7 +109,6 @@ fn of_code(code: Code, subject: &HintSubject) -> Option<&'static str> {
         | Code::BodyTooLarge
         | Code::RangeNotSatisfiable
         | Code::UnsupportedMediaType
-        | Code::TemplateUnknown
         | Code::BadArchive
         | Code::WrongKind
         | Code::CommandNotFound
@@ -138,7 +144,7 @@ mod tests {
     use super::*;
 
     fn subject(phase: &str) -> HintSubject {
-        HintSubject::issue(&IssueRef::parse("octo/hello#7").expect("an issue"), Some(phase))
+        HintSubject::issue(&IssueArg::parse("octo/hello#7").expect("an issue"), Some(phase))
     }
 
     #[test]

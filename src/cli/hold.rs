@@ -12,7 +12,7 @@ use crate::types::{Repository, inert};
 use super::client::{ApiClient, ApiRequest};
 use super::failure::CliFailure;
 use super::output::{OutputMode, Shape};
-use super::target::IssueRef;
+use super::target::IssueArg;
 use super::wire::{self, HoldRow, Released};
 use super::{CliSession, table};
 
@@ -21,8 +21,8 @@ use super::{CliSession, table};
 #[group(id = "what", multiple = false)]
 pub(super) struct HoldScopeArgs {
     /// One issue
-    #[arg(value_parser = IssueRef::parse)]
-    issue: Option<IssueRef>,
+    #[arg(value_parser = IssueArg::parse)]
+    issue: Option<IssueArg>,
     /// Every issue of this repository
     #[arg(long, value_name = "OWNER/REPO", value_parser = parse_repository)]
     repository: Option<Repository>,
@@ -140,35 +140,16 @@ pub(super) async fn release(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Largest page of the API.
-const PAGE_LEN: u64 = 200;
-
-async fn values(client: &ApiClient) -> Result<Vec<Value>, CliFailure> {
-    let mut all: Vec<Value> = Vec::new();
-    let mut cursor: Option<String> = None;
-    loop {
-        let call = ApiRequest::get(&["holds"])
-            .query("limit", Some(PAGE_LEN))
-            .query("cursor", cursor.as_deref());
-        let answer = client.call(call).await?;
-        all.extend(answer.data().as_array().into_iter().flatten().cloned());
-        cursor = answer.body["nextCursor"].as_str().map(str::to_owned);
-        if cursor.is_none() {
-            return Ok(all);
-        }
-    }
-}
-
 /// All holds in force, the widest first.
 pub(super) async fn in_force(client: &ApiClient) -> Result<Vec<HoldRow>, CliFailure> {
-    values(client).await?.iter().map(wire::read).collect()
+    client.every(&["holds"]).await?.iter().map(wire::read).collect()
 }
 
 pub(super) async fn list(
     session: &mut CliSession<'_>,
     args: HoldsArgs,
 ) -> anyhow::Result<ExitCode> {
-    let all = values(&session.client).await?;
+    let all = session.client.every(&["holds"]).await?;
     if let OutputMode::Data(notation) = args.shape.mode() {
         session.screen.data(notation, &Value::Array(all))?;
         return Ok(ExitCode::SUCCESS);

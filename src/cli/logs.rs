@@ -13,7 +13,7 @@ use super::CliSession;
 use super::client::ApiRequest;
 use super::output::{OutputMode, Screen, Shape};
 use super::rejoin::{Rejoins, ended_by_server};
-use super::target::IssueRef;
+use super::target::IssueArg;
 use super::unresolved::Unresolved;
 use super::wire;
 
@@ -30,8 +30,8 @@ pub(super) struct LogsArgs {
     #[arg(short, long)]
     timestamps: bool,
     /// The issue: owner/repo#number, its URL or id, or its sandbox's id or name
-    #[arg(value_parser = IssueRef::parse)]
-    issue: IssueRef,
+    #[arg(value_parser = IssueArg::parse)]
+    issue: IssueArg,
     #[command(flatten)]
     shape: Shape,
 }

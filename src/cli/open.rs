@@ -11,14 +11,14 @@ use crate::types::inert;
 use super::CliSession;
 use super::client::ApiRequest;
 use super::env::EnvVars;
-use super::target::IssueRef;
+use super::target::IssueArg;
 
 #[derive(Debug, Args)]
 pub(super) struct OpenArgs {
     /// The issue: owner/repo#number, its URL or id, or its sandbox's id or name [default: the list of
     /// all sandboxes]
-    #[arg(value_parser = IssueRef::parse)]
-    issue: Option<IssueRef>,
+    #[arg(value_parser = IssueArg::parse)]
+    issue: Option<IssueArg>,
 }
 
 pub(super) async fn run(session: &mut CliSession<'_>, args: OpenArgs) -> anyhow::Result<ExitCode> {

@@ -5,9 +5,10 @@ use std::io::{self, IsTerminal, Write};
 
 use clap::{Args, ValueEnum};
 use owo_colors::{OwoColorize, Style};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::types::acts;
+use crate::types::{acts, inert};
 
 use super::env::EnvVars;
 
@@ -91,6 +92,33 @@ impl Screen {
     /// Writes a line.
     pub fn line(&mut self, line: &str) -> io::Result<()> {
         writeln!(self.out, "{line}")
+    }
+
+    /// Prints a list that was read whole: as data, as ids, or as a table. In place of an empty table it
+    /// says `none` on standard error.
+    pub fn list<T: DeserializeOwned>(
+        &mut self,
+        mode: OutputMode,
+        items: Vec<Value>,
+        id: impl Fn(&T) -> &str,
+        table: impl FnOnce(&Self, Width, &[T]) -> String,
+        none: &str,
+    ) -> anyhow::Result<()> {
+        if let OutputMode::Data(notation) = mode {
+            return self.data(notation, &Value::Array(items));
+        }
+        let rows: Vec<T> = items.iter().map(super::wire::read).collect::<Result<_, _>>()?;
+        match mode {
+            OutputMode::Table(_) if rows.is_empty() => eprintln!("{none}"),
+            OutputMode::Table(width) => {
+                let table = table(self, width, &rows);
+                self.line(&table)?;
+            }
+            OutputMode::Ids | OutputMode::Data(_) => {
+                rows.iter().try_for_each(|row| self.line(&inert(id(row))))?;
+            }
+        }
+        Ok(())
     }
 
     /// Prints a value as indented JSON, or as YAML.

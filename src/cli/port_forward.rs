@@ -22,7 +22,7 @@ use crate::types::inert;
 use super::CliSession;
 use super::client::{ApiClient, ApiRequest, WebSocket};
 use super::failure::CliFailure;
-use super::target::IssueRef;
+use super::target::IssueArg;
 
 /// The WebSocket sub-protocol.
 const PROTOCOL: &str = "issuebox.tunnel.v1";
@@ -49,8 +49,8 @@ pub(super) struct PortForwardArgs {
     #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     address: IpAddr,
     /// The issue: owner/repo#number, its URL or id, or its sandbox's id or name
-    #[arg(value_parser = IssueRef::parse)]
-    issue: IssueRef,
+    #[arg(value_parser = IssueArg::parse)]
+    issue: IssueArg,
     /// A port of the sandbox, or LOCAL:PORT for another local port (0 for any)
     #[arg(value_name = "PORT", required = true, value_parser = Ports::parse)]
     ports: Vec<Ports>,

@@ -10,13 +10,13 @@ use super::CliSession;
 use super::client::ApiRequest;
 use super::output::{OutputMode, Shape};
 use super::progress::Spinner;
-use super::target::IssueRef;
+use super::target::IssueArg;
 
 #[derive(Debug, Args)]
 pub(super) struct PublishArgs {
     /// The issue: owner/repo#number, its URL or id, or its sandbox's id or name
-    #[arg(value_parser = IssueRef::parse)]
-    issue: IssueRef,
+    #[arg(value_parser = IssueArg::parse)]
+    issue: IssueArg,
     #[command(flatten)]
     shape: Shape,
 }

@@ -11,18 +11,18 @@ use crate::clock::{Clock, SystemClock};
 use crate::types::{RunState, inert};
 
 use super::CliSession;
-use super::client::ApiRequest;
+use super::client::{ApiList, ApiRequest};
 use super::failure::CliFailure;
 use super::output::{OutputMode, Shape};
 use super::table;
-use super::target::IssueRef;
+use super::target::IssueArg;
 use super::wire;
 
 #[derive(Debug, Args)]
 pub(super) struct RunsArgs {
     /// Only runs of this issue
-    #[arg(value_parser = IssueRef::parse)]
-    issue: Option<IssueRef>,
+    #[arg(value_parser = IssueArg::parse)]
+    issue: Option<IssueArg>,
     /// Only runs in this state; several with commas between them
     #[arg(long, value_name = "STATE", value_delimiter = ',',
           value_parser = PossibleValuesParser::new(RunState::ALL.map(RunState::as_str)))]
@@ -38,8 +38,8 @@ pub(super) struct RunsArgs {
 #[derive(Debug, Args)]
 pub(super) struct CancelArgs {
     /// The issue: owner/repo#number, its URL or id, or its sandbox's id or name
-    #[arg(value_parser = IssueRef::parse)]
-    issue: IssueRef,
+    #[arg(value_parser = IssueArg::parse)]
+    issue: IssueArg,
     #[command(flatten)]
     shape: Shape,
 }
@@ -107,22 +107,12 @@ pub(super) async fn runs(session: &mut CliSession<'_>, args: RunsArgs) -> anyhow
         None => None,
     };
     let states = (!args.state.is_empty()).then(|| args.state.join(","));
-    let mut all: Vec<Value> = Vec::new();
-    let mut cursor: Option<String> = None;
-    let total = loop {
-        let left = args.limit - all.len() as u64;
-        let call = ApiRequest::get(&["runs"])
+    let ask = || {
+        ApiRequest::get(&["runs"])
             .query("state", states.as_deref())
             .query("issueId", issue_id.as_deref())
-            .query("limit", Some(left.min(PAGE_LEN)))
-            .query("cursor", cursor.as_deref());
-        let answer = session.client.call(call).await?;
-        all.extend(answer.data().as_array().into_iter().flatten().cloned());
-        cursor = answer.body["nextCursor"].as_str().map(str::to_owned);
-        if cursor.is_none() || all.len() as u64 >= args.limit {
-            break answer.body["total"].as_u64().unwrap_or(0);
-        }
     };
+    let ApiList { items: all, total, .. } = session.client.list(ask, args.limit).await?;
     let width = match args.shape.mode() {
         OutputMode::Data(notation) => {
             session.screen.data(notation, &Value::Array(all))?;

@@ -5,9 +5,12 @@ use comfy_table::{Table, presets};
 
 use crate::types::{Timestamp, dollars, inert};
 
+use super::account::AccountRow;
 use super::files::FileRow;
 use super::output::{Screen, Width};
 use super::runs::{ApiRun, ApiUsage, RunIssue};
+use super::templates::TemplateRow;
+use super::token::TokenRow;
 use super::usage::UsageReport;
 use super::wire::{AgentNow, ApiSandbox, AskedWords, Checkout, Delivery, Endpoint, HoldRow, Limit};
 
@@ -146,6 +149,73 @@ pub(super) fn holds(screen: &Screen, holds: &[HoldRow], now: Timestamp) -> Strin
     laid_out(screen, Width::Whole, &header, None, holds.iter().map(row).collect())
 }
 
+/// A table of tokens.
+pub(super) fn tokens(screen: &Screen, width: Width, tokens: &[TokenRow], now: Timestamp) -> String {
+    let row = |token: &TokenRow| {
+        let until = token.expires_at.as_deref();
+        vec![
+            inert(&token.name).into_owned(),
+            inert(&token.role).into_owned(),
+            inert(&token.account).into_owned(),
+            age(&token.created_at, now),
+            token.last_used_at.as_deref().map_or_else(|| "never".to_owned(), |at| age(at, now)),
+            inert(until.unwrap_or("-")).into_owned(),
+            inert(&token.id).into_owned(),
+        ]
+    };
+    let header = ["NAME", "ROLE", "ACCOUNT", "AGE", "LAST USED", "EXPIRES", "ID"];
+    laid_out(screen, width, &header, None, tokens.iter().map(row).collect())
+}
+
+/// A table of accounts.
+pub(super) fn accounts(screen: &Screen, width: Width, accounts: &[AccountRow]) -> String {
+    let row = |account: &AccountRow| {
+        let installations = account.installations.iter().map(|id| format!("installation {id}"));
+        let owners = account.owners.iter().map(|owner| format!("{owner}/*"));
+        let all = installations.chain(owners).chain(account.repositories.iter().cloned());
+        let all = all.collect::<Vec<String>>().join(", ");
+        vec![
+            inert(&account.name).into_owned(),
+            if account.disabled { "disabled" } else { "enabled" }.to_owned(),
+            if account.configured { "configuration" } else { "API" }.to_owned(),
+            inert(if all.is_empty() { "-" } else { &all }).into_owned(),
+        ]
+    };
+    let header = ["NAME", "STATE", "FROM", "BELONGS TO IT"];
+    laid_out(screen, width, &header, None, accounts.iter().map(row).collect())
+}
+
+/// A table of templates, by name.
+pub(super) fn templates(screen: &Screen, width: Width, templates: &[TemplateRow]) -> String {
+    let row = |template: &TemplateRow| {
+        let resources = &template.resources;
+        let mut row = vec![
+            inert(&template.shown()).into_owned(),
+            inert(&template.provider).into_owned(),
+            inert(template.agent.as_deref().unwrap_or("-")).into_owned(),
+            inert(&template.network).into_owned(),
+            format!("{} CPU, {} MiB", resources.cpu, resources.memory_mb),
+            inert(&template.version).into_owned(),
+            inert(template.unusable.as_deref().unwrap_or("-")).into_owned(),
+        ];
+        if width == Width::Whole {
+            let ports: Vec<_> = template.ports.iter().map(u16::to_string).collect();
+            row.extend([
+                format!("{} MiB", resources.disk_mb),
+                inert(&template.mode).into_owned(),
+                if ports.is_empty() { "-".to_owned() } else { ports.join(",") },
+                inert(template.source().unwrap_or("-")).into_owned(),
+            ]);
+        }
+        row
+    };
+    let header = ["TEMPLATE", "PROVIDER", "AGENT", "NETWORK", "RESOURCES", "VERSION", "PROBLEM"];
+    let more = ["DISK", "MODE", "PORTS", "IMAGE"];
+    let more = if width == Width::Whole { &more[..] } else { &[] };
+    let rows = templates.iter().map(row).collect();
+    laid_out(screen, width, &[&header, more].concat(), Some(6), rows)
+}
+
 /// A table of a directory's entries.
 pub(super) fn files(screen: &Screen, width: Width, entries: &[FileRow], now: Timestamp) -> String {
     let row = |entry: &FileRow| {
@@ -160,6 +230,12 @@ pub(super) fn files(screen: &Screen, width: Width, entries: &[FileRow], now: Tim
     };
     let header = ["KIND", "MODE", "SIZE", "AGE", "PATH"];
     laid_out(screen, width, &header, None, entries.iter().map(row).collect())
+}
+
+/// A table of versions of a workspace.
+pub(super) fn versions(screen: &Screen, rows: Vec<Vec<String>>) -> String {
+    let header = ["VERSION", "AGE", "FILES", "BYTES", "STORED"];
+    laid_out(screen, Width::Whole, &header, None, rows)
 }
 
 /// A table in which the column `longest` is cut to fit.
@@ -277,6 +353,10 @@ pub(super) fn sheet(
     row("agent", agent.map(|agent| agent_words(agent, now)).as_deref());
     row("provider", Some(&sandbox.provider));
     row("template", Some(&sandbox.template));
+    row("agent id", sandbox.agent_id.as_deref());
+    for (name, value) in &sandbox.meta {
+        row("meta", Some(&format!("{name}={value}")));
+    }
     row("network", sandbox.network.as_deref());
     row("generation", Some(&sandbox.generation.to_string()));
     if is_whole {
@@ -284,6 +364,7 @@ pub(super) fn sheet(
         row("issue id", Some(&sandbox.issue_id));
         row("object", sandbox.external_id.as_deref());
         row("mode", sandbox.mode.as_deref());
+        row("version", sandbox.template_version.as_deref());
         row("attempts", sandbox.attempt.map(|count| count.to_string()).as_deref());
     }
     row("created", Some(&time(&sandbox.created_at)));

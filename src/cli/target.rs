@@ -13,14 +13,14 @@ use super::wire::{self, ApiSandbox};
 
 /// How a person names an issue or its sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum IssueRef {
+pub(super) enum IssueArg {
     /// By repository and number.
     Numbered(Repository, IssueNumber),
     /// An issue id, a sandbox's id or its name; only the server knows which.
     Word(String),
 }
 
-impl fmt::Display for IssueRef {
+impl fmt::Display for IssueArg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Numbered(repository, number) => write!(f, "{repository}#{number}"),
@@ -29,7 +29,7 @@ impl fmt::Display for IssueRef {
     }
 }
 
-impl IssueRef {
+impl IssueArg {
     /// Parses ISSUE; for `clap`.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.contains("://") {
@@ -201,9 +201,9 @@ fn path_of(repository: &Repository, number: IssueNumber, what: &str) -> [String;
 mod tests {
     use super::*;
 
-    fn numbered(number: u64) -> Result<IssueRef, String> {
+    fn numbered(number: u64) -> Result<IssueArg, String> {
         let repository = Repository::parse("octo/hello.rs").expect("a repository");
-        Ok(IssueRef::Numbered(repository, IssueNumber(number)))
+        Ok(IssueArg::Numbered(repository, IssueNumber(number)))
     }
 
     #[test]
@@ -214,10 +214,10 @@ mod tests {
             "https://git.example.org/octo/hello.rs/issues/7/",
             "http://git.example.org:8080/octo/hello.rs/issues/7?x=1#issuecomment-5",
         ] {
-            assert_eq!(IssueRef::parse(text), numbered(7), "{text}");
+            assert_eq!(IssueArg::parse(text), numbered(7), "{text}");
         }
         for word in ["444500041", "test-123", "claude-issue-test-123", "0190c1d2-77aa"] {
-            assert_eq!(IssueRef::parse(word), Ok(IssueRef::Word(word.to_owned())), "{word}");
+            assert_eq!(IssueArg::parse(word), Ok(IssueArg::Word(word.to_owned())), "{word}");
         }
     }
 
@@ -239,13 +239,13 @@ mod tests {
             "https://github.com/octo/hello/issues/x",
             "mailto://x",
         ] {
-            assert!(IssueRef::parse(bad).is_err(), "{bad:?}");
+            assert!(IssueArg::parse(bad).is_err(), "{bad:?}");
         }
     }
 
     #[test]
     fn a_sandboxs_name_contains_its_issue() {
-        let id = |text: &str| IssueRef::Word(text.to_owned()).issue_id().map(|id| id.to_string());
+        let id = |text: &str| IssueArg::Word(text.to_owned()).issue_id().map(|id| id.to_string());
         assert_eq!(id("claude-issue-test-1"), Some("test-1".to_owned()));
         assert_eq!(id("test-1"), Some("test-1".to_owned()));
         assert_eq!(id("ä"), None);

@@ -44,6 +44,7 @@ fn every_verb_of_the_contract_is_there() {
         &["release", "a"],
         &["release", "--all"],
         &["holds", "-q"],
+        &["templates", "-o", "wide"],
         &["config", "check"],
         &["version", "-o", "json"],
         &["ls", "-o", "wide"],

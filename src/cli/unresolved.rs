@@ -1,7 +1,7 @@
 //! Why a command found no host: by default a sandbox has no network, and programs say only that a
 //! name could not be resolved.
 
-use super::target::IssueRef;
+use super::target::IssueArg;
 use super::wire::ApiSandbox;
 
 /// What programs print that found no host: curl, git, apt, wget, glibc, musl, node, Go, Rust.
@@ -39,7 +39,7 @@ impl Unresolved {
     }
 
     /// What to do about it; `None` if no host was missed, or the sandbox has a network.
-    pub fn hint(&self, sandbox: &ApiSandbox, issue: &IssueRef) -> Option<String> {
+    pub fn hint(&self, sandbox: &ApiSandbox, issue: &IssueArg) -> Option<String> {
         if !self.is_found || sandbox.network.as_deref() != Some("none") {
             return None;
         }
@@ -55,7 +55,7 @@ impl Unresolved {
 
 /// How an existing sandbox comes to what its template says now: there is no change of a sandbox that
 /// exists, so its workspace moves to a new one.
-pub(super) fn moved(issue: &IssueRef) -> String {
+pub(super) fn moved(issue: &IssueArg) -> String {
     format!(
         "New sandboxes have it then; for this one:\n      issuebox files get {issue} --to w.tar && \
          issuebox rm {issue} --wait && issuebox ensure {issue} --wait && issuebox files put --tar \
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_host_that_was_not_found_is_explained_where_there_is_no_network() {
-        let issue = IssueRef::parse("octo/hello#7").expect("an issue");
+        let issue = IssueArg::parse("octo/hello#7").expect("an issue");
         let of = |pieces: &[&str], network: Option<&str>| {
             let mut unresolved = Unresolved::default();
             pieces.iter().for_each(|piece| unresolved.see(piece.as_bytes()));

@@ -16,14 +16,14 @@ use super::failure::CliFailure;
 use super::output::{OutputMode, Shape};
 use super::progress::Spinner;
 use super::table;
-use super::target::IssueRef;
+use super::target::IssueArg;
 use super::wire::{self, ApiSandbox};
 
 #[derive(Debug, Args)]
 pub(super) struct WaitVerbArgs {
     /// The issue: owner/repo#number, its URL or id, or its sandbox's id or name
-    #[arg(value_parser = IssueRef::parse)]
-    issue: IssueRef,
+    #[arg(value_parser = IssueArg::parse)]
+    issue: IssueArg,
     /// The phase to wait for
     #[arg(long = "for", value_name = "PHASE", default_value = "running")]
     goal: WaitGoal,

@@ -5,6 +5,8 @@
 //! person who wrote a title, must not command the terminal. [`read_exact`] is for what is not printed
 //! as text.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -29,6 +31,10 @@ pub(super) struct ApiSandbox {
     pub provider: String,
     pub external_id: Option<String>,
     pub template: String,
+    pub template_version: Option<String>,
+    pub agent_id: Option<String>,
+    #[serde(default)]
+    pub meta: BTreeMap<String, String>,
     pub mode: Option<String>,
     /// Its network access; `None` from an older server.
     pub network: Option<String>,

@@ -6,7 +6,13 @@ use std::time::Duration;
 
 use super::reader::ConfigReader;
 use super::workload::variables;
-use crate::types::{AgentName, AgentPermissions, AgentSettings, AgentWorkload, WhileRunning};
+use crate::types::{
+    AgentName, AgentPermissions, AgentSettings, AgentWorkload, Template, TemplateName,
+    WhileRunning, Workload,
+};
+
+/// The agents that have a template of their own without configuration.
+const IN_TEMPLATES: [&str; 3] = ["claude-code", "codex", COMMAND];
 
 /// The kinds of agents. Each of them is an agent of its own, too, without configuration.
 pub const KINDS: [&str; 4] = ["claude-code", "codex", COMMAND, ACP];
@@ -98,13 +104,36 @@ fn settings(
     AgentSettings { args, env: env.into_iter().collect(), permissions }
 }
 
+/// The templates that exist without configuration beside `default`: as `default` is, each with the
+/// agent that it is called like.
+pub(super) fn built_in_templates(default: &Template) -> impl Iterator<Item = Template> {
+    IN_TEMPLATES.into_iter().map(|name| {
+        let agent = AgentName::trusted(name);
+        let mut workload = Workload::clone(&default.workload);
+        workload.agent = Some(match workload.agent.take() {
+            None => AgentWorkload::usual(agent),
+            Some(own) if own.name == agent => own,
+            // A model of one agent is none of another.
+            Some(other) => AgentWorkload { name: agent, model: None, ..other },
+        });
+        let name = TemplateName::trusted(name);
+        Template { name, workload: workload.into(), ..default.clone() }
+    })
+}
+
+/// The agent of a template that names none: the one that a built-in template is called like.
+pub(super) fn default_agent(template: &str) -> Option<AgentName> {
+    IN_TEMPLATES.contains(&template).then(|| AgentName::trusted(template))
+}
+
 /// Reads what a template says of its agent; `None` for none.
 pub(super) fn agent(
     r: &mut ConfigReader,
     key: &impl Fn(&str) -> String,
+    default: Option<AgentName>,
     known: &BTreeMap<AgentName, AgentProgram>,
 ) -> Option<AgentWorkload> {
-    let name = r.parsed(&key("agent"), None, |text| {
+    let name = r.parsed(&key("agent"), default, |text| {
         if text.is_empty() {
             return Ok(None);
         }
@@ -124,11 +153,7 @@ pub(super) fn agent(
         WhileRunning::parse(text).ok_or(format!("must be one of {known}"))
     });
     let model = Some(r.text(&key("model"), "")).filter(|model| !model.is_empty());
-    let instructions = r.text(&key("instructions"), "");
-    if instructions.len() > INSTRUCTIONS_LEN_MAX {
-        let most = INSTRUCTIONS_LEN_MAX / 1024;
-        r.wrong(&key("instructions"), &format!("is longer than {most} KiB"));
-    }
+    let instructions = instructions(r, &key("instructions"));
     Some(AgentWorkload {
         name: name?,
         model,
@@ -138,4 +163,13 @@ pub(super) fn agent(
         while_running,
         instructions,
     })
+}
+
+/// Reads what agents are given to know.
+pub(super) fn instructions(r: &mut ConfigReader, key: &str) -> String {
+    let instructions = r.text(key, "");
+    if instructions.len() > INSTRUCTIONS_LEN_MAX {
+        r.wrong(key, &format!("is longer than {} KiB", INSTRUCTIONS_LEN_MAX / 1024));
+    }
+    instructions
 }

@@ -53,5 +53,6 @@ pub(super) fn git(
         r.warn(&key("network"), what);
         return None;
     }
-    Some(GitWorkload { clone, read, push_max_mb, workflows })
+    // A branch to begin at is said of a repository, not of a template.
+    Some(GitWorkload { clone, base: None, read, push_max_mb, workflows })
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::types::{ModelBudgets, ModelPattern, Money, Secret, TokenPrice};
+use crate::types::{ModelBudgets, ModelPattern, Money, PerRepository, Secret, TokenPrice};
 
 use super::github::encrypted;
 use super::reader::ConfigReader;
@@ -26,8 +26,8 @@ const DOLLARS_MAX: f64 = 1e6;
 pub struct ModelsConfig {
     /// `[models.NAME]`, by name.
     pub endpoints: BTreeMap<String, EndpointConfig>,
-    /// `[budgets]`
-    pub budgets: ModelBudgets,
+    /// `[budgets]`, and what `[repositories]` says of them.
+    pub budgets: PerRepository<ModelBudgets>,
     /// `[prices."PATTERN"]`
     pub prices: Vec<(ModelPattern, TokenPrice)>,
 }
@@ -49,7 +49,7 @@ pub struct EndpointConfig {
 
 /// Reads all of it.
 pub(super) fn models(r: &mut ConfigReader) -> ModelsConfig {
-    ModelsConfig { endpoints: endpoints(r), budgets: budgets(r), prices: prices(r) }
+    ModelsConfig { endpoints: endpoints(r), budgets: budgets(r).into(), prices: prices(r) }
 }
 
 fn endpoints(r: &mut ConfigReader) -> BTreeMap<String, EndpointConfig> {
@@ -118,6 +118,25 @@ fn budgets(r: &mut ConfigReader) -> ModelBudgets {
         run: amount("run", 5.0),
         issue: amount("issue", 10.0),
         account_per_day: amount("account_per_day", 50.0),
+    }
+}
+
+/// The budgets of a repository: what it does not say is as everywhere.
+pub(super) fn budgets_of(
+    r: &mut ConfigReader,
+    key: &impl Fn(&str) -> String,
+    usual: &ModelBudgets,
+) -> ModelBudgets {
+    let mut amount = |part: &str, usual: Money| {
+        let key = key(part);
+        let dollars = r.fraction(&key, 0.0, 0.0..=DOLLARS_MAX);
+        let given = r.origin(&key).and_then(|_| Money::from_dollars(dollars));
+        given.unwrap_or(usual)
+    };
+    ModelBudgets {
+        run: amount("budget.run", usual.run),
+        issue: amount("budget.issue", usual.issue),
+        account_per_day: usual.account_per_day,
     }
 }
 

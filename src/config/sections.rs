@@ -6,20 +6,24 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::types::{
-    BranchPattern, Mode, OnLimit, PermissionLevel, ProviderName, Resources, Secret, Template,
-    TemplateName,
+    BranchPattern, Mode, OnLimit, PerRepository, PermissionLevel, ProviderName, Resources, Secret,
+    Template, TemplateName,
 };
 
+use super::accounts;
 use super::error::ConfigError;
 use super::models::models;
 use super::network::network;
+use super::people::people_login;
 use super::provider::{ProviderSchema, ProviderSection, ProviderSettings};
 use super::reader::{ConfigReader, list_of, text_of};
+use super::repositories::repositories;
 use super::source::{Sources, Value};
+use super::sync::sync;
 use super::workload::{self, TemplateContext};
 use super::{
-    Auth, Config, GitHub, LISTEN_DEFAULT, LifecycleConfig, Quota, RepositoryPattern,
-    RetentionConfig, SandboxLogs, Server, StepBounds, StoredApp, Triggers,
+    Auth, Config, GitHub, LISTEN_DEFAULT, LifecycleConfig, Quota, RetentionConfig, SandboxLogs,
+    Server, StepBounds, StoredApp, Triggers,
 };
 use super::{agents, github};
 
@@ -33,34 +37,43 @@ pub(super) fn read(
     let r = &mut reader;
     let secrets = workload::secrets(r);
     let mounts = workload::allowed_mounts(r, schemas);
-    let (server, auth) = (server(r, data_default), auth(r));
+    let (server, admin_token) = (server(r, data_default), admin_token(r));
     let github = github_section(r, &server.data);
+    let people = people_login(r, server.public_url.as_deref(), github.login.is_some());
+    let auth = Auth { admin_token, github: people };
     let triggers = triggers(r);
-    let working = &github.working_label;
-    if !working.is_empty() && working.to_lowercase() == triggers.label.to_lowercase() {
-        let needed = "must not be triggers.label: taking that off stops the sandbox";
-        r.wrong("github.working_label", needed);
-    }
     let has_credentials = github.login.is_some();
     let agents = agents::agents(r);
-    let context = TemplateContext { schemas, secrets, mounts, has_credentials, agents };
-    let config = Config {
+    let sync = sync(r);
+    let has_storage = sync.is_some();
+    let context =
+        TemplateContext { schemas, secrets, mounts, has_credentials, has_storage, agents };
+    let mut config = Config {
         server,
         auth,
+        accounts: accounts::accounts(r),
         github,
-        triggers,
+        triggers: triggers.into(),
         lifecycle: lifecycle(r),
         quota: quota(r),
+        accounts_in_metrics_max: accounts_in_metrics_max(r),
         retention: retention(r),
         logs: logs(r),
         models: models(r),
+        sync,
         templates: templates(r, &context),
+        repositories: PerRepository::default(),
         providers: providers(r, schemas),
         secrets: context.secrets,
         agents: context.agents,
         // The last one: the sections above have read them.
         secret_files: r.take_secret_files(),
     };
+    let usual = (config.triggers.usual(), config.models.budgets.usual());
+    let found = repositories(r, &config.all_templates(), usual, &config.github);
+    (config.repositories, config.triggers) = (found.settings, found.triggers);
+    config.models.budgets = found.budgets;
+    check_working_label(r, &config.github.working_label, &config.triggers);
     let warnings = reader.finish().map_err(ConfigError::Wrong)?;
     Ok((config, warnings))
 }
@@ -96,15 +109,14 @@ fn server(r: &mut ConfigReader, data_default: Option<PathBuf>) -> Server {
     Server { listen, data, public_url, trusted_proxies }
 }
 
-fn auth(r: &mut ConfigReader) -> Auth {
-    let admin_token = secret(r, "auth.admin_token", |given| {
+fn admin_token(r: &mut ConfigReader) -> Option<Secret> {
+    secret(r, "auth.admin_token", |given| {
         let text = given.text()?;
         if text.trim().is_empty() {
             return Err("is empty: anybody could call the API".to_owned());
         }
         token_of(&text)
-    });
-    Auth { admin_token }
+    })
 }
 
 /// A token goes into a header: visible ASCII without spaces.
@@ -135,14 +147,7 @@ fn github_section(r: &mut ConfigReader, data: &Path) -> GitHub {
     let login = configured.or_else(|| stored_app.as_ref().map(StoredApp::login));
     let intake = github::intake(r, login.as_ref());
     let web_url = github::address(r, "github.web_url", "https://github.com");
-    let patterns = r.texts("github.repositories", &["*"]);
-    let mut repositories = Vec::with_capacity(patterns.len());
-    for pattern in patterns {
-        match RepositoryPattern::parse(&pattern) {
-            Ok(parsed) => repositories.push(parsed),
-            Err(needed) => r.wrong("github.repositories", &format!("{needed}, not {pattern:?}")),
-        }
-    }
+    let repositories = accounts::repositories(r, "github.repositories", &["*"]);
     let webhook_secrets = webhook_secrets.unwrap_or_default();
     let branch = r.parsed("github.branch", BranchPattern::default(), BranchPattern::parse);
     let comments = r.flag("github.comments", true);
@@ -259,12 +264,7 @@ const ASSOCIATIONS: [&str; 8] = [
 
 fn triggers(r: &mut ConfigReader) -> Triggers {
     let label = r.text("triggers.label", "agent").trim().to_owned();
-    let command = r.parsed("triggers.command", "/issuebox".to_owned(), |text| {
-        if text.contains(char::is_whitespace) {
-            return Err("must be one word".to_owned());
-        }
-        Ok(text.to_owned())
-    });
+    let command = r.parsed("triggers.command", "/issuebox".to_owned(), one_word);
     let opened = r.flag("triggers.opened", false);
     let permission =
         r.parsed("triggers.permission", PermissionLevel::Write, PermissionLevel::parse);
@@ -286,6 +286,23 @@ fn triggers(r: &mut ConfigReader) -> Triggers {
         bots: r.numbers("triggers.bots"),
         assignee: r.number("triggers.assignee", 0, 0..=u64::MAX),
         unlabel_stops: r.flag("triggers.unlabel_stops", true),
+    }
+}
+
+/// The word of a command; empty for none.
+pub(super) fn one_word(text: &str) -> Result<String, String> {
+    match text.contains(char::is_whitespace) {
+        true => Err("must be one word".to_owned()),
+        false => Ok(text.to_owned()),
+    }
+}
+
+/// The label that issues have while their sandbox is at work triggers nowhere.
+fn check_working_label(r: &mut ConfigReader, label: &str, triggers: &PerRepository<Triggers>) {
+    let label = label.to_lowercase();
+    if !label.is_empty() && triggers.all().any(|one| one.label.to_lowercase() == label) {
+        let needed = "must not be triggers.label: taking that off stops the sandbox";
+        r.wrong("github.working_label", needed);
     }
 }
 
@@ -336,6 +353,14 @@ fn quota(r: &mut ConfigReader) -> Quota {
     }
 }
 
+/// Most accounts with series of their own in the metrics: each is a series for every scrape.
+const ACCOUNTS_IN_METRICS_MAX: u64 = 200;
+
+fn accounts_in_metrics_max(r: &mut ConfigReader) -> usize {
+    let accounts = r.number("metrics.accounts", 0, 0..=ACCOUNTS_IN_METRICS_MAX);
+    usize::try_from(accounts).expect("at most 200")
+}
+
 /// Deliveries are kept for as long as GitHub may redeliver them. A forgotten GUID would be handled
 /// again.
 const DELIVERIES_DAYS_MIN: u64 = 3;
@@ -350,7 +375,8 @@ fn retention(r: &mut ConfigReader) -> RetentionConfig {
         r.wrong(key, "must be 0 (for ever) or at least 3: GitHub may redeliver for that long");
     }
     let timeline = r.number("retention.timeline_days", 90, 0..=DAYS_MAX);
-    RetentionConfig { deliveries: days(deliveries), timeline: days(timeline) }
+    let deleted = days(r.number("retention.deleted_days", 365, 0..=DAYS_MAX));
+    RetentionConfig { deliveries: days(deliveries), timeline: days(timeline), deleted }
 }
 
 /// Largest log, in MiB: more than any disk of today has.

@@ -8,6 +8,7 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::ConfigError;
@@ -160,13 +161,26 @@ impl Sources {
                 DeValue::Table(inner) if !inner.is_empty() => {
                     self.add_table(path, text, &key, inner);
                 }
-                other => {
-                    let origin =
-                        ValueOrigin::File { path: path.to_owned(), line: line_at(text, name_at) };
-                    self.entries.insert(key, ConfigValue { value: value_of(other), origin });
+                DeValue::Array(items) if !items.is_empty() && items.iter().all(is_table) => {
+                    // The sections of a list are numbered from 1.
+                    for (item, number) in items.iter().zip(1..) {
+                        let key = format!("{key}.{number}");
+                        match item.get_ref() {
+                            DeValue::Table(inner) if !inner.is_empty() => {
+                                self.add_table(path, text, &key, inner);
+                            }
+                            other => self.add_value(path, text, key, item.span().start, other),
+                        }
+                    }
                 }
+                other => self.add_value(path, text, key, name_at, other),
             }
         }
+    }
+
+    fn add_value(&mut self, path: &Path, text: &str, key: String, at: usize, value: &DeValue<'_>) {
+        let origin = ValueOrigin::File { path: path.to_owned(), line: line_at(text, at) };
+        self.entries.insert(key, ConfigValue { value: value_of(value), origin });
     }
 
     /// Adds issuebox's environment variables.
@@ -206,6 +220,10 @@ impl Sources {
     fn add_word(&mut self, key: String, origin: ValueOrigin, word: String) {
         self.entries.insert(key, ConfigValue { value: Value::Word(word), origin });
     }
+}
+
+fn is_table(value: &Spanned<DeValue<'_>>) -> bool {
+    matches!(value.get_ref(), DeValue::Table(_))
 }
 
 fn value_of(value: &DeValue<'_>) -> Value {

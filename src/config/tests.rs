@@ -2,9 +2,13 @@
 
 mod agents;
 mod github;
+mod hooks;
 mod intake;
 mod models;
+mod people;
+mod repositories;
 mod stored_app;
+mod sync;
 mod workload;
 
 use super::*;
@@ -74,8 +78,8 @@ fn the_defaults_hold_if_nothing_is_set() {
     assert_eq!(config.server.listen.to_string(), "127.0.0.1:8787");
     assert_eq!(config.server.data, Path::new("/home/mira/.local/state/issuebox"));
     assert_eq!(config.auth.admin_token, None);
-    assert_eq!(config.triggers.label, "agent");
-    assert_eq!(config.triggers.command, "/issuebox");
+    assert_eq!(config.triggers.usual().label, "agent");
+    assert_eq!(config.triggers.usual().command, "/issuebox");
     assert!(config.github.repositories[0].matches("any/thing"));
     assert_eq!(config.lifecycle.create.attempts, 3);
     assert_eq!(config.lifecycle.create.timeout, Duration::from_secs(120));
@@ -135,8 +139,8 @@ fn a_whole_file_is_read() {
     assert_eq!(config.server.data, Path::new("state"));
     assert_eq!(config.auth.admin_token, Some(Secret::new("from-the-file")));
     assert_eq!(config.github.bot_user_id, 9_007_199_254_740_993);
-    assert_eq!(config.triggers.associations, ["OWNER", "NONE"]);
-    assert_eq!(config.triggers.bots, [49_699_333]);
+    assert_eq!(config.triggers.usual().associations, ["OWNER", "NONE"]);
+    assert_eq!(config.triggers.usual().bots, [49_699_333]);
     assert_eq!(config.lifecycle.create.attempts, 5);
     assert_eq!(config.lifecycle.stop.timeout, Duration::from_secs(7));
     assert_eq!(config.lifecycle.idle_stop, None);
@@ -169,9 +173,9 @@ fn flags_take_precedence_over_the_environment_and_that_over_the_file() {
     let config = load_with(Some(file), &env, overrides).expect("good").config;
     assert_eq!(config.server.listen.port(), 3, "the short name wins over the long one");
     assert_eq!(config.server.data, Path::new("flag"));
-    assert_eq!(config.triggers.label, "env");
-    assert_eq!(config.triggers.bots, [1, 2]);
-    assert!(config.triggers.opened);
+    assert_eq!(config.triggers.usual().label, "env");
+    assert_eq!(config.triggers.usual().bots, [1, 2]);
+    assert!(config.triggers.usual().opened);
     assert_eq!(config.github.repositories, []);
     let overrides = Overrides { listen: Some("127.0.0.1:4".into()), data: None };
     let config = load_with(Some(file), &env, overrides).expect("good").config;

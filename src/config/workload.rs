@@ -9,6 +9,7 @@ use std::path::Path;
 
 use super::agents::{self, AgentProgram};
 use super::git;
+use super::hooks::{HookNeeds, hooks, sync_moments};
 use super::provider::{ProviderSchema, ProviderSection};
 use super::reader::{ConfigReader, text_of};
 use crate::types::{
@@ -72,6 +73,8 @@ pub(super) struct TemplateContext<'a> {
     pub secrets: BTreeMap<SecretName, Secret>,
     /// Whether there are credentials for GitHub; without them nothing is checked out.
     pub has_credentials: bool,
+    /// Whether `[sync]` names an object storage.
+    pub has_storage: bool,
     /// The agents.
     pub agents: BTreeMap<AgentName, AgentProgram>,
     /// What [`allowed_mounts`] returned.
@@ -105,6 +108,9 @@ pub(super) fn workload(
     {
         r.wrong(&key("command"), "must name a program and its arguments, without NUL bytes");
     }
+    let git = git::git(r, &key, context.has_credentials, network);
+    let storage = context.has_storage;
+    let needs = HookNeeds { checkout: git.is_some(), storage };
     let workload = Workload {
         source: image.map(WorkloadSource::Image).or(snapshot.map(WorkloadSource::Snapshot)),
         env: variables(r, &key("env"), |text| match text.contains('\0') {
@@ -122,8 +128,10 @@ pub(super) fn workload(
         working_dir,
         command,
         mounts: mounts(r, &key("mounts"), context.mounts.get(provider).map(Vec::as_slice)),
-        agent: agents::agent(r, &key, &context.agents),
-        git: git::git(r, &key, context.has_credentials, network),
+        agent: agents::agent(r, &key, agents::default_agent(template), &context.agents),
+        hooks: hooks(r, &key, needs),
+        sync: sync_moments(r, &key, storage),
+        git,
         options: options(r, schemas, template, provider),
     };
     for name in workload.secrets.keys().filter(|name| workload.env.contains_key(*name)) {
@@ -157,7 +165,7 @@ fn refuse_unsupported(
 }
 
 /// A path inside of a sandbox.
-fn path(text: &str) -> Result<String, String> {
+pub(super) fn path(text: &str) -> Result<String, String> {
     let is_path = !text.is_empty() && !text.contains('\0') && !text.split('/').any(|p| p == "..");
     if is_path { Ok(text.to_owned()) } else { Err("must be a path without ..".to_owned()) }
 }

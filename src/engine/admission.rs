@@ -30,7 +30,7 @@ use crate::issue::event::EventMeta;
 use crate::issue::{Denial, DenialKind, Issue, IssueEvent};
 use crate::sabotage::{Bug, on};
 use crate::store::PendingStartRow;
-use crate::types::{Hold, HoldScope, HomeId, IssueId, Repository};
+use crate::types::{AccountName, Hold, HoldScope, HomeId, IssueId, Repository};
 
 use changes::HoldChanges;
 pub use changes::HoldsWatch;
@@ -168,8 +168,14 @@ impl Admission {
     }
 
     /// A home has these ids now. If it was merged into another one, that one has all its ids.
-    pub fn named(&self, home: HomeId, ids: &[IssueId], goes_to: Option<HomeId>) {
-        self.lock().held.named(home, ids, goes_to);
+    pub fn named(
+        &self,
+        account: &AccountName,
+        home: HomeId,
+        ids: &[IssueId],
+        goes_to: Option<HomeId>,
+    ) {
+        self.lock().held.named(account, home, ids, goes_to);
     }
 
     /// A repository has another name. Returns the holds that are to be stored and put in force so

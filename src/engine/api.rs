@@ -11,7 +11,7 @@ use crate::sandbox::Target;
 use crate::store::{CommitError, DeliveryRow, StoreError};
 use crate::types::{
     AccountName, Cause, HomeId, IssueId, IssueNumber, Mode, Outcome, Phase, ProviderName,
-    Repository, Sandbox, SandboxId, TemplateName, TimelineEntry, Timestamp, Workload,
+    Repository, Sandbox, SandboxId, SandboxMeta, TemplateName, TimelineEntry, Timestamp, Workload,
 };
 
 /// Which issue a caller means: by id, by repository and number, or by both, which then must not
@@ -31,6 +31,12 @@ pub struct EnsureIssue {
     pub issue: IssueKey,
     /// The template asked for; `None` takes what is there, or the default.
     pub template: Option<TemplateName>,
+    /// The provider asked for: its default template is meant if no template is named.
+    pub provider: Option<ProviderName>,
+    /// The caller's name for who works in it.
+    pub agent_id: Option<Arc<str>>,
+    /// What the caller notes with it.
+    pub meta: SandboxMeta,
     /// How to record a create, if one is needed; `None` takes the template's.
     pub mode: Option<Mode>,
     /// The issue's title, if the caller knows it.
@@ -48,7 +54,7 @@ pub struct Ensured {
     pub outcome: Outcome,
     /// The same in words.
     pub reason: String,
-    /// Which parts of what was asked differ from what is there (`template`).
+    /// Which parts of what was asked differ from what is there: `template` or `provider`, `agentId`.
     pub mismatch: Vec<&'static str>,
     /// The issue's one sandbox.
     pub sandbox: Sandbox,
@@ -137,12 +143,28 @@ pub struct Work {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EngineError {
     /// The configuration has no template of that name.
-    #[error("there is no template {name}; the configuration has {known}")]
+    #[error("there is no template {name}; the configuration has {}", listed(known))]
     TemplateUnknown {
         /// What was asked for.
         name: TemplateName,
-        /// Those that are, with commas between them.
-        known: String,
+        /// Those that there are, in alphabetical order.
+        known: Vec<TemplateName>,
+    },
+    /// No template of the configuration has that provider.
+    #[error("no template has the provider {name}; the configuration has {}", listed(known))]
+    NoTemplateOf {
+        /// What was asked for.
+        name: ProviderName,
+        /// The providers that templates have, in alphabetical order.
+        known: Vec<ProviderName>,
+    },
+    /// A template and a provider were named that do not belong together.
+    #[error("the template {template} has the provider {provider}; leave one of the two out")]
+    OtherProvider {
+        /// The template that was named.
+        template: TemplateName,
+        /// Its provider.
+        provider: ProviderName,
     },
     /// The issue is not known by repository and number, and no issue id was given.
     #[error("the issue {0}#{1} is not known yet")]
@@ -204,6 +226,11 @@ pub enum EngineError {
     /// The server is shutting down; nothing was stored.
     #[error("the server is shutting down")]
     ShuttingDown,
+}
+
+/// Names with commas between them.
+fn listed(names: &[impl ToString]) -> String {
+    names.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 impl From<StoreError> for EngineError {

@@ -13,6 +13,7 @@ mod ask;
 pub(super) mod calls;
 mod clean_up;
 mod cleanup_counts;
+mod hooked;
 pub(super) mod slots;
 
 use std::sync::{Arc, Weak};
@@ -21,7 +22,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{Instrument, Span};
 
 use crate::issue::event::CallAnswer;
-use crate::issue::{IssueEvent, ProviderCall};
+use crate::issue::{IssueEvent, ProviderCall, Verb};
 use crate::types::{Attempt, HomeId, SandboxId};
 
 use super::directory::Directory;
@@ -143,8 +144,12 @@ impl Executor {
                 return;
             }
             let id = CallId::of(&call);
+            let is_cold_start = matches!(call.verb, Verb::ColdStart { .. });
             let span = span_of(&span, home, &call);
             let work = async {
+                if is_cold_start {
+                    return self.calls.cold_start(home, &call, &withdrawn).await;
+                }
                 match record {
                     None => Some(self.calls.perform(home, call, None, &withdrawn).await),
                     Some(record) => {
@@ -154,6 +159,10 @@ impl Executor {
                 }
             };
             let result = work.instrument(span.clone()).await;
+            if is_cold_start && result.is_none() {
+                // The server ends. It is recorded as asked.
+                return;
+            }
             next = self.slots.ended(home, result.is_some().then(|| id.clone()));
             let Some(result) = result else { continue };
             let answer = CallAnswer { sandbox: id.sandbox.clone(), attempt: id.attempt, result };

@@ -110,6 +110,7 @@ impl FanOuts {
 fn recorded(fan_out: &FanOut, reason: &str) -> Write {
     Write {
         delivery: Some(DeliveryRow {
+            account: fan_out.account.clone(),
             id: fan_out.delivery.clone(),
             received_at: fan_out.received_at,
             recovered: fan_out.recovered,

@@ -47,7 +47,7 @@ use crate::store::StoreError;
 use crate::store::checkout::CheckoutStore;
 use crate::store::conversation::LastAnswers;
 use crate::store::github::{GithubOutbox, GithubRow, GithubState};
-use crate::types::{HomeId, Timestamp};
+use crate::types::{HomeId, PerRepository, Timestamp};
 
 use super::environment::Environment;
 
@@ -75,14 +75,14 @@ pub struct GithubParts {
     pub publisher: LatePublisher,
     /// The label that issues have while their sandbox is at work; empty for none.
     pub working_label: String,
-    /// What the sentences need to know.
-    pub context: MessageContext,
+    /// What the sentences about issues of each repository need to know.
+    pub context: PerRepository<MessageContext>,
     /// What agents said last.
     pub runs: Arc<dyn LastAnswers>,
     /// What agents do now.
     pub live: Arc<dyn LiveAgents>,
     /// Makes texts of agents safe to publish.
-    pub texts: OutgoingTexts,
+    pub texts: PerRepository<OutgoingTexts>,
 }
 
 /// Carries out effects at GitHub.

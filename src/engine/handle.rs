@@ -6,16 +6,19 @@ mod converse;
 mod deliver;
 mod ensure;
 mod github;
+mod hooks;
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use crate::issue::commit::CommandRefusal;
+use crate::issue::step::cold_start_time_max;
 use crate::issue::{FanOut, Issue};
 use crate::sandbox::{Egress, Lifecycle};
 use crate::types::{
-    AccountName, Alias, Cause, Hold, HoldScope, IssueId, ProviderName, Sandbox, SandboxId,
-    Template, TemplateName,
+    AccountName, Alias, Cause, Hold, HoldScope, IssueId, PerRepository, ProviderName, Repository,
+    RepositorySettings, Sandbox, SandboxId, Template, TemplateName, TemplateVersion,
 };
 
 use super::actors::Actors;
@@ -41,10 +44,20 @@ pub struct Engine {
     pub(super) parts: Arc<Parts>,
 }
 
+/// The engine, without keeping it.
+#[derive(Clone, Default)]
+pub struct WeakEngine(Weak<Parts>);
+
+impl WeakEngine {
+    /// The engine, while something else keeps it.
+    pub fn upgrade(&self) -> Option<Engine> {
+        self.0.upgrade().map(|parts| Engine { parts })
+    }
+}
+
 /// The engine's parts: one of each for the whole server. No part knows all of them.
 pub(super) struct Parts {
     pub env: Arc<Environment>,
-    pub templates: Arc<HashMap<TemplateName, Template>>,
     pub providers: Providers,
     pub registry: Arc<Registry>,
     pub actors: Actors,
@@ -59,6 +72,11 @@ pub(super) struct Parts {
 }
 
 impl Engine {
+    /// The same without keeping it.
+    pub fn downgrade(&self) -> WeakEngine {
+        WeakEngine(Arc::downgrade(&self.parts))
+    }
+
     /// Takes in a delivery that concerns many issues. Durable when it returns; applied after that.
     ///
     /// # Errors
@@ -109,12 +127,11 @@ impl Engine {
     /// [`EngineError`].
     pub async fn hold(
         &self,
-        account: &AccountName,
         scope: HoldScope,
         reason: String,
         by: String,
     ) -> Result<Hold, EngineError> {
-        self.parts.registry.actor_parts().holds.hold(account, scope, reason, by).await
+        self.parts.registry.actor_parts().holds.hold(scope, reason, by).await
     }
 
     /// Releases a hold; whether there was one. Pending starts that it kept waiting are granted.
@@ -174,9 +191,42 @@ impl Engine {
 
     /// The templates of the configuration, by name.
     pub fn templates(&self) -> Vec<Template> {
-        let mut all: Vec<_> = self.parts.templates.values().cloned().collect();
+        let mut all: Vec<_> = self.parts.env.templates().values().cloned().collect();
         all.sort_by(|a, b| a.name.as_str().cmp(b.name.as_str()));
         all
+    }
+
+    /// How long the longest cold start of the templates may take; zero if none has one.
+    pub fn cold_start_time_max(&self) -> Duration {
+        let templates = self.parts.env.templates();
+        templates.values().map(cold_start_time_max).max().unwrap_or_default()
+    }
+
+    /// The version of a template as it is configured now for sandboxes of this repository; `None` if it
+    /// is not.
+    pub fn version_today(
+        &self,
+        name: &TemplateName,
+        repository: Option<&Repository>,
+    ) -> Option<TemplateVersion> {
+        let template = self.parts.env.templates().get(name)?.clone();
+        Some(self.parts.env.rules().laid_over(template, repository).version())
+    }
+
+    /// The template of triggers, and of callers that name none, unless the repository has its own.
+    pub fn default_template(&self) -> Template {
+        self.parts.env.rules().default_template.clone()
+    }
+
+    /// From now on these templates and settings of repositories are the configured ones. Sandboxes keep
+    /// what they were made from.
+    pub fn replace_templates(
+        &self,
+        default_template: Template,
+        templates: HashMap<TemplateName, Template>,
+        repositories: PerRepository<RepositorySettings>,
+    ) {
+        self.parts.env.replace_templates(default_template, templates, repositories);
     }
 
     /// What can be measured of it as it is now.
@@ -204,6 +254,24 @@ impl Engine {
         sandbox: &SandboxRef,
     ) -> Result<Sandbox, EngineError> {
         self.find(account, sandbox).await
+    }
+
+    /// A live sandbox, and what it was made from: the template as its record has it.
+    ///
+    /// # Errors
+    /// [`EngineError`]; refused with [`CommandRefusal::SandboxDeleted`] if it is deleted.
+    pub async fn made_from(
+        &self,
+        account: &AccountName,
+        sandbox: &SandboxRef,
+    ) -> Result<(Sandbox, Template), EngineError> {
+        let sandbox = self.find(account, sandbox).await?;
+        let issue = self.parts.env.store.load(sandbox.home).await?;
+        let record = issue.as_ref().and_then(|issue| issue.state.record());
+        match record.filter(|record| record.id == sandbox.id) {
+            Some(record) => Ok((sandbox, record.template.clone())),
+            None => Err(EngineError::Refused(CommandRefusal::SandboxDeleted)),
+        }
     }
 
     async fn find(

@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 
 use crate::sabotage::{Bug, on};
 use crate::store::CommitError;
-use crate::types::{AccountName, Alias, Hold, HoldScope, HomeId, Repository};
+use crate::types::{Alias, Hold, HoldScope, HomeId, Repository};
 
 use super::admission::Admission;
 use super::api::EngineError;
@@ -47,7 +47,6 @@ impl Holds {
     /// [`EngineError`].
     pub async fn hold(
         &self,
-        account: &AccountName,
         scope: HoldScope,
         reason: String,
         by: String,
@@ -58,11 +57,11 @@ impl Holds {
         let hold = Hold { scope, reason, since: self.env.now(), by, followed_to: None };
         let _one_at_a_time = self.one_at_a_time.lock().await;
         // Looked up first: if that fails, nothing was put on.
-        let home = self.held_home(account, &hold).await?;
+        let home = self.held_home(&hold).await?;
         self.env.store.put_holds(vec![hold.clone()]).await?;
         self.put_in_force(hold.clone(), home);
         // An issue that got the id meanwhile did not see the hold.
-        match self.held_home(account, &hold).await {
+        match self.held_home(&hold).await {
             Ok(now) if now == home => {}
             Ok(now) => self.put_in_force(hold.clone(), now),
             Err(error) => {
@@ -89,20 +88,16 @@ impl Holds {
 
     /// A hold that is durable comes into force again after a restart.
     pub async fn restore(&self, hold: Hold) -> Result<(), EngineError> {
-        let home = self.held_home(&AccountName::default_account(), &hold).await?;
+        let home = self.held_home(&hold).await?;
         self.put_in_force(hold, home);
         Ok(())
     }
 
     /// The home of an issue that is held, if it is known: a transferred issue is held by each of its
     /// ids.
-    async fn held_home(
-        &self,
-        account: &AccountName,
-        hold: &Hold,
-    ) -> Result<Option<HomeId>, EngineError> {
+    async fn held_home(&self, hold: &Hold) -> Result<Option<HomeId>, EngineError> {
         match &hold.scope {
-            HoldScope::Issue(id) => {
+            HoldScope::Issue(account, id) => {
                 let alias = Alias::Issue(id.clone());
                 self.directory.find(account, &alias).await
             }

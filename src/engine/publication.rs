@@ -28,7 +28,7 @@ impl Publication {
     pub fn publish(&self, change: Change) {
         let (home, version) = (change.home, change.version);
         if !change.aliases.is_empty() || change.names_go_to.is_some() {
-            self.admission.named(home, &change.aliases, change.names_go_to);
+            self.admission.named(&change.account, home, &change.aliases, change.names_go_to);
         }
         self.publisher.publish(Arc::new(change));
         if let Some(watcher) = self.watchers.get(&home) {

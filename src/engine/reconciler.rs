@@ -35,7 +35,7 @@ pub(super) mod sides;
 mod sweep;
 pub(super) mod view;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +43,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::sync::{Notify, Semaphore};
 
-use crate::types::{ProviderName, Template, TemplateName, Timestamp};
+use crate::types::{ProviderName, Timestamp};
 
 use super::directory::Directory;
 use drift::Drift;
@@ -54,7 +54,6 @@ use view::{DriftAttention, DriftItem};
 pub(super) struct Reconciler {
     parts: SweepParts,
     directory: Arc<Directory>,
-    templates: Arc<HashMap<TemplateName, Template>>,
     /// The pause between two sweeps of a provider; `None` sweeps only when asked.
     period: Option<Duration>,
     sweeps: BTreeMap<ProviderName, ProviderSweep>,
@@ -73,18 +72,13 @@ struct ProviderSweep {
 
 impl Reconciler {
     /// Of all providers.
-    pub fn new(
-        parts: SweepParts,
-        directory: Arc<Directory>,
-        templates: Arc<HashMap<TemplateName, Template>>,
-        period: Option<Duration>,
-    ) -> Self {
+    pub fn new(parts: SweepParts, directory: Arc<Directory>, period: Option<Duration>) -> Self {
         let sweep = |name: &ProviderName| {
             (name.clone(), ProviderSweep { turn: Semaphore::new(1), wake: Notify::new() })
         };
         let sweeps = parts.providers.all().map(|(name, _)| sweep(name)).collect();
         let hinted = Arc::new(Semaphore::new(hinted::LOOKS_MAX));
-        Self { parts, directory, templates, period, sweeps, hinted, drift: Drift::default() }
+        Self { parts, directory, period, sweeps, hinted, drift: Drift::default() }
     }
 
     /// Sweeps every provider now; returns once that is done.

@@ -1,4 +1,4 @@
-//! Retention: old deliveries and timeline rows are removed once an hour.
+//! Retention: old deliveries, timeline rows and records of deleted sandboxes are removed once an hour.
 //!
 //! The store removes them in small batches between other writes. Here, too, there is a pause after
 //! every thousand rows, so that a server which finds a year of them (retention was set for the first
@@ -27,6 +27,8 @@ pub struct Retention {
     pub deliveries: Option<Duration>,
     /// Rows of timelines.
     pub timeline: Option<Duration>,
+    /// Records of deleted sandboxes, from their deletion on.
+    pub deleted: Option<Duration>,
 }
 
 /// Removes what is too old, for ever.
@@ -38,10 +40,10 @@ pub(super) async fn run(env: Arc<Environment>, retention: Retention) {
     loop {
         match round(&env, retention).await {
             Ok(0) => {}
-            Ok(rows) => tracing::info!(rows, "removed old deliveries and timeline rows"),
+            Ok(rows) => tracing::info!(rows, "removed old deliveries, timeline rows and records"),
             Err(error) => {
-                tracing::warn!(%error, "failed to remove all old deliveries and timeline rows; \
-                                        retrying in an hour");
+                tracing::warn!(%error, "failed to remove all old deliveries, timeline rows and \
+                                        records; retrying in an hour");
             }
         }
         env.clock.sleep_until(env.now().after(ROUND_EVERY)).await;
@@ -58,6 +60,7 @@ pub(super) async fn round(env: &Environment, retention: Retention) -> Result<u64
             now,
             deliveries_before: before(retention.deliveries),
             timeline_before: before(retention.timeline),
+            deleted_before: before(retention.deleted),
             limit: ROWS_MAX,
         };
         let removed = env.store.prune(ask).await?;

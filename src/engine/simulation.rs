@@ -8,7 +8,7 @@
 //! (`scope_event`), and has what the server writes on issues (`said`, by the client `writer`, from the
 //! rows of `outbox`), where people comment, delete, quote, lock and close (`people`). Agents work in sandboxes
 //! (`agents`), started by the real worker (`runs`) for what people say to them (`sayings`, kept as rows by
-//! `talk`). All of that is the `world`, which outlives every server; a `ServerLife` is one server
+//! `talk`); some templates have hooks (`hooks`). All of that is the `world`, which outlives every server; a `ServerLife` is one server
 //! process. What happens is chosen by the `driver`, how bad it is by the `weather`, both from the
 //! seed (`chance`), so that a seed is one history and can be repeated. In the end it becomes calm, and all must come to `rest`.
 //! What happened in all of them is counted (`counts`), and a run of all seeds in which something never happened fails.
@@ -62,6 +62,11 @@
 //!   hold. No agent outlives its run or goes on under a hold for longer than it takes to end one.
 //! - The gateway for models knows the run of each agent that asks.
 //!
+//! Of hooks (`hooks`), in the histories that have them:
+//! - No sandbox is recorded as running before a cold start of its object has succeeded.
+//! - No sandbox that ran is stopped or deleted before the hooks that come before that ran.
+//! - Two hooks of a sandbox never run at the same time.
+//!
 //! # What is checked at rest
 //! That it comes at all: a history, and its calm, may last for a bounded virtual time.
 //!
@@ -111,6 +116,7 @@ mod counts;
 mod driver;
 mod github;
 mod holds;
+mod hooks;
 mod impostors;
 mod lists;
 mod objects;

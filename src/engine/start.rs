@@ -105,7 +105,7 @@ impl Engine {
     async fn resume(&self) -> Result<(), EngineError> {
         let Parts { env, registry, .. } = self.parts.as_ref();
         let ActorParts { publication, admission, restarting, .. } = registry.actor_parts();
-        let mut after = None;
+        let (mut after, rules) = (None, env.rules());
         let (mut live, mut unfinished) = (0_usize, 0_usize);
         loop {
             let page = env.store.live(after, START_PAGE).await?;
@@ -116,7 +116,7 @@ impl Engine {
                 publication.publish(Change::as_it_is(&issue));
                 admission.count(&issue);
                 let dies = issue.state.record().is_some_and(|record| {
-                    let rules = env.rules.providers.get(&record.template.provider);
+                    let rules = rules.providers.get(&record.template.provider);
                     rules.is_some_and(|rules| rules.dies_with_server)
                 });
                 let phase = issue.state.phase();
@@ -127,7 +127,7 @@ impl Engine {
                     restarting.insert(issue.home);
                 }
                 // The configured idle time or lifetime may have changed since it was stored.
-                let is_due_otherwise = issue.life_due != life_due(&issue, &env.rules);
+                let is_due_otherwise = issue.life_due != life_due(&issue, &rules);
                 if is_unfinished || is_due_otherwise {
                     let (activation, wake) = (Activation::default(), ActorMessage::Wake);
                     // A new actor's queue has room; closed means that the arbiter has ended.
@@ -162,8 +162,7 @@ impl Parts {
         sweep_period: Option<Duration>,
     ) -> Self {
         let EngineParts { store, clock, ids, rules, spawner, publisher, quotas, .. } = setup;
-        let env = Arc::new(Environment::new(store, clock, ids, rules, spawner));
-        let templates = Arc::new(setup.templates);
+        let env = Arc::new(Environment::new(store, clock, ids, rules, setup.templates, spawner));
         let providers: Providers = setup.providers.into_iter().collect();
         let identities = Arc::new(Identities::new(Arc::clone(&env), providers.clone(), identities));
         let calls = ProviderCalls::new(
@@ -186,8 +185,7 @@ impl Parts {
             actors: actors.clone(),
             restarting: Arc::clone(restarting),
         };
-        let reconciler =
-            Reconciler::new(sweeps, Arc::clone(directory), Arc::clone(&templates), sweep_period);
+        let reconciler = Reconciler::new(sweeps, Arc::clone(directory), sweep_period);
         let fan_outs = FanOuts::new(Arc::clone(&env), Arc::clone(holds), actors.clone());
         let (waits_env, publication) = (Arc::clone(&env), Arc::clone(publication));
         Self {
@@ -200,7 +198,6 @@ impl Parts {
             directory: Arc::clone(directory),
             executor: Arc::clone(executor),
             env,
-            templates,
             providers,
             registry,
             actors,

@@ -7,6 +7,7 @@ mod effects;
 pub(in crate::engine) mod executor;
 mod fake_github;
 mod fast;
+mod hooks;
 pub(in crate::engine) mod outbox;
 mod provider;
 mod pulls;
@@ -37,7 +38,7 @@ use crate::issue::{Rules, StepRules};
 use crate::sandbox::Lifecycle;
 use crate::types::{
     AccountName, Cause, IssueId, Mode, Network, OnLimit, Phase, ProviderName, Resources, SandboxId,
-    Template, TemplateName, Timestamp,
+    SandboxMeta, Template, TemplateName, Timestamp,
 };
 
 use provider::HeldProvider;
@@ -120,7 +121,8 @@ pub(in crate::engine) fn rules() -> Rules {
         idle_stop: None,
         delete_after_close: Duration::from_secs(86_400),
         ttl: None,
-        trigger_label: "agent".into(),
+        trigger_label: "agent".to_owned().into(),
+        repositories: Default::default(),
         default_template: template(),
         providers: HashMap::new(),
     }
@@ -137,6 +139,8 @@ struct BenchSetup {
     quotas: Quotas,
     /// Another clock than the system's.
     clock: Option<Arc<SetForward>>,
+    /// One more template.
+    hooked: Option<Template>,
 }
 
 /// The system's clock, which a test sets forward.
@@ -181,7 +185,7 @@ impl EngineBench {
 
     /// The same, set otherwise.
     async fn with(store: Arc<HeldStore>, provider: Arc<HeldProvider>, setting: BenchSetup) -> Self {
-        let BenchSetup { other, reconcile, quotas, clock } = setting;
+        let BenchSetup { other, reconcile, quotas, clock, hooked } = setting;
         let clock = clock.map_or(Arc::new(SystemClock) as Arc<dyn Clock>, |clock| clock as _);
         store.begin_epoch();
         let arbiter = Arbiter::new();
@@ -207,7 +211,9 @@ impl EngineBench {
                 providers: providers.keys().map(|name| (name.clone(), provider_rules)).collect(),
                 ..rules()
             },
-            templates: [template(), other_template()].map(|t| (t.name.clone(), t)).into(),
+            templates: ([template(), other_template()].into_iter().chain(hooked))
+                .map(|t| (t.name.clone(), t))
+                .collect(),
             providers,
             creates_in_flight: 2,
             quotas,
@@ -236,6 +242,9 @@ fn ensure(issue: &str) -> EnsureIssue {
     EnsureIssue {
         issue: IssueKey { id: Some(id), numbered: None },
         template: None,
+        provider: None,
+        agent_id: None,
+        meta: SandboxMeta::default(),
         mode: None,
         title: None,
         retry: false,

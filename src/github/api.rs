@@ -186,6 +186,10 @@ pub trait GitHubApi: GitHubWriter {
         login: &str,
     ) -> Result<LoginPermission, GitHubError>;
 
+    /// Whether a login is a member of an organisation, publicly or not. With an App this needs the
+    /// permission `members: read`.
+    async fn is_member(&self, organization: &str, login: &str) -> Result<bool, GitHubError>;
+
     /// One page of the remarks of a review, oldest first.
     async fn review_comments(
         &self,

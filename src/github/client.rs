@@ -21,6 +21,7 @@ mod pages;
 mod queue;
 mod reads;
 mod registration;
+mod sign_in;
 mod tokens;
 mod transport;
 mod verification;
@@ -39,6 +40,7 @@ pub use credentials::GitHubCredentials;
 use limits::ReadLimits;
 pub(crate) use queue::WriteQueues;
 pub use registration::AppRegistrar;
+pub use sign_in::{AppClient, AppSignIn};
 use tokens::TokenCache;
 use transport::Transport;
 

@@ -15,7 +15,7 @@ use std::fmt::Write as _;
 use super::text::plain;
 use crate::issue::{CommentAnswer, Issue};
 use crate::store::TimelineListRow;
-use crate::types::{HomeId, InstanceId, Phase, Timestamp};
+use crate::types::{Failure, FailureCode, HomeId, InstanceId, Phase, Timestamp};
 
 pub use agent::{AgentAnswer, AgentAsks, AgentDoing, AgentShown, LiveAgents, OutgoingTexts};
 pub use pull::{PullText, pull_text};
@@ -159,7 +159,21 @@ fn headline(issue: &Issue, is_closed: bool) -> String {
         };
     };
     let since = minute(record.phase_since);
-    let failure = issue.state.failure().map(|failure| plain(&failure.message));
+    // What a command printed is for those who may see the sandbox.
+    let public = |failure: &Failure| match failure.code {
+        FailureCode::HookFailed => failure.message.lines().next().unwrap_or_default().to_owned(),
+        FailureCode::ProviderUnavailable
+        | FailureCode::ProviderRefused
+        | FailureCode::ProviderBroken
+        | FailureCode::ProviderExhausted
+        | FailureCode::NameTaken
+        | FailureCode::ObjectLost
+        | FailureCode::ProviderUnknown
+        | FailureCode::KilledOutside
+        | FailureCode::DuplicateObject
+        | FailureCode::DeadlineExceeded => failure.message.clone(),
+    };
+    let failure = issue.state.failure().map(|failure| plain(&public(failure)));
     match issue.state.phase().unwrap_or(Phase::Deleting) {
         Phase::Creating => format!("**Creating** a sandbox since {since}."),
         Phase::Running => format!("**Running**: the sandbox is up since {since}."),

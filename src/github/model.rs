@@ -1,7 +1,7 @@
 //! An in-memory GitHub on the loopback interface, for tests and for `issuebox demo`.
 //!
 //! [`GithubModel::start`] serves the REST and GraphQL operations that the server uses, git over HTTP,
-//! webhooks, and the page that makes an App of a manifest. A test drives it through the handle: it makes repositories and issues, acts as people
+//! webhooks, and the pages that make an App of a manifest and log people in. A test drives it through the handle: it makes repositories and issues, acts as people
 //! do, orders faults, and reads the record of calls. `fixtures/github/` has the part of GitHub's own
 //! description of its interfaces to which requests and answers are held.
 //!
@@ -21,6 +21,7 @@ mod graphql;
 mod hooks;
 mod lfs;
 mod limits;
+mod oauth;
 mod pages;
 mod rest;
 mod reviews;

@@ -1,11 +1,13 @@
-//! What may start a sandbox, and who may: the configuration's `[triggers]` and `[github]`
-//! sections as the interpretation of deliveries needs them.
+//! What may start a sandbox, and who may: the configuration's `[triggers]`, `[repositories]` and
+//! `[github]` sections as the interpretation of deliveries needs them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::config::{GitHub, RepositoryPattern, Triggers};
-use crate::types::{CiFailureMode, FollowUpMode, HiddenMode, PermissionLevel};
+use crate::config::{GitHub, Triggers};
+use crate::types::{
+    CiFailureMode, FollowUpMode, HiddenMode, PerRepository, PermissionLevel, RepositoryPattern,
+};
 
 /// The id of the repository of sample deliveries, which the server sends to itself: larger than GitHub's
 /// ids, and exact as a JSON number. GitHub is not asked about it.
@@ -42,6 +44,10 @@ impl PartialEq for OwnAccount {
 
 impl Eq for OwnAccount {}
 
+/// What may trigger in each repository, and who. They differ in label, command, `opened` and permission
+/// alone; our own account is the same.
+pub type TriggerPolicies = PerRepository<TriggerPolicy>;
+
 /// What may trigger, and who. An empty word or a zero id turns its rule off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TriggerPolicy {
@@ -75,7 +81,13 @@ pub struct TriggerPolicy {
 }
 
 impl TriggerPolicy {
-    /// The policy that a configuration asks for.
+    /// The policies that a configuration asks for.
+    pub fn all(triggers: &PerRepository<Triggers>, github: &GitHub) -> TriggerPolicies {
+        let own = OwnAccount::from(github.bot_user_id);
+        triggers.map(|triggers| Self { bot_user_id: own.clone(), ..Self::new(triggers, github) })
+    }
+
+    /// The policy that these triggers ask for.
     pub fn new(triggers: &Triggers, github: &GitHub) -> Self {
         Self {
             label: triggers.label.clone(),
@@ -94,9 +106,9 @@ impl TriggerPolicy {
         }
     }
 
-    /// Whether people's permission in this repository is asked at GitHub.
-    pub fn asks_permission(&self, repository_id: Option<u64>) -> bool {
-        self.permission.is_some() && repository_id != Some(SAMPLE_REPOSITORY_ID)
+    /// The permission in this repository that people need, if GitHub is asked for it.
+    pub fn asked_permission(&self, repository_id: Option<u64>) -> Option<PermissionLevel> {
+        self.permission.filter(|_| repository_id != Some(SAMPLE_REPOSITORY_ID))
     }
 
     /// Whether this is the name of the trigger label.

@@ -24,6 +24,7 @@
 mod body;
 mod effect;
 mod instruction;
+mod origin;
 mod payload;
 mod pull;
 mod scope_event;
@@ -31,18 +32,19 @@ mod sender;
 mod signature;
 
 pub use body::{Unreadable, json_of};
+pub use origin::origin_of;
 pub use pull::{PullDelivery, PulledWork};
 pub use signature::{Unsigned, sign, verify};
 
-use crate::github::policy::TriggerPolicy;
+use crate::github::policy::{TriggerPolicies, TriggerPolicy};
 use crate::issue::acts::plausible;
 use crate::issue::event::{DeliveryEffect, News};
 use crate::issue::instruction::GithubUser;
 use crate::issue::{FanOut, IssueDelivery, IssueName};
-use crate::types::{DeliveryId, Repository, Timestamp};
+use crate::types::{AccountName, DeliveryId, PermissionLevel, Repository, Timestamp};
 
 use effect::{Decision, IssueAction, Moved, PermissionCondition};
-use payload::{Payload, PayloadHead};
+use payload::{Payload, PayloadHead, RepositoryPart};
 use scope_event::Happened;
 
 /// What a delivery means.
@@ -70,6 +72,8 @@ pub enum Interpreted {
 pub struct ConditionalDelivery {
     /// Whose permission is asked.
     pub asker: GithubUser,
+    /// Which permission it needs.
+    pub level: PermissionLevel,
     /// The delivery if the account has the permission.
     pub permitted: IssueDelivery,
     /// The effect if it has not; `None` for nothing.
@@ -81,7 +85,7 @@ pub struct ConditionalDelivery {
 #[error("the payload cannot be read: {0}")]
 pub struct Malformed(pub(crate) String);
 
-/// Says what a verified delivery means under a policy.
+/// Says what a verified delivery means under the policy of its repository.
 ///
 /// `event` is the value of `X-GitHub-Event`, `body` the JSON as [`json_of`] returned it.
 ///
@@ -89,7 +93,7 @@ pub struct Malformed(pub(crate) String);
 /// [`Malformed`] when the body is no JSON object, or lacks what identifies the issue or the
 /// repository of an event that has an effect.
 pub fn interpret(
-    policy: &TriggerPolicy,
+    policies: &TriggerPolicies,
     delivery: DeliveryId,
     received_at: Timestamp,
     event: &str,
@@ -103,9 +107,9 @@ pub fn interpret(
     let head = DeliveryHead { delivery, received_at, event };
     match event {
         "repository" | "label" | "installation" | "installation_repositories" => {
-            head.scope_event(policy, body)
+            head.scope_event(policies, body)
         }
-        _ => head.of_issue(policy, body),
+        _ => head.of_issue(policies, body),
     }
 }
 
@@ -129,11 +133,12 @@ struct DeliveryHead<'a> {
 }
 
 impl DeliveryHead<'_> {
-    fn of_issue(self, policy: &TriggerPolicy, body: &[u8]) -> Result<Interpreted, Malformed> {
+    fn of_issue(self, policies: &TriggerPolicies, body: &[u8]) -> Result<Interpreted, Malformed> {
         let payload = match payload::parse::<Payload>(body) {
             Ok(payload) => payload,
             Err(error) => return without_effect(self.event, body).ok_or(error),
         };
+        let policy = policy_of(policies, payload.repository.as_ref());
         let action = payload.action.clone().unwrap_or_default();
         if pull::can_have_effect(self.event, &action) {
             return self.of_pull(policy, &payload);
@@ -157,6 +162,8 @@ impl DeliveryHead<'_> {
             // Without what identifies it there the transfer can not be followed, and still is one.
             Moved::Here => (here, payload.before().name().ok()),
         };
+        // After a transfer the rules of the new repository count.
+        let policy = policies.of(&name.repository);
         let covered = |name: &IssueName| policy.covers(name.repository.as_str());
         if !covered(&name) && !formerly.as_ref().is_some_and(covered) {
             return ignored(&action, not_covered(&name.repository));
@@ -186,7 +193,11 @@ impl DeliveryHead<'_> {
         }
     }
 
-    fn scope_event(self, policy: &TriggerPolicy, body: &[u8]) -> Result<Interpreted, Malformed> {
+    fn scope_event(
+        self,
+        policies: &TriggerPolicies,
+        body: &[u8],
+    ) -> Result<Interpreted, Malformed> {
         let payload = match payload::parse::<scope_event::ScopePayload>(body) {
             Ok(payload) => payload,
             Err(error) => return without_effect(self.event, body).ok_or(error),
@@ -195,10 +206,12 @@ impl DeliveryHead<'_> {
         let Some(happened) = Happened::of(self.event, &action) else {
             return ignored(&action, no_effect(self.event, &action));
         };
+        let policy = policy_of(policies, payload.repository.as_ref());
         match scope_event::decide(policy, happened, &payload, self.received_at)? {
             Err(reason) => ignored(&action, reason),
             Ok(scope_event::ScopedEvent { scope, scope_event }) => {
                 Ok(Interpreted::FanOut(Box::new(FanOut {
+                    account: AccountName::default_account(),
                     delivery: self.delivery,
                     received_at: self.received_at,
                     recovered: false,
@@ -212,13 +225,22 @@ impl DeliveryHead<'_> {
     }
 }
 
+/// The policy of the repository that a payload names.
+fn policy_of<'a>(
+    policies: &'a TriggerPolicies,
+    repository: Option<&RepositoryPart>,
+) -> &'a TriggerPolicy {
+    let name = repository.and_then(|repository| repository.full_name.as_deref());
+    policies.of(name.and_then(|name| Repository::parse(name).ok()).as_ref())
+}
+
 /// A delivery about an issue whose effect may depend on a permission.
 fn on_condition(delivery: IssueDelivery, condition: Option<PermissionCondition>) -> Interpreted {
     match condition {
         None => Interpreted::Issue(Box::new(delivery)),
-        Some(PermissionCondition { asker, otherwise }) => {
+        Some(PermissionCondition { asker, level, otherwise }) => {
             let permitted = delivery;
-            let conditional = ConditionalDelivery { asker, permitted, otherwise };
+            let conditional = ConditionalDelivery { asker, level, permitted, otherwise };
             Interpreted::IfPermitted(Box::new(conditional))
         }
     }

@@ -73,7 +73,9 @@ groups! {
     /// Creates or starts a sandbox.
     AdmissionErrors extends StoreWriteErrors = [Held, NoRoom];
     /// Ensures an issue's sandbox.
-    EnsureErrors extends AdmissionErrors = [IssueIdConflict, TemplateUnknown, QuotaExceeded];
+    EnsureErrors extends AdmissionErrors = [
+        IssueIdConflict, TemplateUnknown, TemplateOnly, QuotaExceeded,
+    ];
     /// Starts a stopped sandbox to work in it.
     StartupErrors extends AdmissionErrors =
         [SandboxNotFound, NotRunning, Stopped, SandboxDeleted, ProviderUnknown];
@@ -81,6 +83,12 @@ groups! {
     WorkErrors extends StartupErrors = [RefusedInside, NotSupported, ProviderFailed];
     /// Reads or changes files of a workspace.
     WorkspaceErrors extends WorkErrors = [PathNotAllowed, FileNotFound, WrongKind];
+    /// Reads or writes versions in the object storage.
+    SyncErrors = [SyncNotConfigured, VersionNotFound, SyncFailed];
+    /// Pushes a workspace before its sandbox is deleted.
+    PushErrors extends SyncErrors = [
+        Held, NoRoom, NotRunning, ProviderUnknown, RefusedInside, NotSupported, ProviderFailed,
+    ];
     /// Connects to a port of a running sandbox.
     PortErrors extends SandboxReadErrors = [
         Forbidden, PortNotListed, NotRunning, SandboxDeleted, ProviderUnknown, RefusedInside,

@@ -1,6 +1,8 @@
-//! Authentication: by the admin token, or by a session of the dashboard.
+//! Authentication: by the admin token, by a token that a person created, or by a session of the
+//! dashboard.
 //!
-//! The token is kept as its SHA-256 and compared in constant time. Wrong tokens are counted by
+//! The admin token is kept as its SHA-256 and compared in constant time; others are found by theirs,
+//! which says nothing of them. Wrong tokens are counted by
 //! address; the wrong ones of an address with too many are refused for a while, and the right one is
 //! not: others at that address cannot lock its owner out. A short token could be guessed, so that
 //! for a while it is refused there, too. A session's cookie can read everything below `/v1`. A change also needs the same origin and the
@@ -9,157 +11,148 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use actix_web::dev::Payload;
+use actix_web::HttpRequest;
 use actix_web::http::Method;
 use actix_web::http::header::{self, HeaderMap, HeaderValue};
-use actix_web::{FromRequest, HttpMessage, HttpRequest};
-use sha2::{Digest, Sha256};
-use subtle::ConstantTimeEq;
 use tokio::sync::watch;
 
-use crate::types::{AccountName, Cause, Secret};
+use crate::access::KnownToken;
+use crate::types::{AccountName, Role, TokenDigest, is_token};
 
 use super::Shared;
+use super::admin_token::TokenHash;
+use super::caller::{Caller, Credential};
 use super::error::{ApiError, Code};
-use super::sessions::SessionKey;
+use super::login_links::LinkHolder;
+use super::sessions::{SessionHolder, SessionKey};
 
 /// The header in which a script sends its session's form token.
 pub const FORM_TOKEN_HEADER: &str = "x-form-token";
 
-/// The SHA-256 of a token.
-#[derive(Clone, PartialEq, Eq)]
-pub struct TokenHash {
-    hash: [u8; 32],
-    is_short: bool,
-}
-
-impl TokenHash {
-    /// The hash of a token.
-    pub fn of(token: &Secret) -> Self {
-        let hash = Sha256::digest(token.expose().as_bytes()).into();
-        Self { hash, is_short: token.is_short() }
-    }
-
-    /// The bytes of the hash, for data that is bound to the token.
-    pub(super) const fn as_bytes(&self) -> &[u8; 32] {
-        &self.hash
-    }
-
-    /// Whether the token [is short](Secret::is_short).
-    pub const fn is_short(&self) -> bool {
-        self.is_short
-    }
-
-    /// Compares a token in constant time.
-    pub fn matches(&self, given: &str) -> bool {
-        let given: [u8; 32] = Sha256::digest(given.as_bytes()).into();
-        self.hash.ct_eq(&given).into()
-    }
-}
-
-impl std::fmt::Debug for TokenHash {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("***")
-    }
-}
-
-/// The hash of the admin token in force. It can be replaced while the server runs; clones share it.
-#[derive(Clone, Debug)]
-pub struct LiveToken(Arc<watch::Sender<TokenHash>>);
-
-impl LiveToken {
-    /// Starts with this token.
-    pub fn new(token: TokenHash) -> Self {
-        Self(Arc::new(watch::Sender::new(token)))
-    }
-
-    /// The token in force.
-    pub fn in_force(&self) -> TokenHash {
-        self.0.borrow().clone()
-    }
-
-    /// Replaces the token. Streams and sessions that began with the old one end, and its log-in
-    /// links become invalid.
-    pub fn replace(&self, token: TokenHash) {
-        self.0.send_replace(token);
-    }
-
-    /// Notices replacements.
-    pub(super) fn watch(&self) -> watch::Receiver<TokenHash> {
-        self.0.subscribe()
-    }
-}
-
-/// An authenticated caller.
-#[derive(Clone, Debug)]
-pub struct Caller {
-    /// The account whose sandboxes it may see and change.
-    pub account: AccountName,
-    /// `admin` or `page`.
-    pub name: &'static str,
-    /// Its request's id.
-    pub request_id: Arc<str>,
-    /// The session of a caller from the dashboard.
-    pub session: Option<SessionKey>,
-    /// Notices every admin token that came into force since before this caller was authenticated.
-    pub token: watch::Receiver<TokenHash>,
-}
-
-impl Caller {
-    /// The caller as the cause of a step.
-    pub fn cause(&self) -> Cause {
-        Cause::Caller { name: self.name.to_owned(), request_id: self.request_id.to_string() }
-    }
-}
-
-impl FromRequest for Caller {
-    type Error = ApiError;
-    type Future = std::future::Ready<Result<Self, ApiError>>;
-
-    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        // The middleware sets it for routes below /v1.
-        std::future::ready(request.extensions().get::<Self>().cloned().ok_or_else(unauthorized))
-    }
-}
+/// The header by which an admin acts in another account.
+pub const ACCOUNT_HEADER: &str = "x-issuebox-account";
 
 /// Authenticates a request below `/v1`.
 ///
 /// # Errors
-/// 401 without a valid token or session, 403 for a change by a session from another origin, 429
-/// for a wrong token of an address that sent too many.
+/// 401 without a valid token or session, 403 for a change by a session from another origin, for a role
+/// that is too low and for a disabled account, 404 for an account that an admin names and that is not
+/// there, 429 for a wrong token of an address that sent too many.
 pub async fn authenticate(
     shared: &Shared,
     request: &HttpRequest,
     request_id: &Arc<str>,
 ) -> Result<Caller, ApiError> {
-    // Before the comparison, so that a long answer cannot miss a change in between.
-    let token = shared.edge.admin_token.watch();
-    let caller = |name, session| Caller {
-        account: AccountName::default_account(),
-        name,
-        request_id: Arc::clone(request_id),
-        session,
-        token,
+    let caller = match request.headers().get(header::AUTHORIZATION) {
+        Some(given) => {
+            let bearer = check_token(shared, request, bearer(given))?;
+            of_bearer(shared, request, bearer, request_id)?
+        }
+        None => {
+            let session = session(shared, request).await?.ok_or_else(ApiError::unauthorized)?;
+            if !matches!(*request.method(), Method::GET | Method::HEAD) {
+                let token = request.headers().get(FORM_TOKEN_HEADER).and_then(|v| v.to_str().ok());
+                check_change(shared, request, &session, token.unwrap_or_default())?;
+            }
+            of_session(shared, session, Arc::clone(request_id))?
+        }
     };
-    if let Some(given) = request.headers().get(header::AUTHORIZATION) {
-        check_token(shared, request, bearer(given))?;
-        return Ok(caller("admin", None));
-    }
-    let session = session(shared, request).await?.ok_or_else(unauthorized)?;
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        let token = request.headers().get(FORM_TOKEN_HEADER).and_then(|v| v.to_str().ok());
-        check_change(shared, request, &session, token.unwrap_or_default())?;
-    }
-    Ok(caller("page", Some(session)))
+    caller.may(request)?;
+    Ok(caller)
 }
 
-/// Requires the admin token; for routes that are open to local callers without it.
+/// A token that was given and is right.
+#[derive(Clone, Debug)]
+pub enum Bearer {
+    /// The configured admin token. It notices every one that came into force since before it was
+    /// compared.
+    Admin(watch::Receiver<TokenHash>),
+    /// One that a person created.
+    Token(Arc<KnownToken>),
+}
+
+fn of_bearer(
+    shared: &Shared,
+    request: &HttpRequest,
+    bearer: Bearer,
+    request_id: &Arc<str>,
+) -> Result<Caller, ApiError> {
+    let (account, role, name, credential) = match bearer {
+        Bearer::Admin(token) => {
+            let account = AccountName::default_account();
+            (account, Role::Admin, Arc::from("admin"), Credential::Admin(token))
+        }
+        Bearer::Token(token) => {
+            let (account, name) = (token.account().clone(), Arc::from(token.name()));
+            (account, token.role(), name, Credential::Token(token))
+        }
+    };
+    let account = match request.headers().get(ACCOUNT_HEADER) {
+        Some(given) if given.as_bytes() != account.as_str().as_bytes() => {
+            chosen_account(shared, role, given)?
+        }
+        Some(_) | None => account,
+    };
+    let caller = Caller { account, role, name, request_id: Arc::clone(request_id), credential };
+    in_enabled_account(shared, caller)
+}
+
+/// The caller of a session.
+///
+/// # Errors
+/// 403 if its account is disabled.
+pub fn of_session(
+    shared: &Shared,
+    session: SessionKey,
+    request_id: Arc<str>,
+) -> Result<Caller, ApiError> {
+    let (account, role, name) = (session.account(), session.role(), session.name());
+    let credential = Credential::Session(session);
+    in_enabled_account(shared, Caller { account, role, name, request_id, credential })
+}
+
+fn in_enabled_account(shared: &Shared, caller: Caller) -> Result<Caller, ApiError> {
+    if !caller.is_admin() && shared.edge.access.is_disabled(&caller.account) {
+        let message = format!("the account {} is disabled", caller.account);
+        return Err(ApiError::new(Code::Forbidden, message).hint("ask an admin of this server"));
+    }
+    Ok(caller)
+}
+
+/// The account that a caller names in a header.
+fn chosen_account(
+    shared: &Shared,
+    role: Role,
+    given: &HeaderValue,
+) -> Result<AccountName, ApiError> {
+    if role != Role::Admin {
+        return Err(ApiError::new(Code::Forbidden, "another account needs the role admin")
+            .hint("leave X-Issuebox-Account out: a token has one account"));
+    }
+    let given = given.to_str().unwrap_or_default();
+    let name = AccountName::parse(given)
+        .map_err(|wrong| ApiError::invalid_id("X-Issuebox-Account", &wrong))?;
+    match shared.edge.access.has_account(&name) {
+        true => Ok(name),
+        false => Err(account_not_found(&name)),
+    }
+}
+
+/// The answer about an account that is not there.
+pub fn account_not_found(name: &AccountName) -> ApiError {
+    ApiError::new(Code::AccountNotFound, format!("there is no account {name}"))
+        .hint("issuebox account ls lists all; issuebox account set NAME creates one")
+}
+
+/// Requires a token of an admin; for routes that are open to local callers without it.
 ///
 /// # Errors
 /// As [`authenticate`].
 pub fn require_token(shared: &Shared, request: &HttpRequest) -> Result<(), ApiError> {
-    let given = request.headers().get(header::AUTHORIZATION).ok_or_else(unauthorized)?;
-    check_token(shared, request, bearer(given))
+    let given = request.headers().get(header::AUTHORIZATION).ok_or_else(ApiError::unauthorized)?;
+    let bearer = check_token(shared, request, bearer(given))?;
+    let request_id = Arc::from("");
+    of_bearer(shared, request, bearer, &request_id)?.has_role(Role::Admin)
 }
 
 /// Compares a token, and counts wrong ones by address.
@@ -171,19 +164,43 @@ pub fn check_token(
     shared: &Shared,
     request: &HttpRequest,
     given: Option<&str>,
-) -> Result<(), ApiError> {
-    let in_force = shared.edge.admin_token.in_force();
-    let is_right = given.is_some_and(|token| in_force.matches(token));
-    attempt(shared, request, is_right, in_force.is_short())
+) -> Result<Bearer, ApiError> {
+    // Before the comparison, so that a long answer cannot miss a change in between.
+    let watched = shared.edge.admin_token.watch();
+    let is_guessable = watched.borrow().is_short();
+    let bearer = given.and_then(|given| {
+        if watched.borrow().matches(given) {
+            return Some(Bearer::Admin(watched.clone()));
+        }
+        let digest = is_token(given).then(|| TokenDigest::of(given))?;
+        shared.edge.access.find(&digest, shared.edge.clock.now()).map(Bearer::Token)
+    });
+    let is_right = bearer.is_some();
+    let is_guessable = is_guessable && !matches!(bearer, Some(Bearer::Token(_)));
+    attempt(shared, request, is_right, is_guessable)?;
+    bearer.ok_or_else(ApiError::unauthorized)
 }
 
-/// Uses a log-in link up. Wrong links count as wrong tokens.
+/// Uses a log-in link up, and returns whom it logs in. Wrong links count as wrong tokens.
 ///
 /// # Errors
 /// As for [`check_token`]; a right link is never refused.
-pub fn take_link(shared: &Shared, request: &HttpRequest, key: &str) -> Result<(), ApiError> {
-    let is_right = shared.edge.login_links.take(key, shared.edge.clock.now());
-    attempt(shared, request, is_right, false)
+pub fn take_link(
+    shared: &Shared,
+    request: &HttpRequest,
+    key: &str,
+) -> Result<SessionHolder, ApiError> {
+    let now = shared.edge.clock.now();
+    let holder = match shared.edge.login_links.take(key, now) {
+        Some(LinkHolder::Admin) => Some(SessionHolder::Admin(shared.edge.admin_token.in_force())),
+        // It may have been removed since the link was made.
+        Some(LinkHolder::Token(token)) => {
+            shared.edge.access.admits(&token, now).then_some(SessionHolder::Token(token))
+        }
+        None => None,
+    };
+    attempt(shared, request, holder.is_some(), false)?;
+    holder.ok_or_else(ApiError::unauthorized)
 }
 
 /// Counts a wrong credential. One that could be guessed is refused although it is right, if its
@@ -198,16 +215,28 @@ fn attempt(
     if is_right && !is_guessable {
         return Ok(());
     }
-    let (address, now) = (client_address(shared, request), shared.edge.clock.now());
-    if let Some(secs) = shared.attempts.blocked_secs(address, now) {
-        let error = ApiError::new(Code::TooManyAttempts, "this address sent too many wrong tokens");
-        return Err(error.hint("wait, then send the right token").retry_after(secs));
-    }
+    check_attempts(shared, request)?;
     if is_right {
         return Ok(());
     }
-    shared.attempts.failed(address, now);
-    Err(unauthorized())
+    count_failure(shared, request);
+    Err(ApiError::unauthorized())
+}
+
+/// Checks that a request's address did not send too many wrong credentials.
+///
+/// # Errors
+/// 429 if it did.
+pub fn check_attempts(shared: &Shared, request: &HttpRequest) -> Result<(), ApiError> {
+    let (address, now) = (client_address(shared, request), shared.edge.clock.now());
+    let Some(secs) = shared.attempts.blocked_secs(address, now) else { return Ok(()) };
+    let error = ApiError::new(Code::TooManyAttempts, "this address sent too many wrong tokens");
+    Err(error.hint("wait, then send the right token").retry_after(secs))
+}
+
+/// Counts a wrong credential for the request's address.
+pub fn count_failure(shared: &Shared, request: &HttpRequest) {
+    shared.attempts.failed(client_address(shared, request), shared.edge.clock.now());
 }
 
 /// The server's address: as configured, or as in this request.
@@ -229,16 +258,8 @@ pub async fn session(
     shared: &Shared,
     request: &HttpRequest,
 ) -> Result<Option<SessionKey>, ApiError> {
-    let (name, now) = (shared.session_cookie(), shared.edge.clock.now());
-    let given: Vec<String> = match request.cookies() {
-        Ok(cookies) => {
-            let ours = cookies.iter().filter(|cookie| cookie.name() == name);
-            ours.take(SAME_COOKIES_MAX).map(|cookie| cookie.value().to_owned()).collect()
-        }
-        Err(_) => Vec::new(),
-    };
-    // Without https any server of this host can add a cookie of this name.
-    for secret in given {
+    let now = shared.edge.clock.now();
+    for secret in given_cookies(request, shared.session_cookie()) {
         if let Some(session) = shared.sessions.find(&secret, now).await? {
             return Ok(Some(session));
         }
@@ -246,8 +267,15 @@ pub async fn session(
     Ok(None)
 }
 
-/// How many cookies of the session's name are tried.
+/// How many cookies of one name are tried.
 const SAME_COOKIES_MAX: usize = 4;
+
+/// The first cookies of this name. Without https any server of this host can add one.
+pub fn given_cookies(request: &HttpRequest, name: &str) -> Vec<String> {
+    let Ok(cookies) = request.cookies() else { return Vec::new() };
+    let ours = cookies.iter().filter(|cookie| cookie.name() == name);
+    ours.take(SAME_COOKIES_MAX).map(|cookie| cookie.value().to_owned()).collect()
+}
 
 /// Checks that a change by a session comes from its own page.
 ///
@@ -397,25 +425,9 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }
 
-fn unauthorized() -> ApiError {
-    ApiError::new(Code::Unauthorized, "the token is missing or wrong")
-        .hint("send Authorization: Bearer <admin token>")
-        .header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"issuebox\""))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_the_token_itself_matches_its_hash() {
-        let hash = TokenHash::of(&Secret::new("right"));
-        assert!(hash.matches("right"));
-        for wrong in ["", "Right", "right ", "wrong"] {
-            assert!(!hash.matches(wrong), "{wrong:?}");
-        }
-        assert_eq!(format!("{hash:?}"), "***");
-    }
 
     #[test]
     fn bearer_tokens_are_read_whatever_the_case_of_the_scheme() {

@@ -31,7 +31,7 @@ use words::{PhaseFilterWord, UntilWord};
 pub const CODES: &str = "x-codes";
 
 /// The tags, in the order in which they are shown.
-const TAGS: [(&str, &str); 10] = [
+const TAGS: [(&str, &str); 11] = [
     ("issues", "An issue and its one sandbox"),
     ("sandboxes", "Sandboxes: list, ensure, stop, start, retry and delete them"),
     ("work", "Commands, files, terminals, ports and logs of a sandbox"),
@@ -39,6 +39,7 @@ const TAGS: [(&str, &str); 10] = [
     ("events", "Changes of sandboxes, as they happen"),
     ("deliveries", "Webhook deliveries and their results"),
     ("holds", "Holds: they prevent creates and starts until they are released"),
+    ("access", "Tokens and accounts, for admins"),
     ("server", "The server itself: health, metrics, drift and this description"),
     ("webhooks", "The address that GitHub sends deliveries to"),
     ("page", "The dashboard"),
@@ -54,8 +55,8 @@ pub fn complete(mut document: OpenApi) -> OpenApi {
         .add_security_scheme("token", SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)));
     add_schemas(components);
     for (path, item) in &mut document.paths.paths {
-        for (is_change, operation) in operations(item) {
-            complete_operation(path, is_change, operation);
+        for operation in operations(item) {
+            complete_operation(path, operation);
         }
     }
     document
@@ -64,7 +65,9 @@ pub fn complete(mut document: OpenApi) -> OpenApi {
 fn info() -> Info {
     let mut info = Info::new("issuebox", env!("CARGO_PKG_VERSION"));
     let about = "Exactly one sandbox for every GitHub issue.\n\nEvery failure has a `code` to \
-                 branch on; each operation lists the codes that it can answer with.";
+                 branch on; each operation lists the codes that it can answer with.\n\nA caller sees and changes \
+                 what belongs to its account. An admin acts in another account with the header \
+                 `X-Issuebox-Account`.";
     info.description = Some(about.to_owned());
     let mut license = License::new(env!("CARGO_PKG_LICENSE"));
     license.identifier = Some(env!("CARGO_PKG_LICENSE").to_owned());
@@ -109,7 +112,7 @@ fn refer(schema: &mut RefOr<Schema>, name: &str, named: &BTreeMap<String, RefOr<
     }
 }
 
-fn complete_operation(path: &str, is_change: bool, operation: &mut Operation) {
+fn complete_operation(path: &str, operation: &mut Operation) {
     let is_v1 = path.starts_with("/v1/");
     // A server in a sandbox reads its own queries and bodies.
     let is_below_port = path.ends_with("{tail}");
@@ -117,13 +120,15 @@ fn complete_operation(path: &str, is_change: bool, operation: &mut Operation) {
     operation.security = Some(security.into_iter().collect());
     let mut shared = vec![Code::UnsupportedMediaType];
     if is_v1 {
-        shared.extend([Code::Unauthorized, Code::TooManyAttempts]);
+        shared.extend([
+            Code::Unauthorized,
+            Code::TooManyAttempts,
+            Code::Forbidden,
+            Code::AccountNotFound,
+        ]);
     }
     if is_v1 && !is_below_port {
         shared.push(Code::InvalidRequest);
-    }
-    if is_v1 && is_change {
-        shared.push(Code::Forbidden);
     }
     if operation.request_body.is_some() {
         shared.extend([Code::RequestTimeout, Code::BodyTooLarge, Code::Overloaded]);
@@ -166,15 +171,10 @@ fn complete_parameters(operation: &mut Operation) {
     operation.parameters = Some(written.into_iter().map(RefOr::T).collect());
 }
 
-/// The operations of a path, and whether they change something.
-fn operations(item: &mut PathItem) -> impl Iterator<Item = (bool, &mut Operation)> {
-    let all = [
-        (false, &mut item.get),
-        (true, &mut item.post),
-        (true, &mut item.put),
-        (true, &mut item.delete),
-    ];
-    all.into_iter().filter_map(|(is_change, there)| Some((is_change, there.as_mut()?)))
+/// The operations of a path.
+fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
+    let all = [&mut item.get, &mut item.post, &mut item.put, &mut item.delete];
+    all.into_iter().filter_map(Option::as_mut)
 }
 
 /// Replaces the answers by code, and `shared` ones, by one answer for each status.

@@ -1,5 +1,4 @@
-//! The end of streaming answers: at shutdown, or when the session or the admin token of their
-//! caller ends.
+//! The end of streaming answers: at shutdown, or when the session or the token of their caller ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,10 +6,12 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
+use crate::access::{Access, KnownToken};
 use crate::clock::Clock;
 
 use super::Shared;
-use super::auth::{Caller, TokenHash};
+use super::admin_token::TokenHash;
+use super::caller::{Caller, Credential};
 use super::error::{ApiError, Code};
 use super::sessions::{SessionKey, Sessions};
 use super::shared::closed;
@@ -30,6 +31,8 @@ pub enum Ended {
     Session,
     /// The caller's admin token was replaced.
     Token,
+    /// The caller's token was removed or has expired, or its account was disabled.
+    Revoked,
 }
 
 impl Ended {
@@ -39,6 +42,7 @@ impl Ended {
             Self::Server => ApiError::new(Code::ShuttingDown, "the server is shutting down"),
             Self::Session => ApiError::new(Code::Unauthorized, "the session has ended"),
             Self::Token => ApiError::new(Code::Unauthorized, "the admin token was replaced"),
+            Self::Revoked => ApiError::new(Code::Unauthorized, "the token is no longer valid"),
         }
     }
 
@@ -48,6 +52,7 @@ impl Ended {
             Self::Server => "The server is shutting down; load the page again later.",
             Self::Session => "The session has ended; log in again.",
             Self::Token => "The admin token was replaced; log in again.",
+            Self::Revoked => "The token is no longer valid; log in with another one.",
         }
     }
 }
@@ -55,7 +60,8 @@ impl Ended {
 /// The credential of a streaming answer.
 enum AskedBy {
     Session(WatchedSession),
-    Token(watch::Receiver<TokenHash>),
+    Admin(watch::Receiver<TokenHash>),
+    Token(WatchedToken),
     /// None; for tests.
     #[cfg(test)]
     Unbound,
@@ -70,14 +76,45 @@ struct WatchedSession {
     lag_max: Duration,
     /// Until when the last check is valid.
     good_until: Instant,
+    /// Tokens and accounts, with which a session may end.
+    changed: watch::Receiver<()>,
+}
+
+/// The token of a streaming answer.
+struct WatchedToken {
+    access: Arc<Access>,
+    token: Arc<KnownToken>,
+    clock: Arc<dyn Clock>,
+    changed: watch::Receiver<()>,
+}
+
+impl WatchedToken {
+    fn has_ended(&self) -> bool {
+        !self.access.admits(&self.token, self.clock.now())
+    }
+
+    /// Returns when it may have ended.
+    async fn changed(&mut self) {
+        let expires = async {
+            match self.token.expires_at() {
+                Some(at) => self.clock.sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = expires => {}
+            _ = self.changed.changed() => {}
+        }
+    }
 }
 
 impl Ending {
     /// For an answer to this caller.
     pub fn new(shared: &Shared, caller: &Caller) -> Self {
         let (clock, lag_max) = (&shared.edge.clock, shared.edge.limits.session_lag_max);
-        let asked_by = match &caller.session {
-            Some(key) => AskedBy::Session(WatchedSession {
+        let asked_by = match &caller.credential {
+            Credential::Session(key) => AskedBy::Session(WatchedSession {
+                changed: shared.sessions.access_changed(),
                 sessions: shared.sessions.clone(),
                 key: key.clone(),
                 clock: Arc::clone(clock),
@@ -85,12 +122,18 @@ impl Ending {
                 // It may have been checked long ago, before a sandbox was started.
                 good_until: Instant::now(),
             }),
-            None => AskedBy::Token(caller.token.clone()),
+            Credential::Admin(token) => AskedBy::Admin(token.clone()),
+            Credential::Token(token) => AskedBy::Token(WatchedToken {
+                access: Arc::clone(&shared.edge.access),
+                token: Arc::clone(token),
+                clock: Arc::clone(clock),
+                changed: shared.edge.access.changed(),
+            }),
         };
         Self { closing: shared.edge.closing.clone(), asked_by }
     }
 
-    /// Whether the end has come. The end of a session is noticed within
+    /// Whether the end has come. A person's log-out is noticed within
     /// [`Limits::session_lag_max`](super::Limits::session_lag_max), the others at once.
     pub async fn has_come(&mut self) -> Option<Ended> {
         if *self.closing.borrow() {
@@ -98,10 +141,20 @@ impl Ending {
         }
         match &mut self.asked_by {
             AskedBy::Session(session) => session.has_ended().await.then_some(Ended::Session),
-            AskedBy::Token(token) => is_replaced(token).then_some(Ended::Token),
+            AskedBy::Admin(token) => is_replaced(token).then_some(Ended::Token),
+            AskedBy::Token(token) => token.has_ended().then_some(Ended::Revoked),
             #[cfg(test)]
             AskedBy::Unbound => None,
         }
+    }
+
+    /// Checks that the end has not come: for what must not be done with a credential that was deleted
+    /// while the body arrived.
+    ///
+    /// # Errors
+    /// 401 if the credential is no longer valid, 503 at shutdown.
+    pub async fn check(&mut self) -> Result<(), ApiError> {
+        self.has_come().await.map_or(Ok(()), |ended| Err(ended.error()))
     }
 
     /// Returns when the end comes. Cancel safe.
@@ -116,8 +169,14 @@ impl Ending {
                     biased;
                     () = closed => return Ended::Server,
                     () = sleep_until(session.good_until) => {}
+                    _ = session.changed.changed() => session.good_until = Instant::now(),
                 },
                 AskedBy::Token(token) => tokio::select! {
+                    biased;
+                    () = closed => return Ended::Server,
+                    () = token.changed() => {}
+                },
+                AskedBy::Admin(token) => tokio::select! {
                     biased;
                     () = closed => return Ended::Server,
                     () = replaced(token) => return Ended::Token,

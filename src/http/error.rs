@@ -8,14 +8,15 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderValue};
 use actix_web::{HttpResponse, ResponseError};
 
+use crate::access::AccessError;
 use crate::conversation::RunRefusal;
 use crate::engine::EngineError;
 use crate::issue::DenialKind;
 use crate::issue::commit::CommandRefusal;
 use crate::sandbox::WorkError;
-use crate::store::StoreError;
+use crate::store::{CommitError, StoreError};
 use crate::types::InvalidId;
-use crate::verification::VerificationError;
+use crate::verification::{EnsureError, VerificationError};
 
 use super::wire::{ErrorAnswer, ErrorBody};
 
@@ -73,16 +74,23 @@ codes! {
     Unauthorized = "unauthorized", UNAUTHORIZED;
     /// The delivery's signature is missing or wrong.
     BadSignature = "bad_signature", UNAUTHORIZED;
-    /// The request used a session's cookie from another origin, or without its form token.
+    /// The caller's role is too low or its account is disabled; or the request used a session's cookie
+    /// from another origin, or without its form token.
     Forbidden = "forbidden", FORBIDDEN;
     /// There is no such route.
     RouteNotFound = "route_not_found", NOT_FOUND;
+    /// The server has no such account.
+    AccountNotFound = "account_not_found", NOT_FOUND;
+    /// The server has no such token.
+    TokenNotFound = "token_not_found", NOT_FOUND;
     /// The account has no such run.
     RunNotFound = "run_not_found", NOT_FOUND;
     /// The account has no such sandbox.
     SandboxNotFound = "sandbox_not_found", NOT_FOUND;
     /// The workspace has no such file or directory.
     FileNotFound = "file_not_found", NOT_FOUND;
+    /// The sandbox has no such version in the object storage, or none at all.
+    VersionNotFound = "version_not_found", NOT_FOUND;
     /// The route does not accept this method.
     MethodNotAllowed = "method_not_allowed", METHOD_NOT_ALLOWED;
     /// The body did not arrive in time.
@@ -95,6 +103,8 @@ codes! {
     NotFailed = "not_failed", CONFLICT;
     /// The work of the sandbox cannot be published now.
     NotPublished = "not_published", CONFLICT;
+    /// No object storage is configured, so workspaces are not synced.
+    SyncNotConfigured = "sync_not_configured", CONFLICT;
     /// A person stopped the sandbox, so it is not started automatically.
     Stopped = "stopped", CONFLICT;
     /// The sandbox is not running.
@@ -110,6 +120,10 @@ codes! {
     RunRefused = "run_refused", CONFLICT;
     /// The path already exists.
     FileExists = "file_exists", CONFLICT;
+    /// The account is in the configuration, which alone can change it.
+    AccountConfigured = "account_configured", CONFLICT;
+    /// There are as many tokens as there may be.
+    TooManyTokens = "too_many_tokens", CONFLICT;
     /// The sandbox's provider is no longer configured.
     ProviderUnknown = "provider_unknown", CONFLICT;
     /// The body is too large.
@@ -121,8 +135,11 @@ codes! {
     /// The repository and number are unknown, and the request has no issue id. With credentials for
     /// GitHub it is asked; if GitHub does not know the issue, the status is 404.
     IssueUnknown = "issue_unknown", UNPROCESSABLE_ENTITY;
-    /// The template is not configured.
+    /// The template is not configured, or no template has that provider; `known` lists those that
+    /// can be named.
     TemplateUnknown = "template_unknown", UNPROCESSABLE_ENTITY;
+    /// A create configures the sandbox by itself; only templates do that. `field` names the input.
+    TemplateOnly = "template_only", UNPROCESSABLE_ENTITY;
     /// The archive is malformed or truncated, or contains an entry that is not allowed.
     BadArchive = "bad_archive", UNPROCESSABLE_ENTITY;
     /// There is no such agent, or the sandbox's template has none.
@@ -159,6 +176,8 @@ codes! {
     PortNotListed = "port_not_listed", NOT_FOUND;
     /// The sandbox's provider could not be reached or failed.
     ProviderFailed = "provider_failed", BAD_GATEWAY;
+    /// The object storage could not be reached or failed, or a version there is damaged.
+    SyncFailed = "sync_failed", BAD_GATEWAY;
     /// GitHub could not be asked about the issue; nothing was stored.
     GithubUnavailable = "github_unavailable", SERVICE_UNAVAILABLE;
     /// The server is overloaded; nothing was stored.
@@ -182,9 +201,10 @@ impl Code {
 pub struct ApiError {
     code: Code,
     status: StatusCode,
-    message: String,
+    message: Box<str>,
     hint: Option<String>,
     field: Option<String>,
+    known: Box<[String]>,
     retry_after_secs: Option<u32>,
     headers: Vec<(header::HeaderName, HeaderValue)>,
 }
@@ -195,9 +215,10 @@ impl ApiError {
         Self {
             code,
             status: code.status(),
-            message: message.into(),
+            message: message.into().into_boxed_str(),
             hint: None,
             field: None,
+            known: Box::default(),
             retry_after_secs: None,
             headers: Vec::new(),
         }
@@ -219,9 +240,22 @@ impl ApiError {
         Self::field(field, wrong.to_string())
     }
 
+    /// 401: the request has no valid token or session.
+    pub fn unauthorized() -> Self {
+        Self::new(Code::Unauthorized, "the token is missing or wrong")
+            .hint("send Authorization: Bearer <token>")
+            .header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"issuebox\""))
+    }
+
     /// 404: the caller's account has no such sandbox.
     pub fn sandbox_not_found() -> Self {
         EngineError::SandboxNotFound.into()
+    }
+
+    /// The same with another message.
+    pub fn with_message(mut self, message: impl Into<String>) -> Self {
+        self.message = message.into().into_boxed_str();
+        self
     }
 
     /// Adds what to do next.
@@ -233,6 +267,12 @@ impl ApiError {
     /// Names the input that was wrong.
     pub fn about(mut self, field: &str) -> Self {
         self.field = Some(field.to_owned());
+        self
+    }
+
+    /// Adds what the input could have named.
+    pub fn known(mut self, names: impl IntoIterator<Item = impl ToString>) -> Self {
+        self.known = names.into_iter().map(|name| name.to_string()).collect();
         self
     }
 
@@ -294,6 +334,7 @@ impl ResponseError for ApiError {
                 message: &self.message,
                 hint: self.hint.as_deref(),
                 field: self.field.as_deref(),
+                known: &self.known,
             },
         })
     }
@@ -321,9 +362,17 @@ impl From<EngineError> for ApiError {
     fn from(error: EngineError) -> Self {
         let message = error.to_string();
         match error {
-            EngineError::TemplateUnknown { .. } => {
-                Self::new(Code::TemplateUnknown, message).about("template")
+            EngineError::TemplateUnknown { known, .. } => {
+                Self::new(Code::TemplateUnknown, message)
+                    .about("template")
+                    .hint("issuebox templates, or GET /v1/templates, lists them")
+                    .known(known)
             }
+            EngineError::NoTemplateOf { known, .. } => Self::new(Code::TemplateUnknown, message)
+                .about("provider")
+                .hint("issuebox templates, or GET /v1/templates, shows the provider of each")
+                .known(known),
+            EngineError::OtherProvider { .. } => Self::field("provider", message),
             EngineError::IssueUnknown(..) => Self::new(Code::IssueUnknown, message)
                 .about("issueNumber")
                 .hint("send issueId as well; it links the issue to its repository and number"),
@@ -375,6 +424,40 @@ impl From<EngineError> for ApiError {
     }
 }
 
+impl From<AccessError> for ApiError {
+    fn from(error: AccessError) -> Self {
+        let message = error.to_string();
+        match error {
+            AccessError::AccountUnknown(_) => Self::new(Code::AccountNotFound, message)
+                .hint("PUT /v1/accounts/{name} creates one")
+                .about("account"),
+            AccessError::AccountConfigured(_) => Self::new(Code::AccountConfigured, message)
+                .hint("change it there, and reload the configuration (SIGHUP)"),
+            AccessError::TooManyTokens(_) => {
+                Self::new(Code::TooManyTokens, message).hint("delete those that have expired")
+            }
+            AccessError::NoRandomness => EngineError::StoreFailed(message).into(),
+            AccessError::Write(CommitError::Overloaded) => EngineError::Overloaded.into(),
+            AccessError::Write(_) | AccessError::Read(_) => {
+                EngineError::StoreFailed(message).into()
+            }
+        }
+    }
+}
+
+impl From<EnsureError> for ApiError {
+    fn from(error: EnsureError) -> Self {
+        let message = error.to_string();
+        match error {
+            EnsureError::OtherAccount { .. } => Self::new(Code::Forbidden, message)
+                .about("repository")
+                .hint("use a token of its account; the rules of accounts say which one that is"),
+            EnsureError::Verification(error) => error.into(),
+            EnsureError::Engine(error) => error.into(),
+        }
+    }
+}
+
 impl From<VerificationError> for ApiError {
     fn from(error: VerificationError) -> Self {
         let message = error.to_string();
@@ -409,6 +492,7 @@ impl From<CommandRefusal> for ApiError {
             CommandRefusal::NotFailed(_) => Self::new(Code::NotFailed, message),
             CommandRefusal::StoppedByPerson => Self::new(Code::Stopped, message)
                 .hint("start it first: POST /v1/sandboxes/{id}/start"),
+            CommandRefusal::BadMeta(_) => Self::new(Code::InvalidRequest, message).about("meta"),
             CommandRefusal::ObservationOutdated => {
                 Self::new(Code::DriftOver, message).hint("list again: GET /v1/system/drift")
             }
@@ -453,7 +537,9 @@ impl From<WorkError> for ApiError {
                 Self::new(Code::CommandNotFound, message).about("command")
             }
             WorkError::CannotStart(_) => Self::new(Code::CannotStart, message).about("command"),
-            WorkError::Refused(_) => Self::new(Code::RefusedInside, message),
+            WorkError::Refused(_) | WorkError::Shortage(_) => {
+                Self::new(Code::RefusedInside, message)
+            }
             WorkError::NotListening => Self::new(Code::PortClosed, message).hint(
                 "start a server on that port, on 127.0.0.1 or on all addresses of the sandbox",
             ),

@@ -6,6 +6,7 @@
 use serde_json::{Map, Value};
 
 use super::error::{ApiError, Code};
+use crate::types::SandboxMeta;
 
 /// The fields of one JSON object, taken out one by one.
 #[derive(Debug)]
@@ -82,6 +83,14 @@ impl Fields {
         self.take(name, "true or false", |value| value.as_bool())
     }
 
+    /// Reads a list of whole numbers; `None` if it is absent or null.
+    ///
+    /// # Errors
+    /// 400 if it is something else.
+    pub fn numbers(&mut self, name: &str) -> Result<Option<Vec<u64>>, ApiError> {
+        self.take(name, "a list of whole numbers", |value| serde_json::from_value(value).ok())
+    }
+
     /// A list of texts; `None` if it is absent or null.
     ///
     /// # Errors
@@ -99,6 +108,25 @@ impl Fields {
             serde_json::from_value::<std::collections::BTreeMap<String, String>>(value).ok()
         })?;
         Ok(map.unwrap_or_default().into_iter().collect())
+    }
+
+    /// What a caller notes with a sandbox, in the field `meta`; nothing if it is absent.
+    ///
+    /// # Errors
+    /// 400 if it is something else or goes beyond its bounds.
+    pub fn meta(&mut self) -> Result<SandboxMeta, ApiError> {
+        let entries = self.pairs("meta")?.into_iter().collect();
+        SandboxMeta::new(entries).map_err(|wrong| ApiError::field("meta", wrong))
+    }
+
+    /// The first of these fields that is there and not null; all of them are taken out.
+    pub fn first_given(&mut self, names: &[&'static str]) -> Option<&'static str> {
+        let mut given = None;
+        for name in names {
+            let is_given = self.map.remove(*name).is_some_and(|value| !value.is_null());
+            given = given.or(is_given.then_some(*name));
+        }
+        given
     }
 
     /// Refuses fields that were not read.

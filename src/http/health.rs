@@ -12,7 +12,9 @@ use super::doc::words::ReadyWord;
 use super::error::{ApiError, Code, only};
 use super::shared::Degraded;
 use super::wire::Success;
+use crate::access::KnownAccount;
 use crate::store::StoreError;
+use crate::types::AccountName;
 
 /// The answer of the liveness probe.
 #[derive(Debug, Serialize, ToSchema)]
@@ -59,7 +61,7 @@ pub async fn readyz(shared: web::Data<Shared>) -> Result<HttpResponse, ApiError>
     }
     shared.store_check().await.map_err(not_ready)?;
     let (mut degraded, mut reasons) = (Vec::new(), Vec::new());
-    for Degraded { what, reason } in shared.degraded().await {
+    for Degraded { what, reason } in shared.degraded(false).await {
         if !degraded.contains(&what) {
             degraded.push(what);
         }
@@ -101,6 +103,10 @@ pub async fn metrics(
         feed.metrics.set_github(&github.figures());
     }
     feed.metrics.set_models(shared.edge.models.counts());
+    let accounts_max = shared.edge.limits.accounts_in_metrics_max;
+    if accounts_max > 0 {
+        feed.metrics.set_accounts(&feed.live, &accounts_in_metrics(&shared, accounts_max));
+    }
     feed.metrics.set_intake(&shared.edge.intake.figures());
     Ok(HttpResponse::Ok()
         .insert_header((
@@ -112,6 +118,15 @@ pub async fn metrics(
             [shared.budget.used(), shared.answers.used()],
             &shared.edge.engine.figures(),
         )))
+}
+
+/// The accounts with series of their own: `default` and those of the configuration, by name. What
+/// callers create by themselves has none.
+fn accounts_in_metrics(shared: &Shared, at_most: usize) -> Vec<AccountName> {
+    let is_of_operator =
+        |one: &KnownAccount| one.is_configured || one.name == AccountName::default_account();
+    let known = shared.edge.access.known_accounts().into_iter().filter(is_of_operator);
+    known.map(|account| account.name).take(at_most).collect()
 }
 
 /// This OpenAPI document.

@@ -5,8 +5,8 @@ use crate::types::{AccountName, Alias, HoldScope, IssueId, Sandbox};
 
 /// What a hold covers. An issue whose repository and number are unknown, or cannot be read now, keeps
 /// its id.
-pub async fn label(shared: &Shared, account: &AccountName, scope: &HoldScope) -> String {
-    let HoldScope::Issue(issue) = scope else { return scope.to_string() };
+pub async fn label(shared: &Shared, scope: &HoldScope) -> String {
+    let HoldScope::Issue(account, issue) = scope else { return scope.to_string() };
     let place = place_of(shared, account, issue).await;
     place.map_or_else(|| scope.to_string(), |place| format!("the issue {place}"))
 }
@@ -14,7 +14,7 @@ pub async fn label(shared: &Shared, account: &AccountName, scope: &HoldScope) ->
 /// What a hold covers, on the page of a sandbox that it covers.
 pub fn label_at(sandbox: &Sandbox, scope: &HoldScope) -> String {
     match (scope, &sandbox.repository, sandbox.issue_number) {
-        (HoldScope::Issue(_), Some(repository), Some(number)) => {
+        (HoldScope::Issue(..), Some(repository), Some(number)) => {
             format!("the issue {repository}#{number}")
         }
         (_, _, _) => scope.to_string(),

@@ -288,6 +288,15 @@ impl LiveMap {
         }
     }
 
+    /// Visits every live sandbox of all accounts, in no order. Concurrent steps may be missed.
+    pub fn each_of_all(&self, mut see: impl FnMut(&Sandbox)) {
+        for entry in &self.homes {
+            if let Some(live) = &entry.live {
+                see(&live.sandbox);
+            }
+        }
+    }
+
     /// How many sandboxes are live.
     pub fn len(&self) -> usize {
         self.by_sandbox.len()
@@ -310,7 +319,7 @@ impl Live {
     }
 
     fn answer(&self) -> LiveAnswer {
-        let write = || Bytes::from(wire::answer_json(&self.sandbox, None));
+        let write = || Bytes::from(wire::answer_json(&self.sandbox, None, None));
         let json = self.answer.get_or_init(write).clone();
         LiveAnswer { json, sandbox: Arc::clone(&self.sandbox) }
     }
@@ -330,11 +339,11 @@ fn number_key(account: &AccountName, repository: &Repository, number: IssueNumbe
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::wire::tests::sample;
     use super::*;
 
-    fn change(home: i64, version: u64, sandbox: Option<Sandbox>) -> Change {
+    pub fn change(home: i64, version: u64, sandbox: Option<Sandbox>) -> Change {
         Change { sandbox: sandbox.map(Arc::new), ..Change::bare(HomeId(home), version) }
     }
 

@@ -1,7 +1,7 @@
 //! Metrics for Prometheus.
 //!
-//! Issues, repositories and accounts are never labels: routes, phases and configured providers
-//! bound the number of series.
+//! Issues and repositories are never labels: routes, phases and configured providers bound the number
+//! of series. Accounts are a label of one metric, if `metrics.accounts` says how many may be.
 
 mod cut_offs;
 mod deliveries;
@@ -9,6 +9,7 @@ mod effects;
 mod github;
 mod models;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -26,7 +27,7 @@ use crate::github::api::GitHubFigures;
 use crate::intake::IntakeFigures;
 use crate::models::figures::ModelCounts;
 use crate::sandbox::{Egress, EgressResult};
-use crate::types::{Mode, ProviderName};
+use crate::types::{AccountName, Mode, ProviderName};
 
 pub use deliveries::DeliveryCounts;
 
@@ -51,6 +52,7 @@ pub struct Metrics {
     delivery_counts: DeliveryCounters,
     requests: Family<RequestLabels, Counter>,
     live: Family<PhaseLabels, Gauge>,
+    live_of_accounts: Family<AccountLabels, Gauge>,
     body_bytes: Gauge,
     answer_bytes: Gauge,
     connections: Gauge,
@@ -101,6 +103,14 @@ struct RequestLabels {
 struct PhaseLabels {
     phase: &'static str,
 }
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct AccountLabels {
+    account: String,
+}
+
+/// The label of all accounts without a series of their own. No account can have this name.
+const OTHER_ACCOUNTS: &str = "(other)";
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct BreakerLabels {
@@ -161,6 +171,12 @@ impl Metrics {
         );
         let live =
             add(to, "issuebox_sandboxes_live", "Live sandboxes, by phase", Family::default());
+        let live_of_accounts = add(
+            to,
+            "issuebox_account_sandboxes_live",
+            "Live sandboxes, by account, if metrics.accounts is set",
+            Family::default(),
+        );
         let body_bytes = add(
             to,
             "issuebox_http_body_bytes",
@@ -192,6 +208,7 @@ impl Metrics {
             delivery_counts: DeliveryCounters::default(),
             requests,
             live,
+            live_of_accounts,
             body_bytes,
             answer_bytes,
             connections,
@@ -218,6 +235,25 @@ impl Metrics {
     /// Takes over what was counted of requests to models.
     pub fn set_models(&self, counts: ModelCounts) {
         self.models.set(counts);
+    }
+
+    /// Takes over how many live sandboxes these accounts have; those of all others are one sum.
+    pub fn set_accounts(&self, live: &LiveMap, named: &[AccountName]) {
+        let mut counts: BTreeMap<&str, i64> = named.iter().map(|one| (one.as_str(), 0)).collect();
+        counts.insert(OTHER_ACCOUNTS, 0);
+        live.each_of_all(|sandbox| {
+            let account = sandbox.account.as_str();
+            let account = if counts.contains_key(account) { account } else { OTHER_ACCOUNTS };
+            if let Some(count) = counts.get_mut(account) {
+                *count += 1;
+            }
+        });
+        // One that is no longer configured has no series any more.
+        self.live_of_accounts.clear();
+        for (account, count) in counts {
+            let labels = AccountLabels { account: account.to_owned() };
+            self.live_of_accounts.get_or_create_owned(&labels).set(count);
+        }
     }
 
     /// Counts a create that ended.
@@ -406,12 +442,13 @@ impl fmt::Debug for Metrics {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
+    use crate::engine::Change;
     use crate::engine::{BreakerView, CleanupCounts, EffectCounts};
+    use crate::http::live::tests::change;
+    use crate::http::wire::tests::sample;
     use crate::issue::EffectKind;
-    use crate::types::Timestamp;
+    use crate::types::{Sandbox, Timestamp};
 
     #[test]
     fn counters_carry_route_method_and_status() {
@@ -458,6 +495,33 @@ mod tests {
         ] {
             assert!(text.contains(line), "{text}");
         }
+    }
+
+    #[test]
+    fn accounts_have_series_of_their_own_up_to_a_bound() {
+        let (metrics, live) = (Metrics::new(), LiveMap::default());
+        let of = |home: i64, account: &str| {
+            let issue = home.to_string();
+            let account = AccountName::trusted(account);
+            let sandbox = Sandbox { account: account.clone(), ..sample(&issue) };
+            live.apply(&Change { account, ..change(home, 1, Some(sandbox)) });
+        };
+        of(1, "acme");
+        of(2, "acme");
+        for home in 3..100 {
+            of(home, &format!("a-{home}"));
+        }
+        let text = || metrics.encode(&live, [0; 2], &Figures::default());
+        assert!(!text().contains("account=\""), "{}", text());
+        metrics.set_accounts(&live, &["acme", "idle"].map(AccountName::trusted));
+        for line in [r#"{account="acme"} 2"#, r#"{account="idle"} 0"#, r#"{account="(other)"} 97"#]
+        {
+            let line = format!("issuebox_account_sandboxes_live{line}\n");
+            assert!(text().contains(&line), "{}", text());
+        }
+        assert_eq!(text().matches("account=\"").count(), 3);
+        metrics.set_accounts(&live, &[]);
+        assert_eq!(text().matches("account=\"").count(), 1, "it is no longer configured");
     }
 
     #[test]

@@ -184,7 +184,9 @@ async fn gate(shared: &Shared, request: &ServiceRequest, id: &Arc<str>) -> Resul
         return Err(ApiError::new(Code::UnsupportedMediaType, "encoded bodies are not supported")
             .hint("send the body without Content-Encoding"));
     }
-    if request.path().starts_with("/v1/") || request.path() == "/v1" {
+    // As the router reads it.
+    let path = request.match_info().as_str();
+    if path.starts_with("/v1/") || path == "/v1" {
         let caller = auth::authenticate(shared, request.request(), id).await?;
         request.extensions_mut().insert(caller);
     }

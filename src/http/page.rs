@@ -6,6 +6,7 @@
 //! change is a form with the session's form token, from our own origin. Pages read the same engine
 //! and store as the API.
 
+mod access;
 mod ansi;
 mod asked;
 mod assets;
@@ -13,6 +14,7 @@ mod attention;
 mod chart;
 mod connect;
 mod console;
+mod create;
 mod deliveries;
 pub mod docs;
 mod drift;
@@ -21,6 +23,7 @@ mod exec;
 mod files;
 mod form;
 mod github;
+mod github_login;
 mod holds;
 mod list;
 mod logs;
@@ -30,8 +33,10 @@ mod sandbox;
 mod session;
 mod shell;
 mod talk;
+mod templates;
 mod text;
 mod time;
+mod versions;
 mod visitor;
 
 use std::sync::LazyLock;
@@ -76,9 +81,12 @@ pub fn pages(app: &mut web::ServiceConfig) {
         .service(exec::run)
         .service(talk::show)
         .service(talk::change)
+        .service(versions::show)
+        .service(versions::sync)
         .service(sandbox::command)
         .service(deliveries::show)
         .service(providers::show)
+        .service(templates::show)
         .service(drift::show)
         .service(drift::carry_out)
         .service(github::show)
@@ -86,6 +94,16 @@ pub fn pages(app: &mut web::ServiceConfig) {
         .service(holds::show)
         .service(holds::put_on)
         .service(holds::take_off)
+        .service(access::tokens::show)
+        .service(access::tokens::create)
+        .service(access::tokens::delete)
+        .service(access::accounts::show)
+        .service(access::accounts::put)
+        .service(session::choose_account)
+        .service(github_login::begin)
+        .service(github_login::come_back)
+        .service(create::show)
+        .service(create::create)
         .service(overview::show)
         .service(connect::show)
         .service(connect::reveal)

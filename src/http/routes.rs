@@ -14,8 +14,9 @@ use utoipa_actix_web::AppExt;
 use utoipa_actix_web::service_config::ServiceConfig;
 
 use super::api::{
-    checkouts, commands, conversations, deliveries, drift, ensure, events, exec, files, github,
-    holds, issues, limits, login, logs, ports, publish, runs, sandboxes, system, terminal, usage,
+    accounts, checkouts, commands, configuration, conversations, deliveries, drift, ensure, events,
+    exec, files, github, holds, issues, limits, login, logs, meta, ports, publish, runs, sandboxes,
+    syncs, system, templates, terminal, tokens, usage,
 };
 use super::error::{ApiError, Code};
 use super::{doc, health, page, webhooks};
@@ -55,6 +56,8 @@ macro_rules! register {
             .service(files::changes::set_mode)
             .service(files::archive::pack)
             .service(files::archive::unpack)
+            .service(syncs::sync)
+            .service(syncs::versions)
             .service(events::changes)
             .service(deliveries::list)
             .service(holds::list)
@@ -94,6 +97,14 @@ macro_rules! register {
             .service(runs::retry)
             .service(runs::answer_question)
             .service(usage::report)
+            .service(tokens::create)
+            .service(tokens::list)
+            .service(tokens::remove)
+            .service(accounts::list)
+            .service(accounts::put)
+            .service(templates::list)
+            .service(configuration::configuration)
+            .service(meta::set)
     };
 }
 
@@ -166,8 +177,13 @@ impl ServedDocument {
 /// # Errors
 /// Always 404.
 pub async fn unknown() -> Result<String, ApiError> {
-    Err(ApiError::new(Code::RouteNotFound, "unknown route")
-        .hint("see /docs or GET /openapi.json for all routes"))
+    Err(unknown_route())
+}
+
+/// The same of a route that this server has no use for.
+pub fn unknown_route() -> ApiError {
+    ApiError::new(Code::RouteNotFound, "unknown route")
+        .hint("see /docs or GET /openapi.json for all routes")
 }
 
 fn allowed(item: &PathItem) -> HeaderValue {

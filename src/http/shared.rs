@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use crate::engine::{EngineError, EnsureIssue, Ensured, SandboxRef, WaitFor, Waited};
+use crate::engine::{EngineError, SandboxRef, WaitFor, Waited};
 use crate::github::api::{GitHubApi, Installation, PageCursor};
 use crate::sandbox::{Health, Provider};
 use crate::store::{Store, StoreError};
@@ -18,10 +18,11 @@ use crate::types::{
 use super::Edge;
 use super::app_setup::Registrations;
 use super::attempts::Attempts;
-use super::auth::Caller;
 use super::budget::Budget;
+use super::caller::Caller;
 use super::error::ApiError;
 use super::events::Position;
+use super::people::BegunLogins;
 use super::refused::RefusedRing;
 use super::routes::ServedDocument;
 use super::sessions::{SESSION_COOKIE, SESSION_COOKIE_HTTPS, Sessions};
@@ -53,9 +54,11 @@ pub struct Shared {
     pub listens_on: SocketAddr,
     /// The registrations of a GitHub App that people began.
     pub registrations: Registrations,
+    /// The log-ins with GitHub that people began.
+    pub logins: BegunLogins,
     health: Recent<Arc<Vec<(ProviderName, Health)>>>,
     store: Recent<Result<(), StoreError>>,
-    survey: Recent<(Position, Arc<Survey>)>,
+    survey: Recent<(Position, AccountName, Arc<Survey>)>,
     github: Recent<Arc<Vec<Check>>>,
     installations: Recent<Result<Arc<Vec<Installation>>, String>>,
 }
@@ -103,7 +106,11 @@ impl<T: Clone> Recent<T> {
 impl Shared {
     pub fn new(edge: Edge, document: Arc<ServedDocument>, listens_on: SocketAddr) -> Self {
         Self {
-            sessions: Sessions::new(Arc::clone(&edge.sessions), edge.admin_token.clone()),
+            sessions: Sessions::new(
+                Arc::clone(&edge.sessions),
+                edge.admin_token.clone(),
+                Arc::clone(&edge.access),
+            ),
             attempts: Attempts::default(),
             budget: Arc::new(Budget::new(edge.limits.bodies_sum_max)),
             answers: Arc::new(Budget::of_answers(edge.limits.answers_sum_max)),
@@ -111,6 +118,7 @@ impl Shared {
             refused: RefusedRing::new(edge.started_at),
             listens_on,
             registrations: Registrations::default(),
+            logins: BegunLogins::default(),
             health: Recent(Mutex::new(None)),
             store: Recent(Mutex::new(None)),
             survey: Recent(Mutex::new(None)),
@@ -130,7 +138,7 @@ impl Shared {
 
     /// Whether agents are given failed checks.
     pub fn reads_checks(&self) -> bool {
-        self.edge.intake.triggers().on_ci_failure == CiFailureMode::Fix
+        self.edge.intake.triggers().usual().on_ci_failure == CiFailureMode::Fix
     }
 
     /// Who we are at GitHub and what we may do there; cached for a minute.
@@ -202,17 +210,18 @@ impl Shared {
         answer
     }
 
-    /// A survey of the account's live sandboxes, cached until the next event or for a second.
-    pub fn survey(&self) -> Arc<Survey> {
+    /// A survey of the account's live sandboxes, cached until the next event or for a second; that of
+    /// one account at a time.
+    pub fn survey(&self, account: &AccountName) -> Arc<Survey> {
         let (now, events) = (self.edge.clock.now(), self.edge.feed.events.now());
-        if let Some((at, recent)) = self.survey.get(now)
+        if let Some((at, of, recent)) = self.survey.get(now)
             && at == events
+            && of == *account
         {
             return recent;
         }
-        let account = AccountName::default_account();
-        let answer = Arc::new(Survey::of(&self.edge.feed.live, &account, now));
-        self.survey.set(now, &(events, Arc::clone(&answer)));
+        let answer = Arc::new(Survey::of(&self.edge.feed.live, account, now));
+        self.survey.set(now, &(events, account.clone(), Arc::clone(&answer)));
         answer
     }
 
@@ -260,14 +269,18 @@ impl Shared {
     }
 
     /// The problems of a server that works: damaged records, providers, and drift that needs a
-    /// decision.
-    pub async fn degraded(&self) -> Vec<Degraded> {
+    /// decision. Drift is of the sandboxes of all accounts: only admins see its reasons.
+    pub async fn degraded(&self, for_admin: bool) -> Vec<Degraded> {
         let in_trouble = self.troubled_providers().await.into_iter();
         let in_trouble =
             in_trouble.map(|(name, reason)| Degraded { what: name.to_string(), reason });
         let alarms = self.edge.engine.drift_alarms().into_iter().map(|item| Degraded {
             what: format!("{}: {}", item.provider, item.kind.as_str()),
-            reason: format!("{}: {}", item.provider, item.reason),
+            reason: if for_admin {
+                format!("{}: {}", item.provider, item.reason)
+            } else {
+                format!("{}: drift waits for the decision of an admin", item.provider)
+            },
         });
         let damages = self
             .edge
@@ -276,21 +289,6 @@ impl Shared {
             .into_iter()
             .map(|trouble| Degraded { what: "store".to_owned(), reason: trouble.to_string() });
         Degraded::each_once(damages.chain(in_trouble).chain(alarms))
-    }
-
-    /// Gives an issue its one sandbox; with credentials for GitHub, after asking there about the issue.
-    ///
-    /// # Errors
-    /// What GitHub or the engine refuses.
-    pub async fn ensure(
-        &self,
-        account: &AccountName,
-        mut ask: EnsureIssue,
-    ) -> Result<Ensured, ApiError> {
-        if let Some(verifier) = &self.edge.verifier {
-            ask.issue = verifier.before_ensure(account, ask.issue).await?;
-        }
-        Ok(self.edge.engine.ensure(account, ask).await?)
     }
 
     /// Waits for an issue, at most until the shutdown.

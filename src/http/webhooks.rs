@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 use crate::engine::{Delivered, DeliveredStatus};
 use crate::github::webhook::{Unreadable, json_of, verify};
 use crate::intake::{DeliverySourceKind, ReceivedDelivery};
-use crate::types::{AccountName, DeliveryId};
+use crate::types::DeliveryId;
 
 use super::Shared;
 use super::answers;
@@ -141,7 +141,7 @@ async fn receive(
     if let Some((repository_id, hook)) = hook_of(headers) {
         edge.intake.note_hook(repository_id, hook);
     }
-    let delivered = edge.intake.apply(&AccountName::default_account(), read).await?;
+    let delivered = edge.intake.apply(read).await?;
     Ok((id, delivered))
 }
 

@@ -5,6 +5,7 @@
 //! its name.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use super::doc::words::{
     AgentStateWord, ErrorWord, FailureWord, ModeWord, NetworkWord, PhaseWord, StepWord, WantedWord,
@@ -15,7 +16,8 @@ use utoipa::ToSchema;
 use super::instruction::InstructionBody;
 use super::question::QuestionBody;
 use crate::store::TimelineListRow;
-use crate::types::{Failure, Money, Phase, RunState, Sandbox};
+use crate::store::sync::SyncRow;
+use crate::types::{Failure, Money, Phase, RunState, Sandbox, SyncStats};
 
 /// A successful call.
 #[derive(Debug, Serialize, ToSchema)]
@@ -84,6 +86,9 @@ pub struct ErrorBody<'a> {
     /// The input that was wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub field: Option<&'a str>,
+    /// What the input could have named, in alphabetical order; only with `template_unknown`.
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    pub known: &'a [String],
 }
 
 /// A sandbox.
@@ -113,6 +118,11 @@ pub struct SandboxBody<'a> {
     pub external_id: Option<&'a str>,
     /// Its template.
     pub template: &'a str,
+    /// The version that its template had when it was recorded, see `/v1/templates`; null of one that
+    /// was deleted before versions were kept.
+    pub template_version: Option<String>,
+    /// The `agentId` of the ensure that had it created; null if none was given.
+    pub agent_id: Option<&'a str>,
     /// What it can reach.
     #[schema(value_type = NetworkWord)]
     pub network: &'static str,
@@ -149,8 +159,54 @@ pub struct SandboxBody<'a> {
     /// When the provider confirmed its deletion.
     #[schema(format = DateTime)]
     pub deleted_at: Option<String>,
-    /// Reserved for later versions.
-    pub meta: Meta,
+    /// When its workspace was last synced with the object storage; left out if it never was.
+    #[schema(format = DateTime)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_sync_at: Option<String>,
+    /// The same in seconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_sync_unix: Option<i64>,
+    /// What that sync did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sync_stats: Option<SyncStatsBody>,
+    /// What callers noted with it, see `setSandboxMeta`.
+    #[schema(value_type = std::collections::HashMap<String, String>)]
+    pub meta: BTreeMap<&'a str, &'a str>,
+}
+
+/// What a sync did. Files are regular files and links.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = SyncStats)]
+pub struct SyncStatsBody {
+    /// The files of the version.
+    pub files_processed: u64,
+    /// Those that were stored; the content of others was there already.
+    pub files_uploaded: u64,
+    /// Those that were written into the workspace.
+    pub files_downloaded: u64,
+    /// Files that are gone: since the last version, or out of the workspace.
+    pub files_deleted: u64,
+    /// Files that were there already.
+    pub files_skipped: u64,
+    /// Contents that were moved, in bytes.
+    pub bytes_transferred: u64,
+    /// How long it took, in milliseconds.
+    pub duration_ms: u64,
+}
+
+impl From<SyncStats> for SyncStatsBody {
+    fn from(stats: SyncStats) -> Self {
+        Self {
+            files_processed: stats.files_processed,
+            files_uploaded: stats.files_uploaded,
+            files_downloaded: stats.files_downloaded,
+            files_deleted: stats.files_deleted,
+            files_skipped: stats.files_skipped,
+            bytes_transferred: stats.bytes_transferred,
+            duration_ms: stats.duration_ms,
+        }
+    }
 }
 
 /// What the agent in a sandbox does.
@@ -207,10 +263,6 @@ impl<'a> AgentBody<'a> {
         }
     }
 }
-
-/// Reserved for later versions; empty.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct Meta {}
 
 /// Why a sandbox failed, or why its delete does not succeed.
 #[derive(Debug, Serialize, ToSchema)]
@@ -275,6 +327,8 @@ impl<'a> SandboxBody<'a> {
             provider: sandbox.provider.as_str(),
             external_id: sandbox.external_id.as_ref().map(|id| id.as_str()),
             template: sandbox.template.as_str(),
+            template_version: sandbox.template_version.map(|version| version.to_string()),
+            agent_id: sandbox.agent_id.as_deref(),
             network: sandbox.network.as_str(),
             mode: sandbox.mode.as_str(),
             phase: sandbox.phase.map(Phase::as_str),
@@ -289,7 +343,23 @@ impl<'a> SandboxBody<'a> {
             phase_since: sandbox.phase_since.to_string(),
             last_activity_at: sandbox.last_activity_at.to_string(),
             deleted_at: sandbox.deleted_at.map(|at| at.to_string()),
-            meta: Meta {},
+            last_sync_at: None,
+            last_sync_unix: None,
+            sync_stats: None,
+            meta: sandbox.meta.entries().collect(),
+        }
+    }
+}
+
+impl SandboxBody<'_> {
+    /// The same with the sandbox's last sync, if there was one.
+    #[must_use]
+    pub fn with_sync(self, last: Option<&SyncRow>) -> Self {
+        Self {
+            last_sync_at: last.map(|row| row.synced_at.to_string()),
+            last_sync_unix: last.map(|row| row.synced_at.unix_ms().div_euclid(1_000)),
+            sync_stats: last.map(|row| row.stats.into()),
+            ..self
         }
     }
 }
@@ -355,11 +425,12 @@ pub struct LookupAnswer<'a> {
     pub sandbox_id: Option<&'a str>,
 }
 
-/// [`LookupAnswer`] with a sandbox, and with what its agent's run cost if that is known.
-pub fn answer_json(sandbox: &Sandbox, cost: Option<Money>) -> String {
+/// [`LookupAnswer`] with a sandbox, with what its agent's run cost if that is known, and with its last
+/// sync if there was one.
+pub fn answer_json(sandbox: &Sandbox, cost: Option<Money>, last_sync: Option<&SyncRow>) -> String {
     to_json(&LookupAnswer {
         success: true,
-        data: Some(SandboxBody::of(sandbox, cost)),
+        data: Some(SandboxBody::of(sandbox, cost).with_sync(last_sync)),
         sandbox_id: Some(sandbox.id.as_str()),
     })
 }
@@ -394,6 +465,9 @@ pub(crate) mod tests {
             provider: ProviderName::trusted("simulated"),
             external_id: None,
             template: TemplateName::trusted("default"),
+            template_version: TemplateVersion::parse("0123456789ab"),
+            agent_id: Some("reviewer".into()),
+            meta: SandboxMeta::stored([("team".to_owned(), "core".to_owned())].into()),
             network: NetworkKind::None,
             ports: vec![3000],
             mode: Mode::Strong,
@@ -420,7 +494,7 @@ pub(crate) mod tests {
     #[test]
     fn a_sandbox_has_every_field_of_the_contract() {
         let sandbox = sample("444500041");
-        let json = answer_json(&sandbox, None);
+        let json = answer_json(&sandbox, None, None);
         let value: serde_json::Value = serde_json::from_str(&json).expect("JSON");
         let at = "2026-01-31T12:00:00.000Z";
         assert_eq!(
@@ -430,7 +504,8 @@ pub(crate) mod tests {
                 "network": "none",
                 "issueId": "444500041", "repository": "Octo/hello", "issueNumber": 7,
                 "issueTitle": "A \"title\"", "issueUrl": null, "provider": "simulated",
-                "externalId": null, "template": "default", "mode": "strong", "phase": "running",
+                "externalId": null, "template": "default",
+                "templateVersion": "0123456789ab", "agentId": "reviewer", "mode": "strong", "phase": "running",
                 "wanted": "running", "generation": 1, "attempt": 2, "failure": null,
                 "reason": "it is up",
                 "endpoints": [{"port": 3000, "url": "/v1/sandboxes/sb-444500041/ports/3000/"}],
@@ -439,7 +514,7 @@ pub(crate) mod tests {
                     "question": null, "cost": null
                 },
                 "createdAt": at, "phaseSince": at, "lastActivityAt": at, "deletedAt": null,
-                "meta": {}
+                "meta": { "team": "core" }
             }})
         );
     }

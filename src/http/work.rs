@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::auth::Caller;
+use super::caller::Caller;
 use super::error::ApiError;
 use super::shared::{Shared, closed, sandbox_ref};
 use crate::engine::{AtWork, EngineError, Work};

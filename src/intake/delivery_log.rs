@@ -17,7 +17,7 @@ use super::{DeliverySourceKind, IntakeError, ReceivedDelivery};
 use crate::engine::EngineError;
 use crate::github::api::{DeliverySource, GitHubError, LoggedDelivery, PageCursor};
 use crate::github::webhook::can_have_effect;
-use crate::types::{AccountName, DeliveryId, Timestamp};
+use crate::types::{DeliveryId, Timestamp};
 
 /// How far behind the end of the last comparison the next one begins: deliveries may come into the
 /// log late, and clocks differ.
@@ -141,10 +141,10 @@ impl LogReader {
         source: &DeliverySource,
         logged: &LoggedDelivery,
     ) -> Result<(), RecoveryError> {
-        let (account, now) = (AccountName::default_account(), parts.clock.now());
+        let now = parts.clock.now();
         let (id, what) = (logged.guid.clone(), event_of(logged));
         if let Err(reason) = matters(logged) {
-            parts.intake.record_unread(&account, id, now, what, reason).await?;
+            parts.intake.record_unread(id, now, what, reason).await?;
             return Ok(());
         }
         self.wait_for_turn(parts).await;
@@ -164,13 +164,13 @@ impl LogReader {
             received_at: parts.clock.now(),
             source: DeliverySourceKind::Recovered,
         };
-        match parts.intake.take(&account, received).await {
+        match parts.intake.take(received).await {
             Ok(_) => Ok(()),
             Err(IntakeError::Engine(error)) => Err(error.into()),
             // Recorded, so that it is not read again.
             Err(IntakeError::Malformed(malformed)) => {
                 let reason = malformed.to_string();
-                parts.intake.record_unread(&account, id, now, what, reason).await?;
+                parts.intake.record_unread(id, now, what, reason).await?;
                 Ok(())
             }
         }

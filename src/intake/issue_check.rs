@@ -73,11 +73,10 @@ async fn check(
     read: &mut ReadIssue,
 ) -> Result<(), RecoveryError> {
     let facts = &issue.facts;
-    let policy = parts.intake.triggers();
     let (Some(target), Some(number)) = (RepositoryTarget::of(facts), facts.number) else {
         return Ok(());
     };
-    if !policy.covers(target.name.as_str()) {
+    if !parts.intake.triggers().usual().covers(target.name.as_str()) {
         return Ok(());
     }
     // What happens behind the answer is newer.
@@ -117,7 +116,7 @@ async fn take(
     now: &IssueNow,
     at: Timestamp,
 ) -> Result<(), RecoveryError> {
-    let (facts, policy) = (&issue.facts, parts.intake.triggers());
+    let (facts, policy) = (&issue.facts, parts.intake.triggers().of(&target.name));
     let is = |fact: &Option<crate::issue::Dated<bool>>| fact.as_ref().map(|fact| fact.value);
     let (action, id, labels) = match now {
         IssueNow::Deleted => match facts.issue_id.as_str().parse() {
@@ -159,5 +158,5 @@ async fn take(
         sender: None,
         at,
     };
-    parts.take_synthetic(&issue.account, &delivery).await
+    parts.take_synthetic(&delivery).await
 }

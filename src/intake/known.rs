@@ -20,7 +20,7 @@ pub(super) async fn known_repositories(
     parts: &RecoveryParts,
 ) -> Result<Vec<KnownRepository>, RecoveryError> {
     let mut known: HashMap<String, KnownRepository> = HashMap::new();
-    let policy = parts.intake.triggers();
+    let policy = parts.intake.triggers().usual();
     for name in policy.repositories.iter().filter_map(|pattern| pattern.only()) {
         if let Ok(name) = Repository::parse(name) {
             add(&mut known, RepositoryTarget::named(name), false);

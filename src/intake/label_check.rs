@@ -48,7 +48,10 @@ impl LabelCheck {
         parts: &RecoveryParts,
         known: &KnownRepository,
     ) -> Result<(), RecoveryError> {
-        let label = &parts.intake.triggers().label;
+        let label = &parts.intake.triggers().of(&known.target.name).label;
+        if label.is_empty() {
+            return Ok(());
+        }
         let began = *self.began.get_or_insert_with(|| parts.api.github_now());
         let key = known.target.name.folded();
         let known_etag = self.etag(parts, &key).await?;
@@ -116,7 +119,7 @@ async fn check_issue(
     let Some(verified) = verified(parts, target, issue.id, issue.number).await? else {
         return Ok(());
     };
-    let request = StandingRequest::of(parts.intake.triggers(), &verified);
+    let request = StandingRequest::of(parts.intake.triggers().of(&target.name), &verified);
     let Some(StandingRequest::Label(act)) = request else { return Ok(()) };
     let at = act.map_or(issue.updated_at, |act| act.at);
     if at > began && verified.at.since(at) < DELIVERY_WAIT {

@@ -6,8 +6,6 @@ use crate::github::api::{GitHubError, RepositoryTarget};
 use crate::github::permissions::{RepositoryPermissions, Standing};
 use crate::github::webhook::ConditionalDelivery;
 use crate::issue::IssueDelivery;
-use crate::issue::instruction::GithubUser;
-use crate::types::PermissionLevel;
 
 /// Whether a sender may trigger.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,20 +19,19 @@ pub(super) enum PermissionVerdict {
 /// What GitHub says of senders' permissions.
 pub(super) struct SenderPermissions {
     permissions: Arc<RepositoryPermissions>,
-    level: PermissionLevel,
 }
 
 impl SenderPermissions {
-    /// With this level senders may trigger.
-    pub const fn new(permissions: Arc<RepositoryPermissions>, level: PermissionLevel) -> Self {
-        Self { permissions, level }
+    /// As GitHub says it.
+    pub const fn new(permissions: Arc<RepositoryPermissions>) -> Self {
+        Self { permissions }
     }
 
     /// The verdict about a delivery's sender, if it is remembered.
     pub fn remembered(&self, delivery: &ConditionalDelivery) -> Option<PermissionVerdict> {
-        let (target, asker) = (target_of(&delivery.permitted), &delivery.asker);
-        let standing = self.permissions.remembered(&target, asker, self.level)?;
-        Some(self.verdict(standing, asker))
+        let target = target_of(&delivery.permitted);
+        let standing = self.permissions.remembered(&target, &delivery.asker, delivery.level)?;
+        Some(verdict(standing, delivery))
     }
 
     /// The verdict about a delivery's sender, remembered or asked for.
@@ -45,27 +42,27 @@ impl SenderPermissions {
         &self,
         delivery: &ConditionalDelivery,
     ) -> Result<PermissionVerdict, GitHubError> {
-        let (target, asker) = (target_of(&delivery.permitted), &delivery.asker);
-        let standing = self.permissions.ask(&target, asker, self.level).await?;
-        Ok(self.verdict(standing, asker))
+        let target = target_of(&delivery.permitted);
+        let standing = self.permissions.ask(&target, &delivery.asker, delivery.level).await?;
+        Ok(verdict(standing, delivery))
     }
+}
 
-    fn verdict(&self, standing: Standing, asker: &GithubUser) -> PermissionVerdict {
-        let (login, level) = (&asker.login, self.level.as_str());
-        PermissionVerdict::Refused(match standing {
-            Standing::Reached => return PermissionVerdict::Allowed,
-            Standing::NoSuchUser => {
-                format!("{login} may not trigger: GitHub knows no such user with a permission")
-            }
-            Standing::OtherAccount => {
-                format!("{login} may not trigger: the name belongs to another account now")
-            }
-            Standing::Below(role) => {
-                let role = crate::types::inert(&role);
-                format!("{login} may not trigger: the role is {role}, and {level} is needed")
-            }
-        })
-    }
+fn verdict(standing: Standing, delivery: &ConditionalDelivery) -> PermissionVerdict {
+    let (login, level) = (&delivery.asker.login, delivery.level.as_str());
+    PermissionVerdict::Refused(match standing {
+        Standing::Reached => return PermissionVerdict::Allowed,
+        Standing::NoSuchUser => {
+            format!("{login} may not trigger: GitHub knows no such user with a permission")
+        }
+        Standing::OtherAccount => {
+            format!("{login} may not trigger: the name belongs to another account now")
+        }
+        Standing::Below(role) => {
+            let role = crate::types::inert(&role);
+            format!("{login} may not trigger: the role is {role}, and {level} is needed")
+        }
+    })
 }
 
 /// The repository of a delivery, to ask GitHub about it.

@@ -29,7 +29,7 @@ use crate::github::api::{DeliverySource, GitHubApi, GitHubError};
 use crate::github::permissions::RepositoryPermissions;
 use crate::store::recovered::RecoveryStore;
 use crate::store::{CommitError, Store, StoreError};
-use crate::types::{AccountName, Timestamp};
+use crate::types::Timestamp;
 
 /// How long after a delivery was turned away the log is read: it is in there once GitHub has our
 /// answer.
@@ -126,7 +126,6 @@ impl RecoveryParts {
     /// Takes in a delivery that GitHub did not send.
     pub(super) async fn take_synthetic(
         &self,
-        account: &AccountName,
         delivery: &SyntheticDelivery<'_>,
     ) -> Result<(), RecoveryError> {
         let Some(payload) = delivery.payload().as_ref().map(Value::to_string) else {
@@ -139,7 +138,7 @@ impl RecoveryParts {
             received_at: self.clock.now(),
             source: DeliverySourceKind::Recovered,
         };
-        match self.intake.take(account, received).await {
+        match self.intake.take(received).await {
             Ok(_) => Ok(()),
             Err(IntakeError::Engine(error)) => Err(error.into()),
             Err(IntakeError::Malformed(malformed)) => {
@@ -250,7 +249,7 @@ impl RecoveryWorker {
 
     async fn watch_labels(&self) {
         let RecoveryParts { clock, intake, pace, .. } = &self.parts;
-        if intake.triggers().label.is_empty() {
+        if intake.triggers().all().all(|policy| policy.label.is_empty()) {
             return;
         }
         tokio::select! {

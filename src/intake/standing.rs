@@ -91,7 +91,7 @@ pub(super) async fn take(
     at: Timestamp,
 ) -> Result<(), RecoveryError> {
     let Some(at) = counts_as_of(known, at, verified.at) else { return Ok(()) };
-    let policy = parts.intake.triggers();
+    let policy = parts.intake.triggers().of(&target.name);
     let act = request.act();
     let (action, label) = match request {
         StandingRequest::Label(_) => ("labeled", Some(policy.label.as_str())),
@@ -119,11 +119,11 @@ pub(super) async fn take(
         label,
         assignee: act.and_then(|act| act.assignee),
         author: Some(&verified.author),
-        association: association(parts, verified, sender.as_ref()),
+        association: association(policy, verified, sender.as_ref()),
         sender: sender.map(|found| SyntheticSender { account: found.account, kind: found.kind }),
         at,
     };
-    parts.take_synthetic(&AccountName::default_account(), &delivery).await
+    parts.take_synthetic(&delivery).await
 }
 
 /// The latest act against a sandbox that is newer than the latest request for one.
@@ -175,11 +175,11 @@ async fn actor(
 /// What the author is to the repository. GitHub's GraphQL does not say it as deliveries do; an author
 /// who put the label on and may write counts as one of those who may trigger.
 fn association<'a>(
-    parts: &'a RecoveryParts,
+    policy: &'a TriggerPolicy,
     verified: &VerifiedIssue,
     sender: Option<&Actor>,
 ) -> Option<&'a str> {
     let is_own = sender.is_some_and(|it| it.may_write && it.account.id == verified.author.id);
-    let known = parts.intake.triggers().associations.first();
+    let known = policy.associations.first();
     known.filter(|_| is_own).map(String::as_str)
 }

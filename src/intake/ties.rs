@@ -101,7 +101,7 @@ pub(super) async fn settle(
         return Ok(());
     };
     let Some(verified) = verified(parts, &target, changed.id, number).await? else { return Ok(()) };
-    let request = StandingRequest::of(parts.intake.triggers(), &verified);
+    let request = StandingRequest::of(parts.intake.triggers().of(&target.name), &verified);
     let Some(request) = request else { return Ok(()) };
     let at = request.act().map_or(changed.at, |act| act.at);
     take(parts, &target, &verified, request, Some(&issue), at).await

@@ -25,7 +25,7 @@ use crate::issue::IssueDelivery;
 use crate::store::pulls::WorkOwners;
 use crate::store::waiting::{WaitingDeliveries, WaitingDelivery};
 use crate::store::{CommitError, Store};
-use crate::types::{AccountName, IssueId, PermissionLevel, Timestamp};
+use crate::types::{IssueId, Timestamp};
 
 /// How many deliveries are looked at together.
 const AT_ONCE: usize = 8;
@@ -62,10 +62,10 @@ pub(super) struct PermissionStage {
 }
 
 impl PermissionStage {
-    pub fn new(parts: PermissionParts, level: PermissionLevel) -> Self {
+    pub fn new(parts: PermissionParts) -> Self {
         let PermissionParts { permissions, waiting, store, owners, clock } = parts;
         let api = Arc::clone(permissions.api());
-        let permissions = SenderPermissions::new(permissions, level);
+        let permissions = SenderPermissions::new(permissions);
         Self { permissions, waiting, store, owners, api, clock, wake: Notify::new() }
     }
 
@@ -219,7 +219,6 @@ impl Intake {
                 false => DeliverySourceKind::Webhook,
             },
         };
-        let account = AccountName::default_account();
         match self.read(received) {
             // It was readable when it was received, by this or an older server.
             Err(malformed) => {
@@ -234,7 +233,7 @@ impl Intake {
                     }
                     // The configuration has changed since.
                     meaning => {
-                        self.apply(&account, ReadDelivery { head, meaning, body }).await?;
+                        self.apply(ReadDelivery { head, meaning, body }).await?;
                         return Ok(stage.waiting.finish_waiting(&row.id).await?);
                     }
                 };
@@ -252,7 +251,7 @@ impl Intake {
                     let permitted = delivery.permitted;
                     return self.take_review(stage, &row, head, permitted, Some(verdict)).await;
                 }
-                self.apply_verdict(&account, head, delivery, verdict).await?;
+                self.apply_verdict(head, delivery, verdict).await?;
             }
         }
         Ok(stage.waiting.finish_waiting(&row.id).await?)
@@ -280,7 +279,7 @@ impl Intake {
         };
         match refused {
             Some(reason) => drop(self.ignore(head, delivery.action, reason).await?),
-            None => drop(self.deliver(&AccountName::default_account(), delivery).await?),
+            None => drop(self.deliver(&head.account, delivery).await?),
         }
         Ok(stage.waiting.finish_waiting(&row.id).await?)
     }

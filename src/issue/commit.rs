@@ -1,5 +1,7 @@
 //! The result of a step, as data. Nothing of it leaves the actor before it is durable.
 
+use std::time::Duration;
+
 use crate::types::{
     AccountName, Alias, Attempt, ExternalId, HomeId, IssueId, Outcome, ProviderName, Sandbox,
     TimelineEntry, Timestamp,
@@ -96,6 +98,9 @@ pub enum CommandRefusal {
     /// A person stopped it; work does not start it again by itself.
     #[error("the sandbox was stopped by a person")]
     StoppedByPerson,
+    /// What a caller notes with it has not the form for that.
+    #[error("meta {0}")]
+    BadMeta(String),
     /// The object to be adopted or removed has changed since it was listed.
     #[error("this drift item has changed since it was listed")]
     ObservationOutdated,
@@ -131,4 +136,17 @@ pub struct ProviderCall {
     pub force: bool,
     /// When the provider gives up.
     pub deadline: Timestamp,
+    /// What is done in the sandbox before a stop or a delete; `None` for nothing.
+    pub before: Option<Farewell>,
+}
+
+/// What is done in a running sandbox before it is stopped or deleted, as its template says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Farewell {
+    /// How long the call waits for that.
+    pub grace: Duration,
+    /// Whether the hook `on_terminate` runs.
+    pub has_hook: bool,
+    /// Whether the workspace is pushed after that.
+    pub pushes: bool,
 }

@@ -1,22 +1,26 @@
 //! Everything that can happen to an issue, and the context of a step.
 
+mod cold_start;
 mod effect;
 mod meta;
+mod rules;
 
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::instruction::Instruction;
-use super::state::Facts;
+use super::state::{Facts, SandboxPlan};
 use crate::conversation::{FreshIds, RunEvent, SaidWords};
 use crate::types::{
-    Alias, Attempt, Cause, DeliveryId, ExternalId, Generation, HomeId, IssueId, IssueNumber,
-    MessageId, Mode, ObjectName, ObjectState, Phase, ProviderName, PullRequestMode, Repository,
-    SandboxId, Template, Timestamp,
+    AccountName, Alias, Attempt, Cause, DeliveryId, ExternalId, Generation, HomeId, IssueId,
+    IssueNumber, MessageId, MetaChange, Mode, ObjectName, ObjectState, Phase, ProviderName,
+    Repository, SandboxId, SandboxMeta, Template, Timestamp,
 };
 
+pub use cold_start::ColdStartEnd;
 pub use effect::{DeliveryEffect, TriggerKind};
 pub use meta::EventMeta;
+pub use rules::{GithubRules, ProviderRules, Rules, StepRules};
 
 /// What a step is given beside state and event: the time, the configuration and chance.
 #[derive(Clone, Debug)]
@@ -58,68 +62,6 @@ pub enum DenialKind {
     Quota,
     /// The provider has no room for more now.
     NoRoom,
-}
-
-/// What is configured of the lifecycle.
-#[derive(Clone, Debug)]
-pub struct Rules {
-    /// Bounds on making.
-    pub create: StepRules,
-    /// Bounds on bringing up.
-    pub start: StepRules,
-    /// Bounds on taking down.
-    pub stop: StepRules,
-    /// Bounds on removing; its tries never run out.
-    pub delete: StepRules,
-    /// How long a running sandbox may be idle before it is stopped; `None` for ever.
-    pub idle_stop: Option<Duration>,
-    /// How long after its issue was closed a sandbox is deleted.
-    pub delete_after_close: Duration,
-    /// How long after it was recorded a sandbox is deleted; `None` never.
-    pub ttl: Option<Duration>,
-    /// The label that triggers, for reasons.
-    pub trigger_label: String,
-    /// What triggers and callers that name no template get.
-    pub default_template: Template,
-    /// The providers that are configured.
-    pub providers: HashMap<ProviderName, ProviderRules>,
-    /// What is said on issues; `None` without credentials for GitHub: nothing.
-    pub github: Option<GithubRules>,
-}
-
-/// What is said on issues.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GithubRules {
-    /// Whether comments are written: the status and replies.
-    pub comments: bool,
-    /// Whether 👀 is put on what triggered.
-    pub reactions: bool,
-    /// What is opened for a branch that was pushed.
-    pub pull_request: PullRequestMode,
-    /// Whether the last commit that was pushed gets a commit status.
-    pub statuses: bool,
-    /// Whether issues have a label while their sandbox is at work.
-    pub working_label: bool,
-}
-
-/// Bounds on one kind of step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StepRules {
-    /// How often it is tried at most; at least 1.
-    pub attempts: u32,
-    /// How long one call may take.
-    pub timeout: Duration,
-}
-
-/// What the lifecycle must know of a provider.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProviderRules {
-    /// It refuses a second object of one name, also under concurrent creates.
-    pub names_enforced: bool,
-    /// How long after a call's deadline its effect may still appear.
-    pub late_effect_window: Duration,
-    /// Its running objects die with this server's process.
-    pub dies_with_server: bool,
 }
 
 /// Everything that can happen to an issue.
@@ -178,6 +120,15 @@ pub enum IssueEvent {
         /// Who.
         cause: Cause,
     },
+    /// A caller changes what is noted with a certain sandbox.
+    SetMeta {
+        /// Which.
+        sandbox: SandboxId,
+        /// How.
+        change: MetaChange,
+        /// Who.
+        cause: Cause,
+    },
     /// A limit struck in a certain sandbox.
     LimitStruck {
         /// Which.
@@ -186,6 +137,15 @@ pub enum IssueEvent {
         reason: String,
         /// Whether the provider ended it for that, whatever its template says.
         ended: bool,
+    },
+    /// Something happened in a certain sandbox that the timeline should show: a step of a hook ended.
+    Noted {
+        /// Which.
+        sandbox: SandboxId,
+        /// What, for people.
+        what: String,
+        /// Who.
+        cause: Cause,
     },
     /// A provider call ended.
     Answered(CallAnswer),
@@ -228,13 +188,33 @@ pub enum IssueEvent {
     },
 }
 
+/// What a sandbox is to be, if one has to be created. What is `None` was not said.
+#[derive(Clone, Debug, Default)]
+pub struct SandboxAsk {
+    /// The template; by default the default template.
+    pub template: Option<Template>,
+    /// How to record the create; by default as the template says.
+    pub mode: Option<Mode>,
+    /// The caller's name for who works in it.
+    pub agent_id: Option<Arc<str>>,
+    /// What the caller notes with it.
+    pub meta: SandboxMeta,
+    /// Whether the caller named only the provider of the template.
+    pub by_provider: bool,
+}
+
+impl From<SandboxPlan> for SandboxAsk {
+    fn from(plan: SandboxPlan) -> Self {
+        let SandboxPlan { template, agent_id, meta } = plan;
+        Self { template: Some(template), agent_id, meta, ..Self::default() }
+    }
+}
+
 /// A request for a running sandbox.
 #[derive(Clone, Debug)]
 pub struct EnsureAsk {
-    /// The template asked for; `None` takes what is there, or the default.
-    pub template: Option<Template>,
-    /// How to record a create, if asked for; `None` takes the template's.
-    pub mode: Option<Mode>,
+    /// What it is to be.
+    pub sandbox: SandboxAsk,
     /// The issue's title, if the caller knows it.
     pub title: Option<String>,
     /// The issue's repository and number, if the caller knows them.
@@ -335,6 +315,8 @@ pub struct IssueName {
 pub struct FanOut {
     /// The delivery's GUID.
     pub delivery: DeliveryId,
+    /// The account that the delivery belongs to; the issues of its scope may belong to others.
+    pub account: AccountName,
     /// When it arrived.
     pub received_at: Timestamp,
     /// Whether the server read it from GitHub because it had not arrived.
@@ -426,6 +408,8 @@ pub enum Done {
     Down,
     /// The removal was accepted; that it is gone is still to be seen.
     Removing,
+    /// The cold start ended.
+    ColdStarted(ColdStartEnd),
 }
 
 /// One object as a provider showed it.

@@ -1,6 +1,7 @@
 //! What is durable about one home: the facts known of its issue, and the state of its sandbox.
 //! One variant per phase, each holding exactly what is valid then.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use super::facts::{Dated, Facts};
@@ -8,7 +9,8 @@ use crate::conversation::Conversation;
 use crate::sabotage::{Bug, on};
 use crate::types::{
     AccountName, Attempt, ExternalId, Failure, Generation, HomeId, IssueId, Mode, ObjectName,
-    Phase, ProviderStep, Sandbox, SandboxId, Template, Timestamp, Wanted,
+    Phase, ProviderStep, Sandbox, SandboxId, SandboxMeta, Template, TemplateVersion, Timestamp,
+    Wanted,
 };
 
 /// How long after a call's deadline its answer is still waited for. The executor answers at the
@@ -93,6 +95,9 @@ impl Issue {
             provider: record.template.provider.clone(),
             external_id: self.state.external_id().cloned(),
             template: record.template.name.clone(),
+            template_version: Some(record.template_version),
+            agent_id: record.agent_id.clone(),
+            meta: record.meta.clone(),
             network: record.template.network.kind(),
             ports: record.template.ports.clone(),
             mode: record.mode,
@@ -119,7 +124,18 @@ pub struct PendingStart {
     /// Who or what asked for it, in words.
     pub why: String,
     /// What to make, if that was said; else the default.
-    pub template: Option<Template>,
+    pub plan: Option<SandboxPlan>,
+}
+
+/// What a sandbox that does not exist yet is to be.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SandboxPlan {
+    /// What it is made from.
+    pub template: Template,
+    /// The caller's name for who works in it.
+    pub agent_id: Option<Arc<str>>,
+    /// What the caller noted with it.
+    pub meta: SandboxMeta,
 }
 
 /// What a sandbox is in every phase.
@@ -135,6 +151,12 @@ pub struct Record {
     pub generation: Generation,
     /// What it was made from, as the configuration said then.
     pub template: Template,
+    /// The version of that template.
+    pub template_version: TemplateVersion,
+    /// The name that the caller who had it made gave to who works in it.
+    pub agent_id: Option<Arc<str>>,
+    /// What callers noted with it.
+    pub meta: SandboxMeta,
     /// How its create was recorded.
     pub mode: Mode,
     /// When it was recorded.
@@ -164,6 +186,10 @@ pub struct Record {
     pub healing: Option<Healing>,
     /// Whether it failed and the provider is known to have nothing of it.
     pub left_nothing: bool,
+    /// Whether its template's cold start has not succeeded since its object was created.
+    pub needs_cold_start: bool,
+    /// Whether what its template has done before a stop or a delete is still to be done.
+    pub owes_farewell: bool,
 }
 
 impl Record {
@@ -194,6 +220,11 @@ pub enum Verb {
     Create,
     /// Bring it up.
     Start,
+    /// Run its template's cold start in it, if it needs that.
+    ColdStart {
+        /// In which object.
+        external_id: ExternalId,
+    },
     /// Take it down.
     Stop,
     /// Remove this object, which carries this sandbox id.
@@ -212,6 +243,7 @@ impl Verb {
             Self::Look => ProviderStep::Look,
             Self::Create => ProviderStep::Create,
             Self::Start => ProviderStep::Start,
+            Self::ColdStart { .. } => ProviderStep::ColdStart,
             Self::Stop => ProviderStep::Stop,
             Self::Delete { .. } => ProviderStep::Delete,
         }
@@ -337,8 +369,8 @@ pub enum IssueState {
         step: Step,
         /// What stands in the way, if something does.
         failure: Option<Failure>,
-        /// The template of the generation that was asked for meanwhile.
-        next: Option<Template>,
+        /// The generation that was asked for meanwhile.
+        next: Option<SandboxPlan>,
     },
 }
 

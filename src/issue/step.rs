@@ -3,15 +3,18 @@
 //! This file only dispatches. What callers may want is in `pending_start` (ensure, commands, work), what
 //! deliveries lead to is in `issue_delivery` (about the issue) and `scope_event` (about its
 //! repository, and other homes of the same issue), in the order of `acts`; what providers answer is in `answer`, by phase,
-//! and what sweeps see in `observed` and `observed_failed`. Time leads on in `life` (idle, closed, too old), `deadline` (too slow), `healing`
+//! and the template's hooks in `cold_start` and
+//! `farewell`; what sweeps see in `observed` and `observed_failed`. Time leads on in `life` (idle, closed, too old), `deadline` (too slow), `healing`
 //! (after an outage) and `recover` (waits that are over, restarts). `conversation` is the way of messages and runs. `said` asks for what is said on the issue. `transition` holds the pieces that all are made of.
 
 mod acts;
 mod answer;
+mod cold_start;
 mod conversation;
 mod creating;
 mod deadline;
 mod deleting;
+mod farewell;
 mod healing;
 mod issue_delivery;
 mod life;
@@ -27,6 +30,7 @@ use super::commit::Commit;
 use super::event::{IssueEvent, StepContext};
 use super::state::Issue;
 use crate::types::Cause;
+pub use cold_start::{PREPARATION_TIME_MAX, cold_start_time_max};
 pub use conversation::around;
 pub use life::life_due;
 use transition::Transition;
@@ -59,10 +63,14 @@ pub fn step(issue: &Issue, event: IssueEvent, context: &StepContext<'_>) -> Comm
         IssueEvent::Granted => transition.granted(),
         IssueEvent::ProviderBack(provider) => transition.provider_back(&provider),
         IssueEvent::Worked { sandbox, start, cause } => transition.worked(&sandbox, start, &cause),
+        IssueEvent::SetMeta { sandbox, change, cause } => {
+            transition.set_meta(&sandbox, change, &cause);
+        }
         IssueEvent::LimitStruck { sandbox, reason, ended } => {
             transition.cause = Cause::PROVIDER_EVENT.to_string();
             transition.limit_struck(&sandbox, &reason, ended);
         }
+        IssueEvent::Noted { sandbox, what, cause } => transition.noted(&sandbox, what, &cause),
         IssueEvent::Answered(answer) => transition.answered(answer),
         IssueEvent::Due { in_flight, busy } => transition.due(in_flight, busy),
         IssueEvent::Activated { in_flight, after_restart } => {

@@ -43,7 +43,8 @@ use crate::clock::Clock;
 use crate::store::StoreError;
 use crate::store::usage::{NewModelRequest, UsageStore};
 use crate::types::{
-    AccountName, HomeId, ModelBudgets, ModelPattern, Money, RunId, SandboxId, TokenPrice, Tokens,
+    AccountName, HomeId, ModelBudgets, ModelPattern, Money, PerRepository, Repository, RunId,
+    SandboxId, TokenPrice, Tokens,
 };
 use open::{OpenModelRequest, RequestLedger, SeenAnswer};
 use passing::{AnswerTimes, PassingAnswer};
@@ -68,8 +69,8 @@ pub struct GatewaySettings {
     pub endpoints: Vec<ModelEndpoint>,
     /// The operator's prices, by pattern.
     pub prices: Vec<(ModelPattern, TokenPrice)>,
-    /// What may be spent.
-    pub budgets: ModelBudgets,
+    /// What may be spent on issues of each repository.
+    pub budgets: PerRepository<ModelBudgets>,
     /// Time limits.
     pub times: GatewayTimes,
 }
@@ -78,7 +79,7 @@ pub struct GatewaySettings {
 struct GatewayRules {
     endpoints: Vec<ModelEndpoint>,
     prices: PriceTable,
-    budgets: ModelBudgets,
+    budgets: PerRepository<ModelBudgets>,
     times: GatewayTimes,
 }
 
@@ -154,13 +155,13 @@ impl HttpModelGateway {
         &self,
         run: RunId,
         home: HomeId,
-        account: &AccountName,
+        (account, repository): (&AccountName, Option<&Repository>),
         waits: &(dyn Fn(BudgetUsedUp) + Send + Sync),
     ) -> Result<(), StoreError> {
         let mut rules = self.rules.subscribe();
         let mut said = None;
         loop {
-            let budgets = rules.borrow_and_update().budgets;
+            let budgets = *rules.borrow_and_update().budgets.of(repository);
             let uses = self.ledger.store.budget_uses(run, home, account, self.clock.now()).await?;
             let BudgetVerdict::UsedUp(used_up) = judge(&budgets, &uses, Money::ZERO) else {
                 return Ok(());
@@ -295,7 +296,7 @@ impl HttpModelGateway {
             input_cost: price.cost(&Tokens { input: request.input_estimate, ..Tokens::default() }),
         };
         let (estimate, is_stream) = (request.input_estimate, request.is_stream);
-        let budgets = asked.rules.budgets;
+        let budgets = *asked.rules.budgets.of(run.repository.as_ref());
         self.ledger.open(run.clone(), new, budgets, price, estimate, is_stream).await
     }
 

@@ -22,7 +22,7 @@ const PIECE_LEN: usize = 32 * 1024;
 
 /// A sandbox that is up.
 #[derive(Clone)]
-pub(super) struct Inside {
+pub(crate) struct Inside {
     pub processes: Arc<dyn Processes>,
     pub target: Target,
 }

@@ -16,6 +16,7 @@
 //! runs, which come back from the store.
 
 mod file;
+mod reader;
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -36,6 +37,7 @@ use crate::types::{HomeId, MessageId, RunId, RunState, Timestamp};
 
 use super::removal::homes_in;
 use file::JournalFile;
+pub use reader::JournalReader;
 
 /// How long a journal may become by what agents do, in bytes.
 pub const JOURNAL_LEN_MAX: u64 = 256 << 20;

@@ -28,8 +28,7 @@ use crate::models::RunningRun;
 use crate::models::refusal::ModelRefusal;
 use crate::sandbox::{Offset, OutputStream, ProcessExit, ProcessId, Signal, WorkError};
 use crate::types::{
-    AccountName, AgentWorkload, Cause, HomeId, NetworkKind, RunId, SessionId, Timestamp,
-    WhileRunning, beginning,
+    AccountName, AgentWorkload, Cause, HomeId, NetworkKind, RunId, SessionId, Timestamp, beginning,
 };
 
 /// How long output is still read after the process has ended: a child of it may hold it open.
@@ -74,11 +73,18 @@ impl RunWorker {
         orders: &mut watch::Receiver<Option<RunOrder>>,
     ) {
         let (run, attempt) = (begun.run.id, begun.run.attempt);
-        let end = match while_wanted(orders, &begun.run, self.bench(home, account, &begun)).await {
-            Ok(bench) => self.run_agent(&bench, &begun, None, orders).await,
-            Err(end) => end,
+        let work = async {
+            let bench = self.bench(home, account, &begun).await?;
+            self.before_run(account, &bench).await;
+            Ok(bench)
         };
+        let bench = match while_wanted(orders, &begun.run, work).await {
+            Ok(bench) => bench,
+            Err(end) => return self.report(home, RunEvent::Ended(run, attempt, end)).await,
+        };
+        let end = self.run_agent(&bench, &begun, None, orders).await;
         self.report(home, RunEvent::Ended(run, attempt, end)).await;
+        self.after_run(account, &bench).await;
     }
 
     /// Finds what the run needs.
@@ -96,7 +102,8 @@ impl RunWorker {
         let issue = issue.ok_or(RunEnd::Lost)?;
         let of_template =
             issue.state.record().and_then(|record| record.template.workload.agent.clone());
-        let workload = of_template.unwrap_or_else(|| default_workload(begun));
+        // A message can name an agent although the template has none.
+        let workload = of_template.unwrap_or_else(|| AgentWorkload::usual(begun.run.agent.clone()));
         let (id, cause) = (SandboxRef::Id(sandbox.clone()), Cause::Service("agent"));
         // If it is not up, its change of phase decides about the run.
         let work = engine.work(account, &id, false, cause, Duration::ZERO).await;
@@ -267,19 +274,6 @@ async fn while_wanted<T>(
         // An error means that the worker ends, and this with it.
         _ = orders.wait_for(|order| !wants(order, run.id, run.attempt)) => Err(RunEnd::Cancelled),
         done = work => done,
-    }
-}
-
-/// The bounds of an agent that a message named although the template has none.
-fn default_workload(begun: &BegunRun) -> AgentWorkload {
-    AgentWorkload {
-        name: begun.run.agent.clone(),
-        model: None,
-        run_time_max: Duration::from_secs(3_600),
-        quiet_time_max: Duration::from_secs(900),
-        turns_max: None,
-        while_running: WhileRunning::Queue,
-        instructions: String::new(),
     }
 }
 

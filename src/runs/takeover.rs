@@ -30,13 +30,13 @@ impl RunWorker {
         (run, attempt): (RunId, u32),
         orders: &mut watch::Receiver<Option<RunOrder>>,
     ) {
-        let end = match self.taken_over(home, account, (run, attempt)).await {
-            Ok((bench, begun, process)) => {
-                self.run_agent(&bench, &begun, Some(process), orders).await
-            }
-            Err(end) => end,
+        let (bench, begun, process) = match self.taken_over(home, account, (run, attempt)).await {
+            Ok(taken_over) => taken_over,
+            Err(end) => return self.report(home, RunEvent::Ended(run, attempt, end)).await,
         };
+        let end = self.run_agent(&bench, &begun, Some(process), orders).await;
         self.report(home, RunEvent::Ended(run, attempt, end)).await;
+        self.after_run(account, &bench).await;
     }
 
     /// Finds the process of this attempt, and what it is read with.

@@ -2,6 +2,7 @@
 //! providers. One that runs processes uses it inside a sandbox; one that keeps workspaces as
 //! directories uses [`DirectoryFiles`] in the server.
 
+pub mod archive_form;
 mod directory;
 mod failure;
 pub mod files;

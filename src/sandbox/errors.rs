@@ -89,6 +89,10 @@ pub enum WorkError {
     /// The sandbox has no room or refuses (disk full, permission, too many processes).
     #[error("refused inside the sandbox: {0}")]
     Refused(String),
+    /// The provider lacks file descriptors or memory for this now, whatever the file is: a later try
+    /// may succeed.
+    #[error("the sandbox lacks resources now: {0}")]
+    Shortage(String),
     /// No server accepts connections on that port.
     #[error("nothing in the sandbox listens on that port")]
     NotListening,

@@ -71,8 +71,8 @@ use super::{
     ExecRequest, Execution, FileContent, FileListing, FilePart, GivenProgram, Health, Isolation,
     Lifecycle, LimitsInForce, Object, ObjectKey, Offset, PortAccess, ProcessExit, ProcessId,
     ProcessOutput, ProcessSpec, Processes, ProviderError, ProviderEvents, Signal, Target,
-    TargetCall, Terminal, TerminalRequest, Uniqueness, WorkError, Workspace, WorkspacePath,
-    Written,
+    TargetCall, Terminal, TerminalRequest, Uniqueness, WalkedTree, WorkError, Workspace,
+    WorkspacePath, Written,
 };
 use crate::clock::{Clock, IdSource};
 use crate::egress::{Resolve, SystemResolver};
@@ -384,6 +384,10 @@ impl Workspace for LocalProvider {
         archive: ChunkReceiver,
     ) -> Result<(), WorkError> {
         archive::unpack(&self.objects.link(&target)?, &path, archive).await
+    }
+
+    async fn walk(&self, target: Target) -> Result<WalkedTree, WorkError> {
+        files::walk(&self.objects.link(&target)?).await
     }
 }
 

@@ -3,7 +3,8 @@
 use async_trait::async_trait;
 
 use super::{
-    ChunkReceiver, FileContent, FileListing, FilePart, Target, WorkError, WorkspacePath, Written,
+    Capability, ChunkReceiver, FileContent, FileListing, FilePart, Target, WalkedTree, WorkError,
+    WorkspacePath, Written,
 };
 
 /// Most entries that one [`Workspace::list_files`] returns; more sets `truncated`.
@@ -121,4 +122,15 @@ pub trait Workspace: Send + Sync + 'static {
         path: WorkspacePath,
         archive: ChunkReceiver,
     ) -> Result<(), WorkError>;
+
+    /// Walks through the whole workspace in one call: what the system says of each entry, without
+    /// contents. Belongs to [`Capability::Archives`].
+    ///
+    /// # Errors
+    /// [`WorkError`]; `Refused` for more than
+    /// [`WALK_ENTRIES_MAX`](super::WALK_ENTRIES_MAX) entries.
+    async fn walk(&self, target: Target) -> Result<WalkedTree, WorkError> {
+        let _ = target;
+        Err(WorkError::Unsupported(Capability::Archives))
+    }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::issue::{FanOut, Instruction, InstructionExcerpt};
-use crate::types::{DeliveryId, HomeId, IssueId, TimelineEntry, Timestamp};
+use crate::types::{AccountName, DeliveryId, HomeId, IssueId, TimelineEntry, Timestamp};
 
 /// How often a pending delivery may fail before it is set aside.
 pub const PENDING_TRIES_MAX: u32 = 3;
@@ -17,6 +17,8 @@ pub const DELIVERIES_KEPT_MIN: Duration = Duration::from_secs(3 * 24 * 3600);
 pub struct DeliveryRow {
     /// Its GUID.
     pub id: DeliveryId,
+    /// The account that it belongs to.
+    pub account: AccountName,
     /// When it arrived.
     pub received_at: Timestamp,
     /// Whether the server read it from GitHub because it had not arrived.
@@ -60,6 +62,8 @@ pub struct PendingRow {
 /// Which deliveries to list. Every given part must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeliveryFilter {
+    /// Of this account.
+    pub account: Option<AccountName>,
     /// That led to this home.
     pub home: Option<HomeId>,
     /// That had an effect, or had none.

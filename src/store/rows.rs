@@ -9,6 +9,7 @@
 //! Decoding gives back exactly what was encoded; a property test holds this for every state.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -16,14 +17,16 @@ use crate::issue::acts::Acts;
 use crate::issue::{Facts, Issue, IssueState};
 use crate::types::{
     AccountName, Attempt, ExternalId, Failure, Generation, HomeId, IssueId, IssueNumber, Mode,
-    NetworkKind, Phase, ProviderName, Repository, Sandbox, SandboxId, TemplateName, Timestamp,
-    Wanted,
+    NetworkKind, Phase, ProviderName, Repository, Sandbox, SandboxId, SandboxMeta, TemplateName,
+    TemplateVersion, Timestamp, Wanted,
 };
 
+mod account;
 mod conversation;
 mod effect;
 mod fan_out;
 mod github;
+mod hooks;
 mod instruction;
 mod network;
 mod parts;
@@ -32,6 +35,7 @@ mod shared;
 mod steps;
 mod workload;
 
+pub(super) use account::{account_rules, account_rules_body};
 use conversation::ConversationPart;
 pub(super) use conversation::{run, run_body, source, source_word};
 pub(super) use effect::{effect, effect_body};
@@ -298,7 +302,7 @@ impl IssueColumns<'_> {
                 external_id,
                 step: step?,
                 failure,
-                next: body.next.take().map(NextPart::into_template).transpose()?,
+                next: body.next.take().map(NextPart::into_plan).transpose()?,
             },
         })
     }
@@ -321,6 +325,12 @@ struct EndedBody<'a> {
     url: Option<Cow<'a, str>>,
     #[serde(borrow)]
     template: Cow<'a, str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    template_version: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agent_id: Option<Cow<'a, str>>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    meta: BTreeMap<String, String>,
     /// `None` if it is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     network: Option<Word<NetworkKind>>,
@@ -354,6 +364,9 @@ pub(super) fn ended_body(sandbox: &Sandbox) -> Result<String, BadRow> {
         title: sandbox.issue_title.as_deref().map(Cow::Borrowed),
         url: sandbox.issue_url.as_deref().map(Cow::Borrowed),
         template: Cow::Borrowed(sandbox.template.as_str()),
+        template_version: sandbox.template_version.map(|version| version.to_string()),
+        agent_id: sandbox.agent_id.as_deref().map(Cow::Borrowed),
+        meta: sandbox.meta.to_entries(),
         network: match sandbox.network {
             NetworkKind::None => None,
             kind @ (NetworkKind::Allow | NetworkKind::Full | NetworkKind::Host) => Some(Word(kind)),
@@ -403,6 +416,9 @@ impl EndedColumns<'_> {
             provider: ProviderName::trusted(shared(self.provider)),
             external_id: self.external_id.map(ExternalId::trusted),
             template: TemplateName::trusted(shared(&body.template)),
+            template_version: body.template_version.as_deref().and_then(TemplateVersion::parse),
+            agent_id: body.agent_id.map(|id| shared(&id)),
+            meta: SandboxMeta::stored(body.meta),
             network: body.network.map_or(NetworkKind::None, |word| word.0),
             ports: body.ports.into_owned(),
             mode: body.mode.0,

@@ -16,6 +16,7 @@
 //! A read sees what was committed when it began, so it may be older than a write that is under
 //! way. That write was not acknowledged yet.
 
+mod access;
 mod apply;
 mod backup;
 mod checkouts;
@@ -28,6 +29,7 @@ mod inspect;
 mod installation;
 mod instructions;
 mod log_sync;
+mod misplaced;
 mod open;
 mod outbox;
 mod pages;
@@ -41,6 +43,7 @@ mod reports;
 mod schema;
 mod sessions;
 mod sweeps;
+mod syncs;
 mod trouble;
 mod usage;
 mod waiting;
@@ -62,6 +65,7 @@ use checkpoints::Checkpoints;
 pub(crate) use github::OutboxInMemory;
 pub use inspect::Inspected;
 use log_sync::LogFile;
+pub use misplaced::{LookError, Misplaced, MisplacedIssue};
 pub use open::OpenError;
 use presence::Presence;
 use read::Readers;
@@ -397,7 +401,7 @@ impl Store for SqliteStore {
     }
 
     async fn prune(&self, ask: PruneAsk) -> Result<u64, CommitError> {
-        let PruneAsk { now, deliveries_before, timeline_before, limit } = ask;
+        let PruneAsk { now, deliveries_before, timeline_before, deleted_before, limit } = ask;
         let redelivered_since = now.before(DELIVERIES_KEPT_MIN);
         let mut left = limit;
         if let Some(before) = deliveries_before {
@@ -406,6 +410,9 @@ impl Store for SqliteStore {
         }
         if let Some(before) = timeline_before {
             left -= self.prune_with(prune::timeline, before, left).await?;
+        }
+        if let Some(before) = deleted_before {
+            left -= self.prune_with(prune::deleted, before, left).await?;
         }
         Ok((limit - left) as u64)
     }

@@ -7,6 +7,8 @@ use super::Repository;
 pub struct GitWorkload {
     /// How much of the history is fetched.
     pub clone: CloneMode,
+    /// The branch that the work begins at; `None` for the repository's default branch.
+    pub base: Option<String>,
     /// Further repositories that the sandbox may read.
     pub read: Vec<Repository>,
     /// The most bytes of one push, in MiB.

@@ -14,8 +14,8 @@ pub enum HoldScope {
     Account(AccountName),
     /// Every issue of a repository.
     Repository(Repository),
-    /// One issue.
-    Issue(IssueId),
+    /// One issue of an account.
+    Issue(AccountName, IssueId),
 }
 
 impl HoldScope {
@@ -25,7 +25,7 @@ impl HoldScope {
             Self::Server => "server",
             Self::Account(_) => "account",
             Self::Repository(_) => "repository",
-            Self::Issue(_) => "issue",
+            Self::Issue(..) => "issue",
         }
     }
 
@@ -35,7 +35,7 @@ impl HoldScope {
             Self::Server => "",
             Self::Account(account) => account.as_str(),
             Self::Repository(repository) => repository.as_str(),
-            Self::Issue(issue) => issue.as_str(),
+            Self::Issue(_, issue) => issue.as_str(),
         }
     }
 
@@ -43,7 +43,11 @@ impl HoldScope {
     pub fn folded(&self) -> String {
         match self {
             Self::Repository(repository) => repository.folded(),
-            Self::Server | Self::Account(_) | Self::Issue(_) => self.name().to_owned(),
+            // Ids have no slash. Those of `default` are stored as before there were other accounts.
+            Self::Issue(account, issue) if *account != AccountName::default_account() => {
+                format!("{account}/{issue}")
+            }
+            Self::Server | Self::Account(_) | Self::Issue(..) => self.name().to_owned(),
         }
     }
 }
@@ -68,7 +72,7 @@ impl fmt::Display for HoldScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Server => f.write_str("the server"),
-            Self::Account(_) | Self::Repository(_) | Self::Issue(_) => {
+            Self::Account(_) | Self::Repository(_) | Self::Issue(..) => {
                 write!(f, "the {} {}", self.kind(), self.name())
             }
         }
@@ -106,11 +110,14 @@ mod tests {
             repository("octo/other"),
             HoldScope::Server,
             HoldScope::Account(AccountName::trusted("octo/hello")),
-            HoldScope::Issue(IssueId::trusted("octo/hello")),
+            HoldScope::Issue(AccountName::default_account(), IssueId::trusted("octo/hello")),
         ] {
             assert!(!held.contains(&other), "{other}");
         }
-        let issue = |id| HoldScope::Issue(IssueId::trusted(id));
-        assert_ne!(issue("A"), issue("a"), "issue ids have a case");
+        let of = |account| AccountName::trusted(account);
+        let issue = |account, id| HoldScope::Issue(of(account), IssueId::trusted(id));
+        let ids = [("default", "A"), ("default", "a"), ("acme", "A"), ("b", "A")];
+        let all: HashSet<_> = ids.into_iter().map(|(account, id)| issue(account, id)).collect();
+        assert_eq!(all.len(), 4, "issue ids have a case and an account");
     }
 }

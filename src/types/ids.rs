@@ -93,6 +93,10 @@ text_id! {
     TemplateName
 }
 text_id! {
+    /// The id of a token of the API, such as `tok-1f0c…`; no secret.
+    TokenId
+}
+text_id! {
     /// The name of an agent, such as `claude-code`.
     AgentName
 }
@@ -118,6 +122,17 @@ impl AccountName {
     /// The account that exists from the start.
     pub fn default_account() -> Self {
         Self(Arc::from("default"))
+    }
+
+    /// Parses 1 to 64 letters, digits, `.`, `_` and `-`, the first a letter or digit.
+    ///
+    /// # Errors
+    /// [`InvalidId`] when the text has another form.
+    pub fn parse(text: &str) -> Result<Self, InvalidId> {
+        // The form of an issue's id, which has other words in its error.
+        let form = "must consist of at most 64 letters, digits, '.', '_' and '-'";
+        IssueId::parse(text).map_err(|_| InvalidId::new("account", form))?;
+        Ok(Self(Arc::from(text)))
     }
 }
 
@@ -325,6 +340,18 @@ mod tests {
         for bad in ["", "-a", ".a", "a--b", "a..b", "a/b", "ä", "a b", &"x".repeat(65)] {
             assert!(IssueId::parse(bad).is_err(), "{bad:?} must be refused");
         }
+    }
+
+    #[test]
+    fn a_fast_id_depends_on_name_account_and_time_alone() {
+        let [ours, other] = ["default", "other"].map(AccountName::trusted);
+        let id = SandboxId::fast("claude-issue-1", &ours, 1_770_000_000_000_000_000);
+        // md5sum of "claude-issue-1:default:1770000000000000000".
+        assert_eq!(id.as_str(), "69093861adffb5df34a8be328f6cfd26");
+        assert_eq!(SandboxId::fast("claude-issue-1", &ours, 1_770_000_000_000_000_000), id);
+        assert_ne!(SandboxId::fast("claude-issue-1", &ours, 1_770_000_000_000_000_001), id);
+        assert_ne!(SandboxId::fast("claude-issue-1", &other, 1_770_000_000_000_000_000), id);
+        assert_ne!(SandboxId::fast("claude-issue-2", &ours, 1_770_000_000_000_000_000), id);
     }
 
     #[test]

@@ -2,10 +2,12 @@
 //! events use.
 
 use std::fmt;
+use std::sync::Arc;
 
 use super::{
     AccountName, AgentStanding, Attempt, ExternalId, Generation, HomeId, IssueId, IssueNumber,
-    NetworkKind, ProviderName, Repository, SandboxId, TemplateName, Timestamp,
+    NetworkKind, ProviderName, Repository, SandboxId, SandboxMeta, TemplateName, TemplateVersion,
+    Timestamp,
 };
 
 /// Declares an enum with one stable word for each variant, used on the wire and in rows.
@@ -127,6 +129,8 @@ worded! {
         Create = "create",
             /// Starts it.
         Start = "start",
+            /// Runs the cold start of its template in it.
+        ColdStart = "cold_start",
             /// Stops it.
         Stop = "stop",
             /// Deletes it.
@@ -157,6 +161,9 @@ worded! {
         DuplicateObject = "duplicate_object",
             /// The phase lasted longer than its deadline.
         DeadlineExceeded = "deadline_exceeded",
+            /// A step of the template's `on_cold_start` failed. What a create made is deleted; a sandbox
+            /// that was there before keeps its workspace.
+        HookFailed = "hook_failed",
     }
 }
 
@@ -287,6 +294,12 @@ pub struct Sandbox {
     pub external_id: Option<ExternalId>,
     /// The template it was created from.
     pub template: TemplateName,
+    /// The version of that template; `None` of a sandbox that was deleted before versions were kept.
+    pub template_version: Option<TemplateVersion>,
+    /// The name that the caller who had it created gave to who works in it.
+    pub agent_id: Option<Arc<str>>,
+    /// What callers noted with it.
+    pub meta: SandboxMeta,
     /// Its network access.
     pub network: NetworkKind,
     /// TCP ports that are reachable through the server.

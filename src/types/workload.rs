@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use super::{AgentName, GitWorkload, SecretName};
+use super::{AgentName, GitWorkload, Hooks, SecretName, SyncMoments};
 
 /// What a sandbox is made from and what runs in it. The default leaves everything to the provider.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,6 +27,10 @@ pub struct Workload {
     pub git: Option<GitWorkload>,
     /// The agent that works in it; `None` for none.
     pub agent: Option<AgentWorkload>,
+    /// What is carried out in it at certain moments.
+    pub hooks: Hooks,
+    /// When its workspace is pushed by itself.
+    pub sync: SyncMoments,
     /// What only its provider understands: keys of `[templates.X.PROVIDER]`, as text.
     pub options: BTreeMap<String, String>,
 }
@@ -48,6 +52,21 @@ pub struct AgentWorkload {
     pub while_running: WhileRunning,
     /// What the agent is given to know in every run, after what issuebox says; may be empty.
     pub instructions: String,
+}
+
+impl AgentWorkload {
+    /// This agent with the bounds that hold if nothing is said: an hour for a run, 15 minutes of quiet.
+    pub fn usual(name: AgentName) -> Self {
+        Self {
+            name,
+            model: None,
+            run_time_max: Duration::from_secs(3_600),
+            quiet_time_max: Duration::from_secs(900),
+            turns_max: None,
+            while_running: WhileRunning::default(),
+            instructions: String::new(),
+        }
+    }
 }
 
 /// What a message does that comes while a run goes on.

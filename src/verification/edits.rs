@@ -102,7 +102,7 @@ impl IssueVerifier {
         target: &RepositoryTarget,
         user: &GithubUser,
     ) -> Result<bool, GitHubError> {
-        let triggers = &self.triggers;
+        let triggers = self.triggers.of(&target.name);
         if triggers.bot_user_id.is(user.id) || triggers.bots.contains(&user.id) {
             return Ok(true);
         }

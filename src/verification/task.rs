@@ -88,7 +88,7 @@ impl IssueVerifier {
             title,
             body,
             author: author.as_ref(),
-            own: &self.triggers.bot_user_id,
+            own: &self.triggers.usual().bot_user_id,
             triggered_at,
             said_in: &words.said_in,
             comments: &comments,

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::engine::EngineError;
 use crate::github::api::{GitHubError, RepositoryTarget, VerifiedIssue};
-use crate::github::policy::SAMPLE_REPOSITORY_ID;
+use crate::github::policy::{SAMPLE_REPOSITORY_ID, TriggerPolicy};
 use crate::issue::Facts;
 use crate::types::{AccountName, HomeId, Phase, SandboxId};
 
@@ -164,10 +164,10 @@ impl IssueVerifier {
         facts: &Facts,
         verified: &VerifiedIssue,
     ) -> Result<WorkVerdict, UnverifiedIssue> {
-        let now = self.clock.now();
-        if let Some(taken_back) = self.taken_back(facts, verified) {
-            let delivery =
-                news::of_verified(taken_back, &self.triggers.label, target, facts, verified, now);
+        let (now, triggers) = (self.clock.now(), self.triggers.of(&target.name));
+        if let Some(taken_back) = taken_back(triggers, facts, verified) {
+            let label = &triggers.label;
+            let delivery = news::of_verified(taken_back, label, target, facts, verified, now);
             self.engine.deliver(account, delivery).await?;
             return Ok(WorkVerdict::TakenIn);
         }
@@ -177,13 +177,13 @@ impl IssueVerifier {
         let words = self.latest_words(home).await?;
         if self.has_lost_permission(target, &words, facts).await? {
             let withdrawn = TakenBack::Permission;
-            let label = &self.triggers.label;
+            let label = &triggers.label;
             let delivery = news::of_verified(withdrawn, label, target, facts, verified, now);
             self.engine.deliver(account, delivery).await?;
             return Ok(WorkVerdict::TakenIn);
         }
-        let hidden = hidden::note(&words, self.triggers.refuses_hidden);
-        let is_refused = hidden.is_some() && self.triggers.refuses_hidden;
+        let hidden = hidden::note(&words, triggers.refuses_hidden);
+        let is_refused = hidden.is_some() && triggers.refuses_hidden;
         let edited = self.edited_since(target, words.text.as_ref(), verified).await?;
         for note in edited.into_iter().chain(hidden) {
             let delivery = news::of_note(note, target, verified, now);
@@ -200,7 +200,8 @@ impl IssueVerifier {
         words: &LatestWords,
         facts: &Facts,
     ) -> Result<bool, GitHubError> {
-        let (Some((sender, as_of)), Some(_)) = (&words.asked, self.triggers.permission) else {
+        let permission = self.triggers.of(&target.name).permission;
+        let (Some((sender, as_of)), Some(_)) = (&words.asked, permission) else {
             return Ok(false);
         };
         let acts = &facts.acts;
@@ -210,25 +211,30 @@ impl IssueVerifier {
         });
         Ok(is_latest && !self.may_trigger(target, sender).await?)
     }
+}
 
-    /// What GitHub says was taken back, if it is not known here.
-    fn taken_back(&self, facts: &Facts, verified: &VerifiedIssue) -> Option<TakenBack> {
-        let is = |known: &Option<crate::issue::Dated<bool>>, value: bool| {
-            known.as_ref().is_some_and(|known| known.value == value)
-        };
-        let triggers = &self.triggers;
-        let has_label = verified.labels.len() >= LABELS_MAX
-            || verified.labels.iter().any(|label| triggers.is_trigger_label(label));
-        let is_assigned = verified.assignees.len() >= ASSIGNEES_MAX
-            || verified.assignees.contains(&triggers.assignee);
-        if !verified.is_open && !is(&facts.open, false) {
-            Some(TakenBack::Closed)
-        } else if triggers.unlabel_stops && is(&facts.labelled, true) && !has_label {
-            Some(TakenBack::Label)
-        } else if triggers.assignee != 0 && is(&facts.assigned, true) && !is_assigned {
-            Some(TakenBack::Assignee(triggers.assignee))
-        } else {
-            None
-        }
+/// What GitHub says was taken back, if it is not known here.
+fn taken_back(
+    triggers: &TriggerPolicy,
+    facts: &Facts,
+    verified: &VerifiedIssue,
+) -> Option<TakenBack> {
+    let is = |known: &Option<crate::issue::Dated<bool>>, value: bool| {
+        known.as_ref().is_some_and(|known| known.value == value)
+    };
+    // Without a trigger label there is none that could have been taken off.
+    let has_label = triggers.label.is_empty()
+        || verified.labels.len() >= LABELS_MAX
+        || verified.labels.iter().any(|label| triggers.is_trigger_label(label));
+    let is_assigned = verified.assignees.len() >= ASSIGNEES_MAX
+        || verified.assignees.contains(&triggers.assignee);
+    if !verified.is_open && !is(&facts.open, false) {
+        Some(TakenBack::Closed)
+    } else if triggers.unlabel_stops && is(&facts.labelled, true) && !has_label {
+        Some(TakenBack::Label)
+    } else if triggers.assignee != 0 && is(&facts.assigned, true) && !is_assigned {
+        Some(TakenBack::Assignee(triggers.assignee))
+    } else {
+        None
     }
 }

@@ -276,7 +276,7 @@ async fn a_command_is_shown_to_run_can_be_ended_and_is_kept_for_the_next_time() 
 }
 
 /// Every page, by a name for its picture.
-const PAGES: [(&str, &str); 13] = [
+const PAGES: [(&str, &str); 17] = [
     ("sandboxes", "/"),
     ("failed", "/?phase=failed"),
     ("sandbox", "/sandboxes/claude-issue-one"),
@@ -288,6 +288,10 @@ const PAGES: [(&str, &str); 13] = [
     ("holds", "/holds"),
     ("overview", "/overview?back=hour"),
     ("connect", "/connect"),
+    ("create", "/create"),
+    ("templates", "/templates"),
+    ("tokens", "/tokens"),
+    ("accounts", "/accounts"),
     ("docs", "/docs"),
     ("nothing", "/sandboxes/nope"),
 ];

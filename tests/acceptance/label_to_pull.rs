@@ -20,9 +20,11 @@ const SETTINGS: [(&str, &str); 2] =
 /// What the comment says when all is over.
 const LAST_WORDS: &str = "The issue is **closed** and its sandbox is deleted.";
 
-/// Safe to run again: what was done before stays.
-const WORK: &str = "test -e work || (echo work > work && git add work && git commit -qm Work)
-                    git push -q origin HEAD";
+/// Safe to run again: what was done before stays. The checkout may hold git's lock meanwhile, so that the
+/// commit fails although the file is there.
+const WORK: &str = "test \"$(git log -1 --format=%s)\" = Work \\
+                        || (echo work > work && git add work && git commit -qm Work) \\
+                        && git push -q origin HEAD";
 
 struct Story {
     world: CheckoutWorld,

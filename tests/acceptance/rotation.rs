@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use issuebox::github::webhook::sign;
 use issuebox::types::Secret;
+use serde_json::json;
 
 use crate::process::{Place, SECRET, Server, issue_event, send};
 
@@ -67,4 +68,33 @@ async fn a_secret_is_rotated_by_a_reload_and_no_delivery_is_refused_meanwhile() 
     server.signal(rustix::process::Signal::HUP);
     crate::process::until("it is refused", || async { refused() }).await;
     assert_eq!(delivered(&server, "n-3", NEW).await, 202, "what was in force stays in force");
+}
+
+#[tokio::test]
+async fn templates_are_read_again_and_a_sandbox_keeps_what_it_was_made_from() {
+    let place = Place::simulated("[templates.big]\nprovider = \"simulated\"\nmemory_mb = 1024");
+    let server = place.serve().await;
+    let made = async |issue: &str, template: &str| {
+        let body = json!({"issueId": issue, "template": template});
+        server.post("/v1/sandboxes?wait=10", &body).await
+    };
+    assert_eq!(made("1", "big").await.status, 201);
+    let words = "[templates.big]\nprovider = \"simulated\"\nmemory_mb = 2048\n\
+                 [templates.new]\nprovider = \"simulated\"\n[templates.other]\n";
+    place.configure(&format!("{words}provider = \"docker\""));
+    server.reload().await;
+    assert_eq!(made("2", "new").await.status, 422, "docker is opened at the next start");
+    assert!(server.log().contains("templates.other needs the provider docker"), "{}", server.log());
+    place.configure(&format!("{words}provider = \"simulated\""));
+    server.reload().await;
+    assert_eq!(made("2", "new").await.status, 201);
+    let of = async |issue: &str| {
+        let path = format!("/v1/sandboxes/claude-issue-{issue}/configuration");
+        let found = server.get(&path).await.json();
+        let data = &found["data"];
+        (data["resources"]["memoryMb"].clone(), data["templateToday"].clone())
+    };
+    assert_eq!(of("1").await, (json!(1024), json!("changed")));
+    assert_eq!(made("3", "big").await.status, 201);
+    assert_eq!(of("3").await, (json!(2048), json!("same")));
 }

@@ -100,6 +100,7 @@ async fn an_unknown_template_and_a_command_that_is_not_there_say_what_there_is()
     let place = Place::simulated("");
     let server = place.serve().await;
     let unknown = run(&place, &server, &["ensure", "1", "--template", "nope"]).await;
-    let expected = "error: there is no template nope; the configuration has default\n";
+    let expected = "error: there is no template nope; the configuration has claude-code, codex, command, \
+                    default\n  hint: run issuebox templates to see what each of them is\n";
     assert_eq!((unknown.0, unknown.2.as_str()), (1, expected));
 }

@@ -80,6 +80,26 @@ async fn a_quota_that_is_used_up_is_named_with_its_key() {
 }
 
 #[tokio::test]
+async fn an_unknown_template_is_answered_with_the_known_ones_and_the_verb_that_lists_them() {
+    let place = Place::simulated("");
+    let server = place.serve().await;
+    let (code, said) = run(&place, &server, &["ensure", "1", "--template", "bigg"]).await;
+    let expected = "error: there is no template bigg; the configuration has claude-code, codex, \
+                    command, default\n  hint: run issuebox templates to see what each of them is\n";
+    assert_eq!((code, said.as_str()), (1, expected));
+    assert_eq!(
+        run(&place, &server, &["templates", "-q"]).await.1,
+        "claude-code\ncodex\ncommand\ndefault\n"
+    );
+    let listed = run(&place, &server, &["templates", "-o", "wide"]).await.1;
+    assert!(listed.starts_with("TEMPLATE           PROVIDER   AGENT"), "{listed}");
+    assert!(listed.contains("default (default)  simulated  -"), "{listed}");
+    let problem = "the program of command is not on this machine: name the program in \
+                   [agents.command] path";
+    assert!(listed.contains(problem), "{listed}");
+}
+
+#[tokio::test]
 async fn a_wrong_token_and_a_hold_say_what_to_do_here() {
     let place = Place::simulated("");
     let server = place.serve().await;

@@ -38,6 +38,8 @@ fn answer(asked: &Asked) -> Reply {
         "unit": "MiB", "holds": "enforced", "port": 3000, "state": "up", "stream": "stdout",
         "text": "line", "url": "http://x", "kind": "file", "size": 1, "mode": "0644",
         "modifiedAt": "now", "path": "p", "next": "n", "nextAt": "now", "remedies": ["adopt"],
+        "version": "v", "provider": "p", "agent": "a", "network": "n", "ports": [3000],
+        "resources": {"cpu": 1, "memoryMb": 1, "diskMb": 1},
         "record": {"sandboxId": "s", "generation": 1, "phase": "running"},
     });
     match path {
@@ -59,9 +61,18 @@ fn answer(asked: &Asked) -> Reply {
         }
         path if path.ends_with("/files") => success(&json!({"entries": [row], "truncated": true})),
         path if path.ends_with("/retry") => refusal(409, "odd", ACTS, ACTS),
-        path if ["/limits", "/ports", "/events", "/logs", "/holds", "/deliveries", "/drift"]
-            .iter()
-            .any(|end| path.ends_with(end)) =>
+        path if [
+            "/limits",
+            "/ports",
+            "/events",
+            "/logs",
+            "/holds",
+            "/deliveries",
+            "/drift",
+            "/templates",
+        ]
+        .iter()
+        .any(|end| path.ends_with(end)) =>
         {
             success(&json!([row]))
         }
@@ -87,6 +98,7 @@ fn no_text_of_a_server_commands_the_terminal() {
         &["hold", "--all"],
         &["release", "--all"],
         &["holds"],
+        &["templates"],
         &["drift"],
         &["logs", "a"],
         &["files", "ls", "a"],

@@ -23,7 +23,12 @@ exit 0
 
 /// A server whose sandboxes have that agent.
 pub async fn serve(place: &Place) -> Server {
-    place.configure(SETTINGS);
+    serve_with(place, "").await
+}
+
+/// The same, with these lines at the end of the configuration.
+pub async fn serve_with(place: &Place, more: &str) -> Server {
+    place.configure(&format!("{SETTINGS}{more}"));
     let mut command = place.serve_command("127.0.0.1:0");
     command.env("ISSUEBOX__TEMPLATES__DEFAULT__AGENT", "scripted");
     Server::start(command.stdout(std::process::Stdio::null())).await

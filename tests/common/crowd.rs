@@ -17,7 +17,7 @@ use issuebox::store::{DeliveryRow, DeliveryState, Store, Write};
 use issuebox::types::{
     AccountName, Alias, Attempt, DeliveryId, ExternalId, Generation, HomeId, IssueId, IssueNumber,
     Mode, Network, ObjectName, OnLimit, Phase, ProviderName, Repository, Resources, Sandbox,
-    Template, TemplateName, TimelineEntry, Wanted,
+    SandboxMeta, Template, TemplateName, TimelineEntry, Wanted,
 };
 use rusqlite::Connection;
 
@@ -74,7 +74,10 @@ fn running(store: &SqliteStore, number: u64) -> (Issue, Record) {
         object_name: ObjectName::for_home(&account, home, &name),
         name,
         generation: Generation(1),
+        template_version: template().version(),
         template: template(),
+        agent_id: None,
+        meta: SandboxMeta::default(),
         mode: Mode::Strong,
         created_at: now,
         phase_since: now,
@@ -87,6 +90,8 @@ fn running(store: &SqliteStore, number: u64) -> (Issue, Record) {
         made_at_ns: None,
         healing: None,
         left_nothing: false,
+        needs_cold_start: false,
+        owes_farewell: false,
     };
     let mut issue = Issue::new(home, account, issue_id);
     issue.version = 1;
@@ -128,6 +133,7 @@ fn first_write(issue: Issue) -> Write {
         vec![Alias::Issue(issue.facts.issue_id.clone()), Alias::Numbered(repository, number)];
     let timeline = vec![entry(&issue, None, Some(Phase::Creating))];
     let delivery = DeliveryRow {
+        account: AccountName::default_account(),
         id,
         received_at: at,
         recovered: false,

@@ -70,6 +70,17 @@ fn answers(operation: &Value) -> BTreeSet<(u16, String)> {
 /// The id of a run that there never is.
 const NO_RUN: &str = "019392f0-5b7e-7a3c-8c55-3c1a0b6a1f2e";
 
+/// The codes that a delete has only from the push before it.
+const CODES_OF_A_PUSH: [&str; 7] = [
+    "held",
+    "no_room",
+    "not_running",
+    "not_supported",
+    "provider_failed",
+    "provider_unknown",
+    "refused_inside",
+];
+
 impl Operation {
     /// A name for messages.
     pub fn name(&self) -> String {
@@ -79,6 +90,26 @@ impl Operation {
     /// Whether the description lists this answer.
     pub fn lists(&self, code: &str) -> bool {
         self.answers.iter().any(|(_, listed)| listed == code)
+    }
+
+    /// Whether it pushes the workspace first, if it is asked to.
+    pub fn may_push_first(&self) -> bool {
+        self.method == Method::DELETE && self.path == "/v1/sandboxes/{id}"
+    }
+
+    /// A request as [`Operation::bare`] that can have this code as its answer.
+    pub fn provoking(
+        &self,
+        code: &str,
+        server: &TestServer,
+        sandbox: &str,
+        issue: &str,
+    ) -> RequestBuilder {
+        let request = self.bare(server, sandbox, issue);
+        match self.may_push_first() && CODES_OF_A_PUSH.contains(&code) {
+            true => request.query(&[("sync", "true")]),
+            false => request,
+        }
     }
 
     /// Whether it needs the token.
@@ -132,6 +163,7 @@ impl Operation {
             .replace("{tail}", "a/b")
             .replace("{driftId}", "nope")
             .replace("{effect}", "1")
+            .replace("{token}", "nope")
             .replace("{run}", NO_RUN);
         let query = match self.path.rsplit('/').next() {
             Some("content" | "directory") => "?path=f",
@@ -154,6 +186,7 @@ impl Operation {
             "/v1/sandboxes/{id}/ports/{port}/{tail}" | "/v1/sandboxes/{id}/ports/{port}" => {
                 opening(request)
             }
+            "/v1/tokens" if self.takes_body => request.body(r#"{"name":"t","role":"viewer"}"#),
             "/v1/sandboxes/{id}/exec" => request.body(r#"{"command":["echo"]}"#),
             path if path.ends_with("/messages") => {
                 request.body(r#"{"text":"hello","agentId":"cat"}"#)

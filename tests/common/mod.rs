@@ -6,5 +6,6 @@ pub mod document;
 pub mod inside;
 pub mod provider;
 pub mod server;
+pub mod server_rules;
 pub mod socket;
 pub mod store;

@@ -332,6 +332,9 @@ impl Workspace for MemoryProvider {
         part: FilePart,
     ) -> Result<FileContent, WorkError> {
         self.work()?;
+        if path.as_bytes() == b"unreadable" {
+            return Err(WorkError::Refused("permission denied".into()));
+        }
         let content = self.file(path.as_bytes()).ok_or(WorkError::NoSuchFile)?;
         let (tx, chunks) = mpsc::channel(1);
         let size = content.len() as u64;
@@ -431,5 +434,19 @@ impl Workspace for MemoryProvider {
         let name = [path.as_bytes(), b".tar"].concat();
         let name = WorkspacePath::parse(&name).expect("a path");
         self.write_file(target, name, archive).await.map(drop)
+    }
+
+    async fn walk(&self, _: Target) -> Result<WalkedTree, WorkError> {
+        self.work()?;
+        let files = self.files.lock().expect("not poisoned");
+        let entry = |(name, content): (&Vec<u8>, &Bytes)| {
+            let (path, kind) = match name.strip_suffix(b"/") {
+                Some(path) => (path.to_vec(), FileKind::Directory),
+                None => (name.clone(), FileKind::File),
+            };
+            let (size, link_target) = (content.len() as u64, Vec::new());
+            TreeEntry { path, kind, size, mode: 0o755, modified_ns: 0, link_target }
+        };
+        Ok(WalkedTree { entries: files.iter().map(entry).collect(), left_out: Vec::new() })
     }
 }

@@ -1,6 +1,6 @@
 //! A whole server on a free port: SQLite in a directory of its own, the engine, the edge.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
@@ -8,8 +8,9 @@ use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use issuebox::access::Access;
 use issuebox::clock::{Clock, SystemClock, SystemIds};
-use issuebox::config::{AgentProgram, RepositoryPattern};
+use issuebox::config::{AgentProgram, StorageLocation};
 use issuebox::engine::{Engine, EngineParts, Quotas, Retention, Threads};
 use issuebox::git::{LatePublisher, PublishRefusal, WorkPublisher};
 use issuebox::github::api::GitHubApi;
@@ -18,14 +19,15 @@ use issuebox::github::policy::TriggerPolicy;
 use issuebox::github::webhook::sign;
 use issuebox::http::{Edge, Feed, Limits, LiveToken, TokenHash};
 use issuebox::intake::{Intake, PermissionParts};
-use issuebox::issue::event::ProviderRules;
-use issuebox::issue::{Rules, StepRules};
+use issuebox::issue_sandbox::SandboxServices;
 use issuebox::logs::{LogBounds, Logs};
 use issuebox::runs::{AgentPrograms, GoingRuns, RunShare};
 use issuebox::sandbox::{Lifecycle, Provider};
 use issuebox::store::Store;
 use issuebox::store::sqlite::{OpenError, SqliteStore};
 use issuebox::store::usage::{NewModelRequest, Reserved, SettledRequest, UsageStore};
+use issuebox::sync::{OpenStorage, SyncWorker};
+use issuebox::types::RepositoryPattern;
 use issuebox::types::*;
 use issuebox::verification::IssueVerifier;
 use reqwest::Method;
@@ -34,7 +36,8 @@ use tempfile::TempDir;
 use tokio::sync::watch;
 
 use super::provider::MemoryProvider;
-use super::store::MoodyStore;
+use super::server_rules::{hooks, rules, templates};
+use super::store::{MoodyAccess, MoodyStore};
 
 /// The admin token of every test server.
 pub const TOKEN: &str = "the-admin-token";
@@ -52,6 +55,7 @@ pub struct TestServer {
     pub store: Arc<MoodyStore>,
     pub engine: Engine,
     pub feed: Arc<Feed>,
+    services: Option<SandboxServices>,
     usage: Arc<dyn UsageStore>,
     pub closing: watch::Sender<bool>,
     stop: watch::Sender<bool>,
@@ -76,6 +80,7 @@ struct Started {
     store: Arc<MoodyStore>,
     engine: Engine,
     feed: Arc<Feed>,
+    services: SandboxServices,
     usage: Arc<dyn UsageStore>,
 }
 
@@ -160,8 +165,9 @@ impl TestServer {
             actix::System::new().block_on(serve(parts, io.handle().clone(), tx));
             io.shutdown_timeout(Duration::from_secs(5));
         });
-        let Started { address, store, engine, feed, usage } =
+        let Started { address, store, engine, feed, services, usage } =
             started.recv().expect("the server starts");
+        let services = Some(services);
         let client = reqwest::Client::builder()
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
@@ -169,7 +175,26 @@ impl TestServer {
             .build()
             .expect("a client");
         let thread = Some(thread);
-        Self { address, data, provider, store, engine, feed, usage, closing, stop, client, thread }
+        Self {
+            address,
+            data,
+            provider,
+            store,
+            engine,
+            feed,
+            services,
+            usage,
+            closing,
+            stop,
+            client,
+            thread,
+        }
+    }
+
+    /// What programs of its process work in sandboxes with.
+    pub fn services(&self) -> SandboxServices {
+        let services = self.services.clone().expect("until it ends");
+        SandboxServices { startup_max: Duration::from_secs(10), ..services }
     }
 
     /// Where a path is.
@@ -180,6 +205,24 @@ impl TestServer {
     /// A request with the token.
     pub fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
         self.client.request(method, self.url(path)).bearer_auth(TOKEN)
+    }
+
+    /// Puts an account.
+    pub async fn account(&self, name: &str, rules: Value) {
+        let put = self.request(Method::PUT, &format!("/v1/accounts/{name}")).json(&rules);
+        let answer = send(put).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+    }
+
+    /// A token of an account with a role; the account is made if it is not there.
+    pub async fn token(&self, account: &str, role: &str) -> String {
+        if !self.get("/v1/accounts").await.text.contains(&format!("\"{account}\"")) {
+            self.account(account, serde_json::json!({})).await;
+        }
+        let body = serde_json::json!({"name": "t", "role": role, "account": account});
+        let answer = self.post("/v1/tokens", body).await;
+        assert_eq!(answer.status, 201, "{answer:?}");
+        answer.json()["data"]["token"].as_str().expect("the token").to_owned()
     }
 
     /// GET with the token.
@@ -271,6 +314,7 @@ impl TestServer {
 impl Drop for TestServer {
     fn drop(&mut self) {
         self.end();
+        self.services = None;
         if let Some(thread) = self.thread.take() {
             thread.join().expect("the server's thread ends well");
         }
@@ -340,56 +384,81 @@ fn connect(edge: &mut Edge, api: Arc<dyn GitHubApi>, rows: &Arc<SqliteStore>) {
         store: Arc::clone(&store),
         clock: Arc::clone(&clock),
     };
-    edge.intake = Intake::new(engine.clone(), asking_policy()).asking(asked);
+    let access = Arc::clone(&edge.access);
+    edge.intake = Intake::new(engine.clone(), asking_policy()).by_account(access).asking(asked);
     let verifier = IssueVerifier::new(engine, store, permissions, clock, asking_policy());
-    edge.verifier = Some(Arc::new(verifier));
+    edge.verifier = Some(Arc::new(verifier.by_account(Arc::clone(&edge.access))));
 }
 
-async fn serve(mut parts: Parts, io: tokio::runtime::Handle, started: Sender<Started>) {
-    let store = Arc::new(open_store(parts.data.path()));
-    let (sessions, reports) = (Arc::clone(&store) as _, Arc::clone(&store) as _);
-    let (rows, runs) = (Arc::clone(&store), runs(parts.data.path(), &store));
-    let usage = Arc::clone(&runs.usage);
-    let store = Arc::new(MoodyStore::new(store));
-    let feed = Arc::new(Feed::new("testrun"));
-    let arbiter = actix::Arbiter::new();
-    let name = ProviderName::trusted(parts.provider_name);
+/// No tokens, and no account but `default`.
+async fn access(mood: &Arc<MoodyStore>, rows: &Arc<SqliteStore>) -> Arc<Access> {
+    let store = MoodyAccess { mood: Arc::clone(mood), inner: Arc::clone(rows) as _ };
+    Arc::new(Access::open(Arc::new(store), BTreeMap::new()).await.expect("it is read"))
+}
+
+/// The engine with one provider.
+async fn start_engine(
+    (name, provider): (ProviderName, Arc<dyn Lifecycle>),
+    store: &Arc<MoodyStore>,
+    feed: &Arc<Feed>,
+    spawner: Threads,
+    quotas: Quotas,
+) -> Engine {
     let rules = rules(&name);
     let engine = Engine::start(EngineParts {
         github: None,
         retention: Retention::default(),
-        store: Arc::clone(&store) as _,
+        store: Arc::clone(store) as _,
         clock: Arc::new(SystemClock),
         ids: Arc::new(SystemIds),
-        templates: [rules.default_template.clone()].map(|t| (t.name.clone(), t)).into(),
+        templates: templates(&rules.default_template),
         rules,
-        providers: [(name.clone(), Arc::clone(&parts.provider) as Arc<dyn Lifecycle>)].into(),
+        providers: [(name, provider)].into(),
         creates_in_flight: 0,
-        quotas: parts.quotas,
-        publisher: Arc::clone(&feed) as _,
-        spawner: Arc::new(Threads { arbiter: arbiter.handle(), calls: io.clone(), io: io.clone() }),
+        quotas,
+        publisher: Arc::clone(feed) as _,
+        spawner: Arc::new(spawner),
         reconcile: None,
-    })
-    .await
-    .expect("the engine starts");
+    });
+    engine.await.expect("the engine starts")
+}
+
+async fn serve(mut parts: Parts, io: tokio::runtime::Handle, started: Sender<Started>) {
+    let store = Arc::new(open_store(parts.data.path()));
+    let (rows, runs) = (Arc::clone(&store), runs(parts.data.path(), &store));
+    let (usage, store) = (Arc::clone(&runs.usage), Arc::new(MoodyStore::new(store)));
+    let access = access(&store, &rows).await;
+    let (feed, arbiter) = (Arc::new(Feed::new("testrun")), actix::Arbiter::new());
+    let name = ProviderName::trusted(parts.provider_name);
+    let lifecycle = (name.clone(), Arc::clone(&parts.provider) as Arc<dyn Lifecycle>);
+    let spawner = threads(&arbiter, &io);
+    let engine = start_engine(lifecycle, &store, &feed, spawner, parts.quotas).await;
+    let providers = BTreeMap::from([(name, Provider::from(parts.provider))]);
+    let logs = open_logs(parts.data.path());
+    let sync = sync_worker(&parts.data, &rows, &io);
+    let hooks = hooks(&engine, Arc::clone(&store) as _, (&providers, &logs, &sync));
     let mut edge = Edge {
         engine: engine.clone(),
-        providers: BTreeMap::from([(name, Provider::from(parts.provider))]),
+        providers,
         store: Arc::clone(&store) as _,
-        sessions,
-        reports,
+        sessions: Arc::clone(&rows) as _,
+        reports: Arc::clone(&rows) as _,
+        access: Arc::clone(&access),
         login_links: Arc::default(),
         feed: Arc::clone(&feed),
-        logs: open_logs(parts.data.path()),
+        logs,
         runs,
+        hooks,
         clock: Arc::new(SystemClock),
         ids: Arc::new(SystemIds),
         webhook_secrets: LiveSecrets::new(vec![Secret::new(SECRET)]),
-        intake: Intake::new(engine.clone(), policy()),
+        intake: Intake::new(engine.clone(), policy()).by_account(access),
         checkouts: None,
+        sync: Some(sync),
         github: None,
         verifier: None,
         app_setup: None,
+        people: None,
         publisher: publisher(None),
         models: Arc::default(),
         admin_token: LiveToken::new(TokenHash::of(&Secret::new(TOKEN))),
@@ -406,14 +475,21 @@ async fn serve(mut parts: Parts, io: tokio::runtime::Handle, started: Sender<Sta
     }
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("it is bound");
-    let server = issuebox::http::build(edge, listener).expect("a usable listener");
-    let of_test = Started { address, store, feed, engine: engine.clone(), usage };
+    let (services, server) = (edge.services(), issuebox::http::build(edge, listener));
+    let of_test = Started { address, store, feed, engine: engine.clone(), services, usage };
     started.send(of_test).expect("the test waits");
     let stop = async { drop(parts.stopped.wait_for(|stopped| *stopped).await) };
-    server.run(stop).await.expect("the server ends well");
+    server.expect("a usable listener").run(stop).await.expect("the server ends well");
     engine.stop(Duration::from_secs(1)).await;
     arbiter.stop();
     arbiter.join().expect("the arbiter ends well");
+}
+
+/// Keeps workspaces beside the server's data.
+fn sync_worker(data: &TempDir, rows: &Arc<SqliteStore>, io: &tokio::runtime::Handle) -> SyncWorker {
+    let location = StorageLocation::Directory(data.path().join("synced"));
+    let storage = OpenStorage::open(&location).expect("it can be made");
+    SyncWorker::new(storage, Arc::clone(rows) as _, Arc::new(SystemClock), io.clone())
 }
 
 fn threads(arbiter: &actix::Arbiter, io: &tokio::runtime::Handle) -> Threads {
@@ -458,37 +534,6 @@ pub fn policy() -> TriggerPolicy {
 /// The policy with credentials for GitHub.
 fn asking_policy() -> TriggerPolicy {
     TriggerPolicy { permission: Some(PermissionLevel::Write), ..policy() }
-}
-
-fn rules(provider: &ProviderName) -> Rules {
-    let step = StepRules { attempts: 1, timeout: Duration::from_secs(20) };
-    let provider_rules = ProviderRules {
-        names_enforced: true,
-        late_effect_window: Duration::ZERO,
-        dies_with_server: false,
-    };
-    Rules {
-        github: None,
-        create: step,
-        start: step,
-        stop: step,
-        delete: step,
-        idle_stop: None,
-        delete_after_close: Duration::from_secs(86_400),
-        ttl: None,
-        trigger_label: "agent".into(),
-        default_template: Template {
-            name: TemplateName::trusted("default"),
-            provider: provider.clone(),
-            mode: Mode::Strong,
-            resources: Resources { cpu: 1.0, memory_mb: 512, processes: 64, disk_mb: 512 },
-            network: Network::None,
-            ports: vec![3000, 3001],
-            on_limit: OnLimit::Kill,
-            workload: issuebox::types::Workload::default().into(),
-        },
-        providers: HashMap::from([(provider.clone(), provider_rules)]),
-    }
 }
 
 /// A publisher of work that always succeeds, or always refuses.

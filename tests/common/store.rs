@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use issuebox::issue::{EffectKind, FanOut, Issue, Scope};
+use issuebox::store::access::AccessStore;
 use issuebox::store::*;
 use issuebox::types::*;
 
@@ -303,5 +304,44 @@ impl Store for MoodyStore {
 
     async fn check(&self) -> Result<(), StoreError> {
         self.read()?.check().await
+    }
+}
+
+/// Tokens and accounts in the mood of a store.
+pub struct MoodyAccess {
+    pub mood: Arc<MoodyStore>,
+    pub inner: Arc<dyn AccessStore>,
+}
+
+#[async_trait]
+impl AccessStore for MoodyAccess {
+    async fn tokens(&self) -> Result<Vec<ApiToken>, StoreError> {
+        self.mood.read()?;
+        self.inner.tokens().await
+    }
+
+    async fn put_token(&self, token: ApiToken) -> Result<(), CommitError> {
+        self.mood.write()?;
+        self.inner.put_token(token).await
+    }
+
+    async fn remove_token(&self, id: &TokenId) -> Result<(), CommitError> {
+        self.mood.write()?;
+        self.inner.remove_token(id).await
+    }
+
+    async fn note_uses(&self, uses: Vec<(TokenId, Timestamp)>) -> Result<(), CommitError> {
+        self.mood.write()?;
+        self.inner.note_uses(uses).await
+    }
+
+    async fn accounts(&self) -> Result<Vec<(AccountName, AccountRules)>, StoreError> {
+        self.mood.read()?;
+        self.inner.accounts().await
+    }
+
+    async fn put_account(&self, name: AccountName, rules: AccountRules) -> Result<(), CommitError> {
+        self.mood.write()?;
+        self.inner.put_account(name, rules).await
     }
 }

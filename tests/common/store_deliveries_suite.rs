@@ -10,13 +10,14 @@ use issuebox::store::{
     CommitError, DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState, LookAsk,
     PENDING_TRIES_MAX, PendingRow, PruneAsk, Store, StoreError, Write,
 };
-use issuebox::types::{HomeId, IssueId, Repository, TimelineEntry, Timestamp};
+use issuebox::types::{AccountName, HomeId, IssueId, Repository, TimelineEntry, Timestamp};
 
 use crate::store_issues::{at, delivery, entry, guid, only, only_delivery, running};
 use crate::store_suite::{World, account, ask, ended, store_first};
 
 fn fan_out(n: i64) -> FanOut {
     FanOut {
+        account: AccountName::default_account(),
         delivery: guid(n),
         received_at: at(n),
         recovered: false,
@@ -288,9 +289,7 @@ pub async fn old_deliveries_are_pruned_and_young_or_pending_ones_never(world: &d
         }
     }
     let prune = async |days: Option<u32>, limit| {
-        let ask =
-            PruneAsk { now, deliveries_before: days.map(days_ago), timeline_before: None, limit };
-        store.prune(ask).await
+        store.prune(PruneAsk { deliveries_before: days.map(days_ago), ..pruning(now, limit) }).await
     };
     assert_eq!(prune(None, 100).await, Ok(0), "nothing is to go");
     assert_eq!(prune(Some(30), 2).await, Ok(2), "no more than was asked");
@@ -312,6 +311,12 @@ pub async fn old_deliveries_are_pruned_and_young_or_pending_ones_never(world: &d
     assert_eq!(prune(Some(30), 100).await, Ok(1), "now it may go");
 }
 
+/// What removes nothing.
+pub fn pruning(now: Timestamp, limit: usize) -> PruneAsk {
+    let (deliveries_before, timeline_before, deleted_before) = (None, None, None);
+    PruneAsk { now, deliveries_before, timeline_before, deleted_before, limit }
+}
+
 pub async fn many_are_pruned_in_bites(world: &dyn World) {
     let store = world.open();
     let now = at(0).after(DAY * 100);
@@ -321,7 +326,8 @@ pub async fn many_are_pruned_in_bites(world: &dyn World) {
     let young = DeliveryRow { received_at: now, ..delivery(5_000, None) };
     assert_eq!(store.commit(only_delivery(young)).await, Ok(()));
     let deliveries_before = Some(now);
-    let ask = PruneAsk { now, deliveries_before, timeline_before: deliveries_before, limit: 700 };
+    let timeline_before = deliveries_before;
+    let ask = PruneAsk { deliveries_before, timeline_before, ..pruning(now, 700) };
     assert_eq!(store.prune(ask).await, Ok(700));
     assert_eq!(store.prune(ask).await, Ok(300));
     assert_eq!(kept(&*store).await, [now]);
@@ -337,12 +343,8 @@ pub async fn old_rows_of_timelines_are_pruned(world: &dyn World) {
         let write = Write { timeline: vec![row], ..only(issue.clone()) };
         assert_eq!(store.commit(write).await, Ok(()));
     }
-    let ask_to = |days| PruneAsk {
-        now,
-        deliveries_before: None,
-        timeline_before: Some(now.before(DAY * days)),
-        limit: 100,
-    };
+    let ask_to =
+        |days| PruneAsk { timeline_before: Some(now.before(DAY * days)), ..pruning(now, 100) };
     assert_eq!(store.prune(ask_to(90)).await, Ok(3), "the first step's row too");
     let left = store.timeline(issue.home, &ask(10, None)).await.expect("reads");
     let left: Vec<_> =

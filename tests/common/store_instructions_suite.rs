@@ -139,6 +139,7 @@ pub async fn instructions_outlive_their_deliveries_until_the_issue_is_deleted(wo
         now: at(i64::from(i32::MAX)),
         deliveries_before: Some(at(i64::from(i32::MAX))),
         timeline_before: Some(at(i64::from(i32::MAX))),
+        deleted_before: None,
         limit: 1_000,
     };
     assert!(store.prune(ask).await.expect("prunes") > 0);

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use crate::store_templates::any_plan;
 use issuebox::conversation::{
     AgentSession, Conversation, IssueWords, MessageOrigin, Run, RunQuestions, RunWait,
 };
@@ -13,12 +14,11 @@ use issuebox::issue::{
 };
 use issuebox::store::{DeliveryRow, DeliveryState, Write};
 use issuebox::types::{
-    AccountName, AgentName, AgentQuestion, AgentWorkload, Alias, AllowedHost, AnswerOption,
-    Attempt, CloneMode, DeliveryId, ExternalId, Failure, FailureCode, Generation, GitWorkload,
-    HomeId, HostMount, IssueId, IssueNumber, MessageId, Mode, Network, NetworkKind, ObjectName,
-    OnLimit, Phase, ProviderName, ProviderStep, QuestionAnswer, Repository, Resources, RunId,
-    RunState, SandboxId, SecretName, SessionId, Template, TemplateName, TimelineEntry, Timestamp,
-    WhileRunning, Workload, WorkloadSource,
+    AccountName, AgentName, AgentQuestion, Alias, AnswerOption, Attempt, DeliveryId, ExternalId,
+    Failure, FailureCode, Generation, HomeId, IssueId, IssueNumber, MessageId, Mode, Network,
+    ObjectName, OnLimit, Phase, ProviderName, ProviderStep, QuestionAnswer, Repository, Resources,
+    RunId, RunState, SandboxId, SandboxMeta, SessionId, Template, TemplateName, TemplateVersion,
+    TimelineEntry, Timestamp,
 };
 use proptest::option::of;
 use proptest::prelude::*;
@@ -47,13 +47,17 @@ pub fn template() -> Template {
 }
 
 pub fn record(home: HomeId, generation: u32) -> Record {
+    static VERSION: std::sync::OnceLock<TemplateVersion> = std::sync::OnceLock::new();
     let name = format!("claude-issue-{home}");
     Record {
         id: SandboxId::trusted(format!("sandbox-{home}-{generation}")),
         object_name: ObjectName::trusted(name.as_str()),
         name,
         generation: Generation(generation),
+        template_version: *VERSION.get_or_init(|| template().version()),
         template: template(),
+        agent_id: None,
+        meta: SandboxMeta::default(),
         mode: Mode::Strong,
         created_at: at(home.0),
         phase_since: at(home.0),
@@ -66,14 +70,15 @@ pub fn record(home: HomeId, generation: u32) -> Record {
         made_at_ns: None,
         healing: None,
         left_nothing: false,
+        needs_cold_start: false,
+        owes_farewell: false,
     }
 }
 
 /// A home's first state: a sandbox that the provider is being asked to make.
 pub fn creating(account: &AccountName, home: HomeId) -> Issue {
     let mut issue = Issue::new(home, account.clone(), issue_id(home));
-    issue.version = 1;
-    issue.generation = Generation(1);
+    (issue.version, issue.generation) = (1, Generation(1));
     issue.facts.repository = Some(Repository::trusted(REPOSITORY));
     issue.facts.number = Some(IssueNumber(home.0.unsigned_abs()));
     issue.facts.title = Some(Dated { value: format!("Title of {home}"), as_of: at(0) });
@@ -112,6 +117,7 @@ pub fn guid(n: i64) -> DeliveryId {
 
 pub fn delivery(n: i64, home: Option<HomeId>) -> DeliveryRow {
     DeliveryRow {
+        account: AccountName::default_account(),
         id: guid(n),
         received_at: at(n),
         recovered: false,
@@ -161,12 +167,12 @@ fn time() -> impl Strategy<Value = Timestamp> {
 }
 
 /// Text of any kind: quotes, newlines, escapes, other scripts.
-fn text() -> BoxedStrategy<String> {
+pub fn text() -> BoxedStrategy<String> {
     prop_oneof![any::<String>(), Just("it's \"quoted\"\n\t\\ \u{1b}[31m % _ \u{1F600}".into())]
         .boxed()
 }
 
-fn one_of<T: Copy + std::fmt::Debug + 'static>(all: &'static [T]) -> impl Strategy<Value = T> {
+pub fn one_of<T: Copy + std::fmt::Debug + 'static>(all: &'static [T]) -> impl Strategy<Value = T> {
     proptest::sample::select(all)
 }
 
@@ -247,127 +253,38 @@ fn any_facts() -> BoxedStrategy<Facts> {
         .boxed()
 }
 
-fn any_template() -> BoxedStrategy<Template> {
-    let cpu = prop_oneof![
-        any::<f64>().prop_filter("NaN is not equal to itself", |cpu| !cpu.is_nan()),
-        Just(0.1 + 0.2)
-    ];
-    (
-        text(),
-        "[a-z]{1,9}",
-        one_of(Mode::ALL),
-        cpu,
-        any::<u64>(),
-        any::<u32>(),
-        any::<u64>(),
-        any::<bool>(),
-        (any_network(), proptest::collection::vec(any::<u16>(), 0..3), any_workload()),
-    )
-        .prop_map(|(name, provider, mode, cpu, memory_mb, processes, disk_mb, stops, outside)| {
-            let (network, ports, workload) = outside;
-            Template {
-                name: TemplateName::trusted(name),
-                provider: ProviderName::trusted(provider),
-                mode,
-                resources: Resources { cpu, memory_mb, processes, disk_mb },
-                network,
-                ports,
-                on_limit: if stops { OnLimit::Stop } else { OnLimit::Kill },
-                workload: workload.into(),
-            }
-        })
-        .boxed()
-}
-
-fn any_workload() -> BoxedStrategy<Workload> {
-    let texts = || proptest::collection::btree_map("[A-Z]{1,5}", text(), 0..3);
-    let mount =
-        "/[a-z]{1,5}:/[a-z]{1,5}(:ro)?".prop_map(|text| HostMount::parse(&text).expect("one"));
-    let source = prop_oneof![
-        text().prop_map(WorkloadSource::Image),
-        text().prop_map(WorkloadSource::Snapshot)
-    ];
-    let read = "[a-z]{1,5}/[a-z]{1,5}".prop_map(|text| Repository::parse(&text).expect("one"));
-    let git = (
-        proptest::sample::select(CloneMode::ALL.to_vec()),
-        proptest::collection::vec(read, 0..3),
-        1_u64..2_048,
-        any::<bool>(),
-    );
-    let git = git.prop_map(|(clone, read, push_max_mb, workflows)| GitWorkload {
-        clone,
-        read,
-        push_max_mb,
-        workflows,
-    });
-    let lists = (
-        proptest::collection::vec(text(), 0..3),
-        proptest::collection::vec(mount, 0..3),
-        texts(),
-        texts(),
-        texts(),
-    );
-    (of(source), of(text()), of(text()), of(git), of(any_agent()), lists)
-        .prop_map(|(source, user, working_dir, git, agent, lists)| {
-            let (command, mounts, env, secrets, options) = lists;
-            let secret = |(name, secret): (String, String)| (name, SecretName::trusted(secret));
-            let secrets = secrets.into_iter().map(secret).collect();
-            Workload {
-                source,
-                env,
-                secrets,
-                user,
-                working_dir,
-                command,
-                mounts,
-                git,
-                agent,
-                options,
-            }
-        })
-        .boxed()
-}
-
-fn any_network() -> BoxedStrategy<Network> {
-    let entry = "(\\*\\.)?[a-z][a-z0-9]{0,9}\\.[a-z]{2,5}(:[1-9][0-9]{0,3})?";
-    let entry = entry.prop_map(|text| AllowedHost::parse(&text).expect("an entry"));
-    let hosts = proptest::collection::vec(entry, 0..4);
-    let address = any::<(std::net::IpAddr, u16)>().prop_map(std::net::SocketAddr::from);
-    let private = proptest::collection::vec(address, 0..3);
-    (one_of(&NetworkKind::ALL), hosts, private)
-        .prop_map(|(kind, hosts, private)| Network::assemble(kind, hosts, private))
-        .boxed()
-}
-
 fn any_record() -> BoxedStrategy<Record> {
     (
         (any::<u128>(), text(), text(), any::<u32>()),
-        any_template(),
+        any_plan(),
         one_of(Mode::ALL),
         (time(), time(), time(), of(time()), of(time()), of(any::<i64>())),
         text(),
         any::<u32>(),
     )
-        .prop_map(|((id, name, object, generation), template, mode, times, reason, attempt)| {
-            Record {
-                id: SandboxId::trusted(format!("{id:032x}")),
-                name,
-                object_name: ObjectName::trusted(object),
-                generation: Generation(generation),
-                template,
-                mode,
-                created_at: times.0,
-                phase_since: times.1,
-                last_activity_at: times.2,
-                reason,
-                attempt: Attempt(attempt),
-                may_land_until: times.3,
-                stop_may_land_until: times.4.map(|at| at.after(Duration::from_secs(3))),
-                deadline: times.4,
-                made_at_ns: times.5,
-                left_nothing: attempt % 2 == 1,
-                healing: times.3.map(|due| Healing { since: times.1, tries: attempt, due }),
-            }
+        .prop_map(|((id, name, object, generation), plan, mode, times, reason, attempt)| Record {
+            id: SandboxId::trusted(format!("{id:032x}")),
+            name,
+            object_name: ObjectName::trusted(object),
+            generation: Generation(generation),
+            template_version: plan.template.version(),
+            template: plan.template,
+            agent_id: plan.agent_id,
+            meta: plan.meta,
+            mode,
+            created_at: times.0,
+            phase_since: times.1,
+            last_activity_at: times.2,
+            reason,
+            attempt: Attempt(attempt),
+            may_land_until: times.3,
+            stop_may_land_until: times.4.map(|at| at.after(Duration::from_secs(3))),
+            deadline: times.4,
+            made_at_ns: times.5,
+            left_nothing: attempt % 2 == 1,
+            needs_cold_start: attempt % 3 == 1,
+            owes_farewell: attempt % 5 == 1,
+            healing: times.3.map(|due| Healing { since: times.1, tries: attempt, due }),
         })
         .boxed()
 }
@@ -382,6 +299,7 @@ fn any_verb() -> BoxedStrategy<Verb> {
         Just(Verb::Create),
         Just(Verb::Start),
         Just(Verb::Stop),
+        any_external_id().prop_map(|external_id| Verb::ColdStart { external_id }),
         (any_external_id(), text()).prop_map(|(external_id, expected)| Verb::Delete {
             external_id,
             expected: SandboxId::trusted(expected)
@@ -463,7 +381,7 @@ pub fn any_state() -> BoxedStrategy<IssueState> {
                 failure
             }
         ),
-        (any_record(), of(any_external_id()), any_step(), of(any_failure()), of(any_template()))
+        (any_record(), of(any_external_id()), any_step(), of(any_failure()), of(any_plan()))
             .prop_map(|(record, external_id, step, failure, next)| IssueState::Deleting {
                 record,
                 external_id,
@@ -473,22 +391,6 @@ pub fn any_state() -> BoxedStrategy<IssueState> {
             }),
     ]
     .boxed()
-}
-
-fn any_agent() -> impl Strategy<Value = AgentWorkload> {
-    let bounds = (any::<u32>(), any::<u32>(), of(any::<u32>()));
-    let while_running = proptest::sample::select(WhileRunning::ALL.to_vec());
-    (text(), of(text()), bounds, while_running, text()).prop_map(
-        |(name, model, (run, quiet, turns_max), while_running, instructions)| AgentWorkload {
-            name: AgentName::trusted(name),
-            model,
-            run_time_max: Duration::from_millis(run.into()),
-            quiet_time_max: Duration::from_millis(quiet.into()),
-            turns_max,
-            while_running,
-            instructions,
-        },
-    )
 }
 
 fn any_questions() -> impl Strategy<Value = RunQuestions> {
@@ -563,8 +465,8 @@ fn any_conversation() -> impl Strategy<Value = Conversation> {
 
 /// A home in its first version, with anything in it. The home's number is for the test to give.
 pub fn any_issue() -> BoxedStrategy<Issue> {
-    let pending_start = (time(), text(), of(any_template()))
-        .prop_map(|(since, why, template)| PendingStart { since, why, template });
+    let pending_start = (time(), text(), of(any_plan()))
+        .prop_map(|(since, why, plan)| PendingStart { since, why, plan });
     let times = (of(time()), of(time()), of(time()), of(any::<i64>().prop_map(HomeId)));
     let conversation = of(any_conversation().prop_map(Box::new));
     let states = (conversation, any_state());

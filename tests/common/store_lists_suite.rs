@@ -3,11 +3,12 @@
 //! As in `store_suite`, each function gets a fresh world.
 
 use issuebox::issue::{Dated, Issue, IssueState, Step, Verb};
-use issuebox::store::{SandboxFilter, StoreError, Write};
+use issuebox::store::{PruneAsk, SandboxFilter, StoreError, Write};
 use issuebox::types::{
-    ExternalId, HomeId, Phase, ProviderName, Repository, SandboxId, TemplateName,
+    ExternalId, HomeId, Phase, ProviderName, Repository, Sandbox, SandboxId, TemplateName,
 };
 
+use crate::store_deliveries_suite::pruning;
 use crate::store_issues::{at, creating, entry, only, running};
 use crate::store_suite::{World, account, ask, ended, list, store_first};
 
@@ -269,4 +270,36 @@ pub async fn live_sandboxes_are_counted_by_phase(world: &dyn World) {
     let mut counts = store.counts(&account()).await.expect("counts");
     counts.sort_by_key(|(phase, _)| phase.as_str());
     assert_eq!(counts, [(Phase::Creating, 3), (Phase::Running, 2)]);
+}
+
+pub async fn old_records_of_deleted_sandboxes_are_pruned(world: &dyn World) {
+    let store = world.open();
+    let mut of_homes = Vec::new();
+    for deleted_at in [300, 100, 200] {
+        let before = running(&store_first(&*store).await);
+        assert_eq!(store.commit(only(before.clone())).await, Ok(()));
+        let (issue, sandbox) = ended(&before);
+        let sandbox = Sandbox { deleted_at: Some(at(deleted_at)), ..sandbox };
+        let id = sandbox.id.clone();
+        let write = Write { ended: Some(sandbox), ..only(issue) };
+        assert_eq!(store.commit(write).await, Ok(()));
+        of_homes.push((before.home, id));
+    }
+    let live = running(&store_first(&*store).await);
+    assert_eq!(store.commit(only(live.clone())).await, Ok(()));
+    let ask_to = |deleted| PruneAsk { deleted_before: Some(at(deleted)), ..pruning(at(999), 10) };
+    assert_eq!(store.prune(pruning(at(999), 10)).await, Ok(0), "nothing is to go");
+    assert_eq!(store.prune(ask_to(200)).await, Ok(1), "not the one of that time");
+    let is_there = async |place: usize| {
+        let (home, id): &(HomeId, SandboxId) = &of_homes[place];
+        let newest = store.newest_sandbox(*home).await.expect("reads");
+        let found = store.sandbox(&account(), id).await.expect("reads");
+        assert_eq!(found, newest);
+        found.is_some()
+    };
+    assert_eq!([is_there(0).await, is_there(1).await, is_there(2).await], [true, false, true]);
+    let gone = store.load(of_homes[1].0).await.expect("reads").expect("the issue stays");
+    assert_eq!(gone.generation.0, 1, "the next one is the second");
+    assert_eq!(store.prune(ask_to(999)).await, Ok(2));
+    assert!(store.newest_sandbox(live.home).await.is_ok_and(|found| found.is_some()), "it lives");
 }

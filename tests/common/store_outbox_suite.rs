@@ -141,7 +141,8 @@ pub async fn an_effect_stays_until_it_is_done(world: &dyn World) {
     let forever = Some(at(i64::from(i32::MAX)));
     let (deliveries_before, timeline_before) = (forever, forever);
     let now = at(i64::from(i32::MAX));
-    let ask = PruneAsk { now, deliveries_before, timeline_before, limit: 1_000 };
+    let deleted_before = None;
+    let ask = PruneAsk { now, deliveries_before, timeline_before, deleted_before, limit: 1_000 };
     assert_eq!(store.prune(ask).await, Ok(0));
     drop(store);
 

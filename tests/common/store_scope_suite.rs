@@ -182,8 +182,7 @@ pub async fn issues_are_found_by_what_is_around_them(world: &dyn World) {
 
 pub async fn pending_starts_take_turns_by_repository(world: &dyn World) {
     let store = world.open();
-    let pending_start =
-        |since| PendingStart { since: at(since), why: "asked".into(), template: None };
+    let pending_start = |since| PendingStart { since: at(since), why: "asked".into(), plan: None };
     let mut expected = Vec::new();
     // One repository asks for much before another, in two spellings; one issue has none.
     for (repository, since, turn) in [
@@ -245,7 +244,7 @@ pub async fn holds_are_kept_until_they_are_released(world: &dyn World) {
     let repository = |name| HoldScope::Repository(Repository::trusted(name));
     let all = [
         hold(HoldScope::Account(account()), 1, "it's \"held\""),
-        hold(HoldScope::Issue(IssueId::trusted("A.b-1")), 2, ""),
+        hold(HoldScope::Issue(account(), IssueId::trusted("A.b-1")), 2, ""),
         hold(repository("Octo/Hello"), 3, "broken build"),
         hold(HoldScope::Server, 4, "maintenance"),
     ];
@@ -264,7 +263,7 @@ pub async fn holds_are_kept_until_they_are_released(world: &dyn World) {
 
     assert_eq!(store.remove_hold(&repository("octo/hello")).await, Ok(true));
     assert_eq!(store.remove_hold(&repository("octo/hello")).await, Ok(false));
-    let issue = HoldScope::Issue(IssueId::trusted("a.b-1"));
+    let issue = HoldScope::Issue(account(), IssueId::trusted("a.b-1"));
     assert_eq!(store.remove_hold(&issue).await, Ok(false), "issue ids have a case");
     let account_named_so = HoldScope::Account(AccountName::trusted("A.b-1"));
     assert_eq!(store.remove_hold(&account_named_so).await, Ok(false));

@@ -339,6 +339,7 @@ pub async fn a_newer_epoch_fences_every_write(world: &dyn World) {
         now: at(0),
         deliveries_before: Some(at(0)),
         timeline_before: Some(at(0)),
+        deleted_before: Some(at(0)),
         limit: 1,
     };
     assert_eq!(store.put_holds(vec![hold]).await, fenced);

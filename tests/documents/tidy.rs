@@ -23,7 +23,7 @@ const ADAPTERS: u8 = 3;
 const ASSEMBLY: u8 = 6;
 /// The layers, from the bottom up. A module imports from its own layer and those below it. Only the
 /// assembly and the layers above it import an adapter. [`providers`] finds the providers' layers.
-const LAYERS: [(&str, u8); 29] = [
+const LAYERS: [(&str, u8); 33] = [
     ("types", 0),
     ("clock", 0),
     ("telemetry", 0),
@@ -34,6 +34,7 @@ const LAYERS: [(&str, u8); 29] = [
     ("agents", 1),
     ("conversation", 1),
     ("store", 2),
+    ("access", 2),
     ("sandbox", 2),
     ("git", 2),
     ("github", 2),
@@ -46,8 +47,11 @@ const LAYERS: [(&str, u8); 29] = [
     ("engine", 4),
     ("verification", 4),
     ("checkout", 4),
+    ("hooks", 4),
     ("runs", 4),
     ("intake", 4),
+    ("sync", 4),
+    ("issue_sandbox", 4),
     ("http", 5),
     ("app", ASSEMBLY),
     ("cli", 7),

@@ -3,7 +3,7 @@
 use crate::common::server::{Answer, TestServer, opened, send};
 use issuebox::issue::{FanOut, Scope, ScopeEvent};
 use issuebox::store::{PENDING_TRIES_MAX, Store};
-use issuebox::types::{DeliveryId, Timestamp};
+use issuebox::types::{AccountName, DeliveryId, Timestamp};
 use serde_json::{Value, json};
 
 /// What a test puts into places that must not be kept.
@@ -26,6 +26,7 @@ async fn forged(server: &TestServer, delivery: &str, event: &str) -> Answer {
 
 fn fan_out(delivery: &str) -> FanOut {
     FanOut {
+        account: AccountName::default_account(),
         delivery: DeliveryId::trusted(delivery),
         received_at: Timestamp::from_unix_ms(1_900_000_000_000),
         recovered: false,

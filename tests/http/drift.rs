@@ -114,6 +114,13 @@ async fn each_item_is_listed_with_both_sides_and_its_remedies() {
         reason.starts_with("memory: it is a second object of the recorded sandbox"),
         "{reason}"
     );
+    assert_eq!(twin["account"], "default");
+    // Drift is of the sandboxes of all accounts: others learn that there is some.
+    let viewer = server.token("acme", "viewer").await;
+    let system = send(server.client.get(server.url("/v1/system")).bearer_auth(&viewer)).await;
+    let reasons = json!(["memory: drift waits for the decision of an admin"]);
+    assert_eq!(system.json()["data"]["degraded"], reasons);
+    assert_eq!(ready["data"]["reasons"], reasons);
     let page = server.client.get(server.url("/")).header("cookie", server.log_in().await);
     let page = send(page).await.text;
     assert!(page.contains("it is a second object of the recorded sandbox"), "{page}");

@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use crate::github_examples;
 use issuebox::app::providers::load_config;
 use issuebox::config::Overrides;
-use issuebox::github::policy::TriggerPolicy;
+use issuebox::github::policy::{TriggerPolicies, TriggerPolicy};
 use issuebox::github::webhook::{Interpreted, interpret};
 use issuebox::types::{DeliveryId, Timestamp};
 
-fn policy() -> TriggerPolicy {
+fn policy() -> TriggerPolicies {
     let overrides = Overrides { listen: None, data: Some("unused".into()) };
     let loaded = load_config(None, std::iter::empty(), overrides).expect("the defaults are valid");
-    TriggerPolicy::new(&loaded.config.triggers, &loaded.config.github)
+    TriggerPolicy::all(&loaded.config.triggers, &loaded.config.github)
 }
 
 #[test]

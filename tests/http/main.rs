@@ -2,6 +2,8 @@
 //! every move a test decides: the API, the pages, the webhooks, and that the served description
 //! says what the server does.
 
+mod access;
+mod access_pages;
 mod app_setup;
 mod asking;
 mod before_work;
@@ -16,7 +18,9 @@ mod events;
 mod examples;
 #[path = "../common/github_examples.rs"]
 mod github_examples;
+mod github_login;
 mod holds;
+mod issue_sandbox;
 mod logs;
 mod openapi;
 mod page;
@@ -26,10 +30,13 @@ mod ports;
 #[path = "../common/process.rs"]
 mod process;
 mod readers;
+mod repositories;
 mod sandboxes;
 mod server;
 mod streams;
+mod syncs;
 mod talk;
+mod templates;
 mod terminal;
 mod verification;
 mod webhooks;

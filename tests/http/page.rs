@@ -94,7 +94,7 @@ async fn a_log_in_from_elsewhere_or_with_a_wrong_token_is_refused() {
     }
     let wrong = log_in(own.clone(), "wrong").await;
     assert_eq!((wrong.status, wrong.header("set-cookie")), (401, ""));
-    assert!(wrong.text.contains("This is not the admin token."));
+    assert!(wrong.text.contains("This is no token of this server."));
     for _ in 0..30 {
         log_in(own.clone(), "guess").await;
     }

@@ -16,12 +16,34 @@ pub struct Person<'a> {
 
 impl<'a> Person<'a> {
     pub async fn at(server: &'a TestServer) -> Self {
-        let cookie = server.log_in().await;
+        Self::with(server, TOKEN).await
+    }
+
+    /// One who logged in with this token.
+    pub async fn with(server: &'a TestServer, token: &str) -> Self {
+        let log_in = server.client.post(server.url("/login")).header("origin", server.url(""));
+        let answer = send(log_in.body(format!("token={token}"))).await;
+        assert_eq!(answer.status, 303, "{answer:?}");
+        let cookie = answer.header("set-cookie").split(';').next().expect("a cookie").to_owned();
+        Self::by_cookie(server, cookie).await
+    }
+
+    /// One who has this session.
+    pub async fn by_cookie(server: &'a TestServer, cookie: String) -> Self {
         let mut person = Self { server, cookie, token: String::new() };
-        let page = person.see("/holds").await.text;
-        let at = page.split("name=\"formToken\" value=\"").nth(1).expect("a form token");
-        person.token = at.split('"').next().expect("its value").to_owned();
+        person.renew().await;
         person
+    }
+
+    /// Loads a page again, for the form token in force.
+    pub async fn renew(&mut self) {
+        let page = self.see("/holds").await.text;
+        let at = page.split("name=\"formToken\" value=\"").nth(1).expect("a form token");
+        self.token = at.split('"').next().expect("its value").to_owned();
+    }
+
+    pub async fn see_owned(&self, path: String) -> Answer {
+        self.see(&path).await
     }
 
     pub async fn see(&self, path: &str) -> Answer {
@@ -52,7 +74,7 @@ impl<'a> Person<'a> {
 }
 
 /// Every page, for a sandbox.
-fn pages(id: &str) -> Vec<String> {
+pub fn pages(id: &str) -> Vec<String> {
     let pages = [
         "/",
         "/?phase=failed",
@@ -61,13 +83,19 @@ fn pages(id: &str) -> Vec<String> {
         "/sandboxes/ID?done=stop",
         "/sandboxes/ID/files",
         "/sandboxes/ID/logs",
+        "/sandboxes/ID/versions",
         "/sandboxes/ID/conversation",
         "/sandboxes/ID/conversation?done=say",
         "/deliveries",
         "/deliveries?status=badly_signed",
         "/providers",
+        "/templates",
         "/drift",
         "/holds",
+        "/tokens",
+        "/tokens?all=true&done=delete",
+        "/accounts",
+        "/create",
         "/overview",
         "/overview?back=week",
         "/connect",
@@ -87,6 +115,7 @@ fn changes(id: &str) -> Vec<String> {
         "/sandboxes/ID/hold",
         "/sandboxes/ID/release",
         "/sandboxes/ID/exec",
+        "/sandboxes/ID/sync",
         "/sandboxes/ID/conversation/say",
         "/sandboxes/ID/conversation/stop",
         "/sandboxes/ID/conversation/retry",
@@ -94,6 +123,11 @@ fn changes(id: &str) -> Vec<String> {
         "/drift/x/remove",
         "/holds",
         "/holds/release",
+        "/tokens",
+        "/tokens/x/delete",
+        "/accounts",
+        "/account",
+        "/create",
         "/connect/secret",
         "/connect/sample",
         "/connect/github",

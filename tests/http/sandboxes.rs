@@ -51,6 +51,22 @@ async fn a_fast_ensure_is_answered_once_it_is_recorded_and_runs() {
 }
 
 #[tokio::test]
+async fn a_create_that_fails_is_counted_and_a_strong_id_has_another_form() {
+    let server = TestServer::start().await;
+    let id = server.running("1").await;
+    assert!(uuid::Uuid::parse_str(&id).is_ok() && id.len() == 36, "{id}");
+    server.provider.refusing.store(true, Ordering::SeqCst);
+    let failed = server.post("/v1/sandboxes?wait=10", json!({"issueId": "2"})).await.json();
+    assert_eq!(failed["data"]["phase"], "failed", "{failed}");
+    let metrics = send(server.client.get(server.url("/metrics"))).await.text;
+    for success in ["true", "false"] {
+        let labels = format!(r#"mode="strong",success="{success}",provider="memory""#);
+        let line = format!("issuebox_sandbox_create_seconds_count{{{labels}}} 1");
+        assert!(metrics.contains(&line), "{line} is not in {metrics}");
+    }
+}
+
+#[tokio::test]
 async fn look_ups_find_a_sandbox_by_each_of_its_names() {
     let server = TestServer::start().await;
     let ask = json!({"issueId": "5", "repository": "octo/hello", "issueNumber": 7});

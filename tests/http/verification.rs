@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use issuebox::github::model::{FaultKind, GithubModel, ModelFault};
+use issuebox::issue_sandbox::{IssueRef, IssueSandbox, SandboxContext, SandboxError};
+use issuebox::types::AccountName;
 use serde_json::{Value, json};
 
 use crate::common::server::{Answer, TestServer};
@@ -36,6 +38,13 @@ impl AskingWorld {
         let fields = body.as_object_mut().expect("an object");
         fields.extend(more.as_object().expect("an object").clone());
         self.server.post("/v1/sandboxes?wait=10", body).await
+    }
+
+    /// The same for a program of the server's own process.
+    async fn ensure_by_library(&self, account: AccountName) -> Result<IssueSandbox, SandboxError> {
+        let issue = IssueRef::number(REPOSITORY, self.number).expect("a reference");
+        let context = SandboxContext::new(account, "bot");
+        IssueSandbox::get_or_create(&self.server.services(), context, issue, None).await
     }
 
     /// The issue's id at GitHub.
@@ -94,6 +103,12 @@ async fn a_closed_issue_gets_no_sandbox_and_a_running_one_stops() {
     world.github.close((REPOSITORY, world.number), MAINTAINER);
     let refused = world.ensure(json!({})).await;
     assert_eq!((refused.status, refused.code()), (409, "issue_closed".to_owned()));
+    let by_library = world.ensure_by_library(AccountName::default_account()).await;
+    let closed = "the issue octo/hello#1 is closed on GitHub";
+    assert_eq!(by_library.err().expect("it is closed").to_string(), closed);
+    let other = world.ensure_by_library(AccountName::trusted("other")).await;
+    let foreign = "the repository octo/hello is not of the account other";
+    assert_eq!(other.err().expect("it is another account's").to_string(), foreign);
     assert_eq!(world.server.provider.object_count(), 0);
     world.github.reopen((REPOSITORY, world.number), MAINTAINER);
     let made = world.ensure(json!({})).await;
@@ -106,6 +121,8 @@ async fn a_closed_issue_gets_no_sandbox_and_a_running_one_stops() {
     assert_eq!(world.server.get(&path).await.json()["data"]["phase"], "stopped");
     // Opened again, it is the same sandbox that starts.
     world.github.reopen((REPOSITORY, world.number), MAINTAINER);
+    let by_library = world.ensure_by_library(AccountName::default_account()).await;
+    assert_eq!(by_library.expect("it is open").sandbox().id.as_str(), id);
     let again = world.ensure(json!({})).await;
     assert_eq!((again.status, &again.json()["sandboxId"]), (200, &json!(id)), "{again:?}");
     assert_eq!(again.json()["data"]["phase"], "running");

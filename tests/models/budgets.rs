@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use issuebox::models::ModelActivity;
 use issuebox::models::double::DoubleTurn;
 use issuebox::models::gateway::GatewaySettings;
-use issuebox::types::{ModelBudgets, Money, Tokens};
+use issuebox::types::{ModelBudgets, Money, PerRepository, RepositoryPattern, Tokens};
 
 use crate::world::{World, dollars, error, price, settings};
 
@@ -52,8 +52,24 @@ async fn a_spent_budget_is_402_in_words_until_it_is_raised() {
     let refused = |it: &ModelActivity| matches!(it, ModelActivity::Refused(_));
     assert!(world.runs.heard().iter().any(refused));
     let budgets = ModelBudgets { run: dollars(1.0), ..ModelBudgets::default() };
-    world.gateway.replace(GatewaySettings { budgets, ..settings(&world.double.base_url()) });
+    world
+        .gateway
+        .replace(GatewaySettings { budgets: budgets.into(), ..settings(&world.double.base_url()) });
     assert_eq!(world.ask(true).await.status(), 200);
+}
+
+#[tokio::test]
+async fn the_budget_of_the_runs_repository_counts() {
+    // Each answer costs $0.0043, and the run is of octo/hello.
+    let world = World::new(vec![turn(300)], Money::ZERO, Money::ZERO).await;
+    world.ask(true).await.bytes().await.expect("an answer");
+    let small = ModelBudgets { run: dollars(0.001), ..ModelBudgets::default() };
+    let pattern = |text: &str| RepositoryPattern::parse(text).expect("a pattern");
+    for (own, expected) in [("octo/hello", 402), ("octo/tools", 200)] {
+        let budgets = PerRepository::new(ModelBudgets::default(), vec![(pattern(own), small)]);
+        world.gateway.replace(GatewaySettings { budgets, ..settings(&world.double.base_url()) });
+        assert_eq!(world.ask(true).await.status(), expected, "{own}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

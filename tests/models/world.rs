@@ -89,7 +89,7 @@ pub fn settings(base_url: &str) -> GatewaySettings {
     GatewaySettings {
         endpoints: vec![endpoint("anthropic", "claude-*"), endpoint("openai", "gpt-*")],
         prices: vec![(any, price())],
-        budgets: ModelBudgets::default(),
+        budgets: ModelBudgets::default().into(),
         times: GatewayTimes::default(),
     }
 }
@@ -111,7 +111,7 @@ impl World {
         };
         let (run, heard) = (Mutex::new(Some(run)), watch::Sender::default());
         let runs = Arc::new(OneRun { run, heard });
-        let settings = GatewaySettings { budgets, ..settings(&double.base_url()) };
+        let settings = GatewaySettings { budgets: budgets.into(), ..settings(&double.base_url()) };
         let gateway =
             HttpModelGateway::new(settings, store.clone(), runs.clone(), Arc::new(SystemClock));
         let gateway = Arc::new(gateway.expect("a client"));

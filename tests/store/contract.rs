@@ -89,6 +89,7 @@ keeps_the_contract! {
     a_timeline_comes_newest_first_in_pages,
     cursors_of_others_are_refused,
     live_sandboxes_are_counted_by_phase,
+    old_records_of_deleted_sandboxes_are_pruned,
 }
 
 keeps_the_contract! {

@@ -20,4 +20,7 @@ mod store_outbox_suite;
 mod store_scope_suite;
 #[path = "../common/store_suite.rs"]
 mod store_suite;
+#[path = "../common/store_templates.rs"]
+mod store_templates;
+mod syncs;
 mod usage;

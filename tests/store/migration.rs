@@ -124,6 +124,7 @@ async fn a_database_of_version_1_keeps_all_it_has() {
 
     let id = DeliveryId::trusted("72d3162e-cc78-11e3-81ab-4c9367dc0958");
     let row = DeliveryRow {
+        account: AccountName::default_account(),
         id: id.clone(),
         received_at: Timestamp::from_unix_ms(1_770_000_000_000),
         recovered: false,

@@ -7,6 +7,7 @@ use anyhow::Context;
 use sha2::{Digest, Sha256};
 use tokio::sync::{Mutex, Notify, watch};
 
+use crate::access::Access;
 use crate::checkout::{CheckoutParts, CheckoutWorker, SandboxWorkplaces};
 use crate::config::{Config, GitHubLogin, Secrets};
 use crate::engine::{Engine, GithubParts};
@@ -14,7 +15,7 @@ use crate::github::client::{AppRegistrar, GitHubClient};
 use crate::github::gateway::GitHubGateway;
 use crate::github::messages::{MessageContext, OutgoingTexts};
 use crate::github::permissions::RepositoryPermissions;
-use crate::github::policy::TriggerPolicy;
+use crate::github::policy::{TriggerPolicies, TriggerPolicy};
 use crate::github::text::KnownSecrets;
 use crate::http::AppSetup;
 use crate::intake::{Intake, PermissionParts, RecoveryPace, RecoveryParts, RecoveryWorker};
@@ -47,24 +48,25 @@ pub(super) fn said_by(
 ) -> GithubParts {
     let Adapters { sqlite: store, publisher, .. } = adapters;
     let url = config.server.public_url.as_deref();
+    let known = Arc::new(known_secrets(config, secrets));
     GithubParts {
         api: Arc::clone(client) as _,
         outbox: Arc::clone(store) as _,
         checkouts: Arc::clone(store) as _,
         publisher: publisher.clone(),
         working_label: config.github.working_label.clone(),
-        context: MessageContext {
+        context: config.triggers.map(|triggers| MessageContext {
             instance: store.instance(),
             public_url: url.map(|url| url.trim_end_matches('/').to_owned()),
-            command: config.triggers.command.clone(),
-        },
+            command: triggers.command.clone(),
+        }),
         runs: Arc::clone(store) as _,
         live: Arc::clone(&adapters.going) as _,
-        texts: OutgoingTexts {
+        texts: config.triggers.map(|triggers| OutgoingTexts {
             host: host_of(&config.github.web_url),
-            command: config.triggers.command.clone(),
-            secrets: known_secrets(config, secrets),
-        },
+            command: triggers.command.clone(),
+            secrets: Arc::clone(&known),
+        }),
     }
 }
 
@@ -82,7 +84,9 @@ fn known_secrets(config: &Config, secrets: &Secrets) -> KnownSecrets {
     });
     let of_edge = secrets.webhook_secrets.iter().chain([&secrets.admin_token]);
     let of_models = config.models.endpoints.values().map(|endpoint| &endpoint.key);
-    KnownSecrets::new(of_edge.chain(login).chain(of_models).chain(config.secrets.values()))
+    let client = config.auth.github.as_ref().map(|people| &people.client_secret);
+    let all = of_edge.chain(login).chain(client).chain(of_models).chain(config.secrets.values());
+    KnownSecrets::new(all)
 }
 
 /// Sets the git gateway, and returns what makes checkouts, if there are credentials.
@@ -111,7 +115,7 @@ pub(super) fn checkouts(
         api: Arc::clone(client) as _,
         said: github_rules(config),
         publish: config.github.publish,
-        command: config.triggers.command.clone(),
+        command: config.triggers.map(|triggers| triggers.command.clone()),
         permissions: Arc::clone(permissions),
         pattern: config.github.branch.clone(),
         web_url: web_url.clone(),
@@ -133,12 +137,13 @@ pub(super) fn take_in(
     config: &Config,
     adapters: &Adapters,
     engine: &Engine,
+    access: &Arc<Access>,
     io: &tokio::runtime::Handle,
     ended: &watch::Receiver<bool>,
 ) -> Intake {
-    let triggers = TriggerPolicy::new(&config.triggers, &config.github);
-    let own = triggers.bot_user_id.clone();
-    let intake = Intake::new(engine.clone(), triggers);
+    let triggers = TriggerPolicy::all(&config.triggers, &config.github);
+    let own = triggers.usual().bot_user_id.clone();
+    let intake = Intake::new(engine.clone(), triggers).by_account(Arc::clone(access));
     let (Some(client), Some(permissions)) = (&adapters.github, &adapters.permissions) else {
         return intake;
     };
@@ -191,12 +196,14 @@ fn recover(
 pub(super) fn verifier(
     adapters: &Adapters,
     engine: &Engine,
-    triggers: &TriggerPolicy,
+    access: &Arc<Access>,
+    triggers: &TriggerPolicies,
 ) -> Option<Arc<IssueVerifier>> {
     let permissions = Arc::clone(adapters.permissions.as_ref()?);
     let (store, clock) = (Arc::clone(&adapters.sqlite), Arc::clone(&adapters.clock));
     let triggers = triggers.clone();
-    Some(Arc::new(IssueVerifier::new(engine.clone(), store, permissions, clock, triggers)))
+    let verifier = IssueVerifier::new(engine.clone(), store, permissions, clock, triggers);
+    Some(Arc::new(verifier.by_account(Arc::clone(access))))
 }
 
 /// What the server needs to register itself as a GitHub App; `None` if its credentials are configured, or if

@@ -85,7 +85,7 @@ fn models(models: &ModelsConfig) -> Check {
 
 fn budgets(models: &ModelsConfig) -> Check {
     let what = "budgets";
-    let budgets = models.budgets;
+    let budgets = models.budgets.usual();
     let all = [
         ("run", budgets.run),
         ("issue", budgets.issue),

@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 
 use crate::cli::failure::CliFailure;
 use crate::cli::raw::read_keys;
-use crate::cli::target::IssueRef;
+use crate::cli::target::IssueArg;
 
 /// How many lines may wait.
 const LINES_MAX: usize = 16;
@@ -42,7 +42,7 @@ impl ChatInput {
 ///
 /// # Errors
 /// [`CliFailure::Usage`] if there is nothing to say.
-pub(super) fn messages(text: &[String], issue: &IssueRef) -> anyhow::Result<ChatInput> {
+pub(super) fn messages(text: &[String], issue: &IssueArg) -> anyhow::Result<ChatInput> {
     if text.is_empty() && stdin().is_terminal() {
         let (sender, lines) = mpsc::channel(LINES_MAX);
         let mut line = Vec::new();

@@ -1,7 +1,7 @@
 //! `[agents.NAME]`: how an agent's program is started and treated.
 
 use super::*;
-use crate::types::{AgentName, AgentPermissions, AgentSettings};
+use crate::types::{AgentName, AgentPermissions, AgentSettings, AgentWorkload};
 
 #[test]
 fn an_agent_of_the_protocol_has_arguments_variables_and_someone_who_decides() {
@@ -35,4 +35,32 @@ fn an_agent_of_the_protocol_has_arguments_variables_and_someone_who_decides() {
         let error = settings(&text).expect_err("it is refused");
         assert!(error.contains(wrong), "{text}: {error}");
     }
+}
+
+#[test]
+fn an_agent_has_a_template_that_is_as_the_default_one_until_it_is_configured() {
+    let load = |text: &str| load(text).expect("accepted").config;
+    let config = load(
+        "[templates.default]\nmemory_mb = 64\nagent = \"codex\"\nmodel = \"m\"\nmax_turns = 3",
+    );
+    let all = config.all_templates();
+    let names: Vec<_> = all.keys().map(TemplateName::as_str).collect();
+    assert_eq!(names, ["claude-code", "codex", "command", "default"]);
+    let agent = |name: &str| {
+        let template = &all[&TemplateName::trusted(name)];
+        assert_eq!(template.resources.memory_mb, 64, "as the default template");
+        let agent = template.workload.agent.clone().expect("an agent");
+        (agent.name.to_string(), agent.model, agent.turns_max)
+    };
+    assert_eq!(agent("codex"), ("codex".into(), Some("m".into()), Some(3)));
+    assert_eq!(agent("claude-code"), ("claude-code".into(), None, Some(3)));
+    assert_eq!(config.templates.len(), 1, "built-in templates are not among the configured ones");
+
+    let config = load("[templates.codex]\nmemory_mb = 32\n[templates.command]\nagent = \"\"");
+    let all = config.all_templates();
+    let codex = &all[&TemplateName::trusted("codex")];
+    assert_eq!(codex.resources.memory_mb, 32);
+    let agent = codex.workload.agent.as_ref().expect("the one that it is called like");
+    assert_eq!(*agent, AgentWorkload::usual(AgentName::trusted("codex")));
+    assert_eq!(all[&TemplateName::trusted("command")].workload.agent, None);
 }

@@ -72,6 +72,7 @@ fn git(text: &str) -> Result<(Option<GitWorkload>, Vec<String>), String> {
 #[test]
 fn a_template_says_what_is_checked_out() {
     let default = GitWorkload {
+        base: None,
         clone: CloneMode::Auto,
         read: Vec::new(),
         push_max_mb: 1_024,
@@ -81,6 +82,7 @@ fn a_template_says_what_is_checked_out() {
     let text = "[templates.default.git]\nclone = \"shallow\"\nread = [\"octo/tools\"]\n\
                 push_max_mb = 7\nworkflows = true";
     let all = GitWorkload {
+        base: None,
         clone: CloneMode::Shallow,
         read: vec![Repository::parse("octo/tools").expect("one")],
         push_max_mb: 7,

@@ -67,10 +67,11 @@ fn errors_name_the_key_of_an_endpoint() {
 
 #[test]
 fn budgets_are_dollars_and_zero_is_no_limit() {
-    let budgets = load("").expect("good").config.models.budgets;
+    let budgets = *load("").expect("good").config.models.budgets.usual();
     assert_eq!(budgets.run, dollars(5.0));
     assert_eq!((budgets.issue, budgets.account_per_day), (dollars(10.0), dollars(50.0)));
-    let budgets = load("[budgets]\nrun = 0\nissue = 0.25").expect("good").config.models.budgets;
+    let loaded = load("[budgets]\nrun = 0\nissue = 0.25").expect("good");
+    let budgets = *loaded.config.models.budgets.usual();
     assert_eq!((budgets.run, budgets.issue), (Money::ZERO, dollars(0.25)));
     let wrong = error_of("[budgets]\nrun = -1");
     assert!(wrong.contains("budgets.run must be a number from 0 to"), "{wrong}");

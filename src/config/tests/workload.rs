@@ -42,6 +42,7 @@ value = "hush"
         git: None,
         agent: None,
         options: one("size", "3"),
+        ..Workload::default()
     };
     assert_eq!(workload(text), expected);
     let debug = format!("{:?}", load(text).expect("accepted"));

@@ -9,8 +9,7 @@ use crate::issue::event::EventMeta;
 use crate::issue::{Commit, InstructionExcerpt, Issue, ProviderCall, Reply};
 use crate::store::{CommitError, DeliveryRow, DeliveryState};
 use crate::types::{
-    AccountName, Alias, DeliveryId, HomeId, Phase, Repository, Sandbox, TimelineEntry, Timestamp,
-    Workload,
+    AccountName, Alias, DeliveryId, Phase, Repository, Sandbox, TimelineEntry, Timestamp, Workload,
 };
 
 use crate::engine::admission::QuotaReservation;
@@ -83,15 +82,16 @@ pub(super) fn answer(reply: Option<ReplySender>, answer: Result<Answered, Unansw
 }
 
 /// The row of the delivery that a commit records, before its result is known.
-pub(super) fn delivery_row(meta: &EventMeta<'_>, home: HomeId) -> Option<DeliveryRow> {
+pub(super) fn delivery_row(meta: &EventMeta<'_>, issue: &Issue) -> Option<DeliveryRow> {
     let delivery = meta.issue_delivery?;
     Some(DeliveryRow {
+        account: issue.account.clone(),
         id: delivery.delivery.clone(),
         received_at: delivery.received_at,
         recovered: delivery.recovered,
         event: delivery.event.clone(),
         action: delivery.action.clone(),
-        home: Some(home),
+        home: Some(issue.home),
         applied: false,
         reason: String::new(),
         state: DeliveryState::Done,

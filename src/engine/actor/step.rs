@@ -25,7 +25,7 @@ use crate::issue::{
 };
 use crate::sabotage::{Bug, on};
 use crate::store::{CommitError, DeliveryRow, NewEffect, Write};
-use crate::types::{AccountName, Alias, DeliveryId, Timestamp};
+use crate::types::{AccountName, Alias, DeliveryId, Timestamp, Wanted};
 
 /// What came of a delivery that is remembered only by its verdict.
 const PROCESSED_BEFORE: &str = "this delivery was processed before";
@@ -68,7 +68,7 @@ impl IssueActor {
         if self.outbox.len() >= QUEUE_LEN_MAX && reply.is_some() {
             return answer(reply, Err(Unanswered::Overloaded));
         }
-        let delivery = delivery_row(&meta, self.home);
+        let delivery = delivery_row(&meta, issue);
         if let Some(delivery) = &delivery
             && let Some(output) = self.repeated(&delivery.id)
         {
@@ -79,9 +79,10 @@ impl IssueActor {
             return;
         }
         let (denial, reservation) = self.admit(issue, &meta);
+        let rules = self.parts.env.rules();
         let context = StepContext {
             now: self.parts.env.now(),
-            rules: &self.parts.env.rules,
+            rules: &rules,
             fresh_id: self.parts.env.ids.sandbox_id(),
             fresh: fresh_ids(self.parts.env.ids.as_ref()),
             jitter_permille: self.parts.env.ids.jitter_permille(),
@@ -159,7 +160,7 @@ impl IssueActor {
             answered,
             change,
             call,
-            withdrawn: useless_create(&commit.issue),
+            withdrawn: useless_call(&commit.issue),
             records_effects,
             due: commit.issue.due_at(),
             is_fast_create: fast_call.is_some(),
@@ -243,11 +244,17 @@ impl IssueActor {
     }
 }
 
-/// The create under way of a sandbox that is to be deleted.
-fn useless_create(issue: &Issue) -> Option<CallId> {
-    let IssueState::Deleting { record, step, .. } = &issue.state else { return None };
-    let Step::Asked { verb: Verb::Create, .. } = step else { return None };
-    Some(CallId { sandbox: record.id.clone(), attempt: record.attempt })
+/// A call under way of a sandbox that is not to run any more: its create, or its cold start.
+fn useless_call(issue: &Issue) -> Option<CallId> {
+    let (record, step) = (issue.state.record()?, issue.state.step()?);
+    let Step::Asked { verb, .. } = step else { return None };
+    let is_deleted = matches!(issue.state, IssueState::Deleting { .. });
+    let is_useless = match verb {
+        Verb::Create => is_deleted,
+        Verb::ColdStart { .. } => issue.state.wanted() != Wanted::Running || is_deleted,
+        Verb::Look | Verb::Start | Verb::Stop | Verb::Delete { .. } => false,
+    };
+    is_useless.then(|| CallId { sandbox: record.id.clone(), attempt: record.attempt })
 }
 
 /// How long a status comment waits if the next change is expected soon.

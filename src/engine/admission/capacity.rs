@@ -26,7 +26,9 @@ impl CapacityUse {
 
     /// Why the provider could not take one more sandbox for this issue now.
     pub fn denial(&self, issue: &Issue, event: &EventMeta<'_>) -> Option<Denial> {
-        let name = provider_of(issue, event, &self.env.rules.default_template);
+        let rules = self.env.rules();
+        let default = rules.template_for(event.repository.or(issue.facts.repository.as_ref()));
+        let name = provider_of(issue, event, &default);
         let shortage = self.providers.get(name)?.capacity().shortage?;
         Some(Denial { kind: DenialKind::NoRoom, reason: format!("{name}: {shortage}") })
     }
@@ -41,7 +43,7 @@ fn provider_of<'a>(
 ) -> &'a ProviderName {
     let there = match &issue.state {
         IssueState::Absent => None,
-        IssueState::Deleting { next, .. } => next.as_ref(),
+        IssueState::Deleting { next, .. } => next.as_ref().map(|plan| &plan.template),
         IssueState::Creating { record, .. }
         | IssueState::Running { record, .. }
         | IssueState::Stopping { record, .. }
@@ -50,6 +52,7 @@ fn provider_of<'a>(
         | IssueState::Failed { record, .. } => Some(&record.template),
     };
     let pending =
-        issue.pending_start.as_ref().and_then(|pending_start| pending_start.template.as_ref());
+        issue.pending_start.as_ref().and_then(|pending_start| pending_start.plan.as_ref());
+    let pending = pending.map(|plan| &plan.template);
     &there.or(event.template).or(pending).unwrap_or(default).provider
 }

@@ -14,8 +14,8 @@ use crate::types::{AccountName, Alias, Hold, HoldScope, HomeId, IssueId, Reposit
 #[derive(Default)]
 pub(super) struct HoldIndex {
     holds: HashMap<HoldScope, Hold>,
-    /// The homes of issues that are held, and the ids that they are held by.
-    homes: HashMap<HomeId, Vec<IssueId>>,
+    /// The homes of issues that are held, and the holds on ids that they are held by.
+    homes: HashMap<HomeId, Vec<HoldScope>>,
 }
 
 impl HoldIndex {
@@ -26,7 +26,7 @@ impl HoldIndex {
             HoldScope::Server => 0,
             HoldScope::Account(_) => 1,
             HoldScope::Repository(_) => 2,
-            HoldScope::Issue(_) => 3,
+            HoldScope::Issue(..) => 3,
         };
         all.sort_by_cached_key(|hold| (width(&hold.scope), hold.scope.folded()));
         all
@@ -34,44 +34,51 @@ impl HoldIndex {
 
     /// A hold comes into force; of an issue that is known, its home.
     pub fn put(&mut self, hold: Hold, home: Option<HomeId>) {
-        if let (HoldScope::Issue(id), Some(home)) = (&hold.scope, home) {
-            self.holds_home(home, id.clone());
+        if let (HoldScope::Issue(..), Some(home)) = (&hold.scope, home) {
+            self.holds_home(home, hold.scope.clone());
         }
         self.holds.insert(hold.scope.clone(), hold);
     }
 
-    fn holds_home(&mut self, home: HomeId, id: IssueId) {
-        let ids = self.homes.entry(home).or_default();
-        if !ids.contains(&id) {
-            ids.push(id);
+    fn holds_home(&mut self, home: HomeId, scope: HoldScope) {
+        let scopes = self.homes.entry(home).or_default();
+        if !scopes.contains(&scope) {
+            scopes.push(scope);
         }
     }
 
     /// A hold is in force no more.
     pub fn release(&mut self, scope: &HoldScope) {
         self.holds.remove(scope);
-        if let HoldScope::Issue(id) = scope {
-            self.homes.retain(|_, ids| {
-                ids.retain(|held| held != id);
-                !ids.is_empty()
+        if let HoldScope::Issue(..) = scope {
+            self.homes.retain(|_, scopes| {
+                scopes.retain(|held| held != scope);
+                !scopes.is_empty()
             });
         }
     }
 
-    /// A home has these ids now. If it was merged into another one, that one has all its ids.
-    pub fn named(&mut self, home: HomeId, ids: &[IssueId], goes_to: Option<HomeId>) {
+    /// A home of this account has these ids now. If it was merged into another one, that one has all its ids.
+    pub fn named(
+        &mut self,
+        account: &AccountName,
+        home: HomeId,
+        ids: &[IssueId],
+        goes_to: Option<HomeId>,
+    ) {
         // Whatever is held by an id has its hold here.
         if self.holds.is_empty() {
             return;
         }
         for id in ids {
-            if self.holds.contains_key(&HoldScope::Issue(id.clone())) {
-                self.holds_home(home, id.clone());
+            let scope = HoldScope::Issue(account.clone(), id.clone());
+            if self.holds.contains_key(&scope) {
+                self.holds_home(home, scope);
             }
         }
         if let Some(other) = goes_to {
-            for id in self.homes.get(&home).cloned().unwrap_or_default() {
-                self.holds_home(other, id);
+            for scope in self.homes.get(&home).cloned().unwrap_or_default() {
+                self.holds_home(other, scope);
             }
         }
     }
@@ -129,8 +136,9 @@ impl HoldIndex {
             return None;
         }
         let known = |scope: HoldScope| self.holds.get(&scope);
-        let by_id = |id: &IssueId| known(HoldScope::Issue(id.clone()));
-        let of_home = |home: HomeId| self.homes.get(&home)?.iter().find_map(by_id);
+        let by_id = |id: &IssueId| known(HoldScope::Issue(issue.account.clone(), id.clone()));
+        let of_home =
+            |home: HomeId| self.homes.get(&home)?.iter().find_map(|scope| self.holds.get(scope));
         let named = event.claims.iter().filter_map(|alias| match alias {
             Alias::Issue(id) => Some(id),
             Alias::Numbered(..) => None,

@@ -31,7 +31,7 @@ fn running(mut issue: Issue) -> Issue {
         may_fast_create: false,
         denial: None,
     };
-    let pending_start = PendingStart { since: context.now, why: "a test".into(), template: None };
+    let pending_start = PendingStart { since: context.now, why: "a test".into(), plan: None };
     issue.pending_start = Some(pending_start);
     crate::issue::step::step(&issue, IssueEvent::Granted, &context).issue
 }
@@ -114,8 +114,7 @@ fn the_last_slot_is_given_once_and_comes_back() {
     // What comes late may name the repository where the issue was before.
     let before = (Repository::trusted("o/before"), IssueNumber(4));
     let late = IssueEvent::Ensure(crate::issue::event::EnsureAsk {
-        template: None,
-        mode: None,
+        sandbox: crate::issue::event::SandboxAsk::default(),
         title: None,
         numbered: Some(before),
         claims: Vec::new(),
@@ -152,7 +151,7 @@ fn a_hold_covers_what_it_names_and_nothing_else() {
         (HoldScope::Server, true),
         (HoldScope::Account(AccountName::default_account()), true),
         (HoldScope::Repository(Repository::trusted("Octo/Hello")), false),
-        (HoldScope::Issue(IssueId::from_github(1)), false),
+        (HoldScope::Issue(AccountName::default_account(), IssueId::from_github(1)), false),
     ] {
         let admission = Arc::new(Admission::new(Quotas::default()));
         admission.put(hold(scope.clone()), None);
@@ -168,7 +167,7 @@ fn a_hold_covers_what_it_names_and_nothing_else() {
         assert_eq!(denial(&admission, &issue(1, "octo/hello")), None, "{scope}");
     }
     let admission = Arc::new(Admission::new(Quotas::default()));
-    let by_new_id = HoldScope::Issue(IssueId::from_github(77));
+    let by_new_id = HoldScope::Issue(AccountName::default_account(), IssueId::from_github(77));
     admission.put(hold(by_new_id.clone()), Some(HomeId(1)));
     assert!(denial(&admission, &issue(1, "o/r")).is_some(), "held by the id it was transferred to");
     admission.release(&by_new_id);
@@ -226,7 +225,7 @@ fn an_issue_is_held_by_every_id_that_it_turns_out_to_have() {
     let admission = Arc::new(Admission::new(Quotas::default()));
     let ids = [77, 88].map(IssueId::from_github);
     for id in &ids {
-        admission.put(hold(HoldScope::Issue(id.clone())), None);
+        admission.put(hold(HoldScope::Issue(AccountName::default_account(), id.clone())), None);
     }
     let claiming = IssueEvent::Delivery {
         issue_delivery: crate::engine::tests::serial::issue_delivery("d", 1),
@@ -236,8 +235,9 @@ fn an_issue_is_held_by_every_id_that_it_turns_out_to_have() {
     };
     assert!(admission.admit(&issue(1, "o/r"), &claiming.meta()).is_err(), "as soon as it is said");
     assert_eq!(denial(&admission, &issue(1, "o/r")), None, "the claim was not stored");
-    admission.named(HomeId(1), &ids, None);
-    admission.named(HomeId(1), &[], Some(HomeId(2)));
+    let account = AccountName::default_account();
+    admission.named(&account, HomeId(1), &ids, None);
+    admission.named(&account, HomeId(1), &[], Some(HomeId(2)));
     assert_eq!(admission.grantable(vec![pending_start(1, "o/r"), pending_start(2, "o/r")]), []);
     for id in ids {
         assert!(denial(&admission, &issue(1, "o/r")).is_some(), "by its new id");
@@ -245,7 +245,7 @@ fn an_issue_is_held_by_every_id_that_it_turns_out_to_have() {
             denial(&admission, &issue(2, "o/r")).is_some(),
             "and the home that it was merged into"
         );
-        admission.release(&HoldScope::Issue(id));
+        admission.release(&HoldScope::Issue(AccountName::default_account(), id));
     }
     assert_eq!(denial(&admission, &issue(1, "o/r")), None);
     assert_eq!(denial(&admission, &issue(2, "o/r")), None);
@@ -284,7 +284,10 @@ fn what_holds_a_home_that_gives_way_holds_the_one_that_learns_from_it() {
     assert!(!is_held());
     for (scope, home) in [
         (HoldScope::Repository(Repository::trusted("o/there")), None),
-        (HoldScope::Issue(other.facts.issue_id.clone()), Some(other.home)),
+        (
+            HoldScope::Issue(AccountName::default_account(), other.facts.issue_id.clone()),
+            Some(other.home),
+        ),
     ] {
         admission.put(hold(scope.clone()), home);
         assert!(is_held(), "{scope}");

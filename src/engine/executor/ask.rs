@@ -40,6 +40,10 @@ pub(super) async fn ask(
             provider.create(spec).await.map(|object| Done::Up(see(object)))
         }
         Verb::Start => provider.start(ours(external_id)).await.map(|object| Done::Up(see(object))),
+        // The executor runs it by way of the hooks.
+        Verb::ColdStart { .. } => {
+            Err(ProviderError::Broken("no provider runs a cold start".into()))
+        }
         Verb::Stop => provider.stop(ours(external_id)).await.map(|_| Done::Down),
         Verb::Delete { external_id, expected } => {
             let target = Target { external_id, expected };

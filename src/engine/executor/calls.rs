@@ -130,6 +130,7 @@ impl ProviderCalls {
             return Err(CallError::NotAsked(NotAsked::NoTurn));
         }
         self.may_ask(&name, bounded).await.map_err(CallError::NotAsked)?;
+        self.before_end(home, &call).await.map_err(CallError::NotAsked)?;
         let deadline = call.deadline;
         // Half of the time may go by waiting for a turn; the other half is the provider's.
         let left = deadline.since(self.env.now());

@@ -87,8 +87,8 @@ impl ProviderCalls {
             return end;
         }
         let rules = match action {
-            CleanupAction::Stop => self.env.rules.stop,
-            CleanupAction::Remove => self.env.rules.delete,
+            CleanupAction::Stop => self.env.rules().stop,
+            CleanupAction::Remove => self.env.rules().delete,
         };
         let deadline = self.env.now().after(rules.timeout);
         let target = Target { external_id: external_id.clone(), expected: expected.clone() };

@@ -131,10 +131,11 @@ impl Slots {
 
     /// Ends a call that waits for its turn at the provider, once it does or will.
     pub fn withdraw(&self, home: HomeId, id: &CallId) {
-        if let Some(slot) = self.map.get(&home)
-            && slot.held == SlotState::Calling(id.clone())
-        {
+        let Some(slot) = self.map.get(&home) else { return };
+        if slot.held == SlotState::Calling(id.clone()) {
             slot.withdrawn.notify_one();
+        } else if let Some(asked) = slot.next.as_deref().filter(|it| CallId::of(&it.call) == *id) {
+            asked.withdrawn.notify_one();
         }
     }
 

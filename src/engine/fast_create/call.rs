@@ -104,7 +104,7 @@ async fn unmake(calls: &ProviderCalls, home: HomeId, call: &ProviderCall) {
         if tries > 0 {
             calls.env.clock.sleep_until(calls.env.now().after(UNMAKE_PAUSE)).await;
         }
-        let deadline = calls.env.now().after(calls.env.rules.delete.timeout);
+        let deadline = calls.env.now().after(calls.env.rules().delete.timeout);
         let work = unmake_once(calls, provider.as_ref(), home, call, deadline);
         match guarded_call(&calls.env, deadline, work).await {
             Ok(()) => {

@@ -26,7 +26,7 @@ impl GithubWorker {
     /// What the agent of a run asks a person, and where that is answered.
     fn question_of(&self, issue: &Issue, run: &Run) -> Option<AgentAsks> {
         let question = run.questions.open.clone()?;
-        let url = self.parts.context.public_url.as_ref();
+        let url = self.parts.context.usual().public_url.as_ref();
         let page = url.zip(issue.state.record());
         let page = page.map(|(url, record)| format!("{url}/sandboxes/{}/conversation", record.id));
         Some(AgentAsks { run: run.id, since: run.since, question, page })

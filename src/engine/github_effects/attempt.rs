@@ -101,7 +101,7 @@ impl GithubWorker {
         issue: &Issue,
         (comment, answer): (u64, &CommentAnswer),
     ) -> Result<GithubEnd, AttemptError> {
-        let context = &self.parts.context;
+        let context = self.parts.context.of(issue.facts.repository.as_ref());
         let marker = messages::reply_marker(context, row.home, comment);
         let is_done = |found: &GitHubComment| GithubEnd {
             shown: shown(found, String::new(), String::new(), self.env.now()),
@@ -142,7 +142,7 @@ impl GithubWorker {
             Err(refusal) => {
                 let why = refusal.to_string();
                 let answer = CommentAnswer::Refused(why.clone());
-                let is_said = self.env.rules.github.is_some_and(|rules| rules.comments);
+                let is_said = self.env.rules().github.is_some_and(|rules| rules.comments);
                 let reply = is_said.then_some(GithubEffect::Reply { comment, answer });
                 let follow_ups = reply.into_iter().collect();
                 Ok(GithubEnd { follow_ups, ..end(GithubState::GivenUp, &why) })

@@ -38,7 +38,7 @@ impl GithubWorker {
         if known_hash(row) == Some(&*wanted) {
             return Ok(done(Some(wanted)));
         }
-        let url = self.parts.context.public_url.as_ref();
+        let url = self.parts.context.usual().public_url.as_ref();
         let status = StatusEntry {
             state,
             context: CONTEXT.to_owned(),

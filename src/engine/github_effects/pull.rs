@@ -47,7 +47,8 @@ impl GithubWorker {
         sandbox: &SandboxId,
     ) -> Result<GithubEnd, AttemptError> {
         let given_up = |why: &str| Ok(over(row, self.env.now(), GithubState::GivenUp, why));
-        let mode = self.env.rules.github.map_or(PullRequestMode::None, |rules| rules.pull_request);
+        let mode =
+            self.env.rules().github.map_or(PullRequestMode::None, |rules| rules.pull_request);
         let is_draft = match mode {
             PullRequestMode::None => return given_up("pull requests are turned off"),
             PullRequestMode::Draft => true,
@@ -62,8 +63,10 @@ impl GithubWorker {
         let asked = self.env.store.instructions(row.home, 0, ASKED_READ_MAX).await?;
         let asked = asked.iter().filter_map(|row| row.instruction.sender.as_ref());
         let answer = self.answer_of(row.home).await?;
-        let summary = answer.map(|answer| self.parts.texts.public(&answer.words));
-        let context = &self.parts.context;
+        let repository = issue.facts.repository.as_ref();
+        let texts = self.parts.texts.of(repository);
+        let summary = answer.map(|answer| texts.public(&answer.words));
+        let context = self.parts.context.of(repository);
         let text = messages::pull_text(context, issue, sandbox, asked, summary.as_deref());
         let wanted = WantedPull { head, base, hash: hash(&text.part), text };
         if row.shown.comment.is_some() && known_hash(row) == Some(&*wanted.hash) {
@@ -200,7 +203,7 @@ impl GithubWorker {
 
     fn status_again(&self) -> Vec<GithubEffect> {
         let status = GithubEffect::ShowStatus { version: 0, is_asked: false, can_wait: false };
-        let is_said = self.env.rules.github.is_some_and(|rules| rules.comments);
+        let is_said = self.env.rules().github.is_some_and(|rules| rules.comments);
         if is_said { vec![status] } else { Vec::new() }
     }
 }

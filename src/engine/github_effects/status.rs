@@ -30,7 +30,7 @@ impl GithubWorker {
         place: &SaidWhere,
     ) -> Result<GithubEnd, AttemptError> {
         let now = self.env.now();
-        let marker = messages::status_marker(&self.parts.context, row.home);
+        let marker = messages::status_marker(self.parts.context.usual(), row.home);
         let text = self.compose(row).await?;
         let done = || Ok(over(row, now, GithubState::Done, ""));
         if row.shown.comment.is_some() && known_hash(row) == Some(&*hash(&text.part)) {
@@ -139,7 +139,8 @@ impl GithubWorker {
         let page = PageAsk { limit: messages::REASONS_MAX, cursor: None };
         let latest = store.timeline(row.home, &page).await?.items;
         let work = self.work_of(&issue).await?;
-        Ok(messages::status_text(&self.parts.context, &issue, &work, &latest))
+        let context = self.parts.context.of(issue.facts.repository.as_ref());
+        Ok(messages::status_text(context, &issue, &work, &latest))
     }
 
     /// What is known of the branch that an issue's sandbox works on, or its last one did.
@@ -150,8 +151,9 @@ impl GithubWorker {
             None => rows.into_iter().next_back(),
         };
         let agent = self.agent_of(issue).await?;
+        let texts = self.parts.texts.of(issue.facts.repository.as_ref());
         let shown = WorkShown {
-            agent: agent.paragraphs(&self.parts.texts),
+            agent: agent.paragraphs(texts),
             answered: agent.answer.as_ref().map(|answer| answer.run),
             asks: agent.asks.as_ref().map(|asks| format!("{} {}", asks.run, asks.question.id)),
             ..WorkShown::default()

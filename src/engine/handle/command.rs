@@ -11,7 +11,7 @@ use crate::issue::commit::CommandRefusal;
 use crate::issue::event::CommandAsk;
 use crate::issue::{Command, IssueEvent, Reply};
 use crate::sandbox::Target;
-use crate::types::{AccountName, Cause, Phase};
+use crate::types::{AccountName, Cause, MetaChange, Phase, Sandbox};
 
 impl Engine {
     /// Commands one sandbox. Durable when it returns.
@@ -61,6 +61,32 @@ impl Engine {
             }
             (Reply::Refused(refusal), _) => Err(EngineError::Refused(refusal)),
             (Reply::Denied(denial), _) => Err(EngineError::Denied(denial)),
+            (reply, _) => Err(unfitting(&reply)),
+        }
+    }
+
+    /// Changes what is noted with a sandbox that is not deleted. Durable when it returns; starts
+    /// nothing.
+    ///
+    /// # Errors
+    /// [`EngineError`]; refused with [`CommandRefusal::BadMeta`] if it would go beyond its bounds.
+    pub async fn set_meta(
+        &self,
+        account: &AccountName,
+        sandbox: &SandboxRef,
+        change: MetaChange,
+        cause: Cause,
+    ) -> Result<Sandbox, EngineError> {
+        let meant = self.find(account, sandbox).await?;
+        let event = || IssueEvent::SetMeta {
+            sandbox: meant.id.clone(),
+            change: change.clone(),
+            cause: cause.clone(),
+        };
+        let answered = self.parts.actors.apply(meant.home, None, event).await?;
+        match (answered.reply, answered.sandbox) {
+            (Reply::Accepted, Some(sandbox)) => Ok(Arc::unwrap_or_clone(sandbox)),
+            (Reply::Refused(refusal), _) => Err(EngineError::Refused(refusal)),
             (reply, _) => Err(unfitting(&reply)),
         }
     }

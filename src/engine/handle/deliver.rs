@@ -7,7 +7,7 @@ use super::Engine;
 use crate::issue::{IssueDelivery, IssueEvent, Reply};
 use crate::sabotage::{Bug, on};
 use crate::store::{CommitError, DeliveryRow, Write};
-use crate::types::AccountName;
+use crate::types::{AccountName, Alias, IssueId};
 
 impl Engine {
     /// Takes in a delivery about an issue. Durable when it returns.
@@ -68,6 +68,23 @@ impl Engine {
             }
             reply => Err(unfitting(&reply)),
         }
+    }
+
+    /// Whether an account has an issue that a delivery of GitHub's was about. One that callers alone
+    /// named does not count: its id is their word.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    pub async fn has_delivered_issue(
+        &self,
+        account: &AccountName,
+        id: &IssueId,
+    ) -> Result<bool, EngineError> {
+        let store = &self.parts.env.store;
+        let alias = Alias::Issue(id.clone());
+        let Some(home) = store.resolve(account, &alias).await? else { return Ok(false) };
+        let issue = store.load(home).await?;
+        Ok(issue.is_some_and(|issue| issue.facts.repository_id.is_some()))
     }
 
     /// Records a delivery that has no effect, with its reason. Durable when it returns.

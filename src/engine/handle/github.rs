@@ -13,7 +13,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError`].
     pub async fn show_progress(&self, home: HomeId) -> Result<(), EngineError> {
-        let is_said = self.parts.env.rules.github.is_some_and(|rules| rules.comments);
+        let is_said = self.parts.env.rules().github.is_some_and(|rules| rules.comments);
         if !is_said || self.parts.env.is_stopping() {
             return Ok(());
         }

@@ -211,6 +211,7 @@ mod tests {
             id: id.to_owned(),
             provider: provider(),
             kind,
+            account: None,
             issue: None,
             record: None,
             object: None,

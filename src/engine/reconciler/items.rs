@@ -85,11 +85,11 @@ pub(super) fn of_home(
         let subject = if has_failed { Subject::Failed } else { Subject::Record };
         subject(known.home, recorded.id.clone())
     });
-    let about = recorded.map_or_else(String::new, about);
     let item = DriftItem {
-        id: format!("{provider}:{about}"),
+        id: format!("{provider}:{}", recorded.map_or_else(String::new, about)),
         provider: provider.clone(),
         kind,
+        account: Some(known.account.clone()),
         issue: Some(known.issue.clone()),
         record: RecordSide::of(known, provider),
         object: None,
@@ -155,6 +155,7 @@ fn of_orphan(
         id: format!("{provider}:{}", object.external_id),
         provider: provider.clone(),
         kind,
+        account: Some(object.labels.account.clone()),
         issue: Some(object.labels.issue.clone()),
         record: RecordSide::of(known, provider),
         object: Some(ObjectSide::of(object)),
@@ -263,6 +264,7 @@ fn of_provider(
         id: format!("{scope}:{provider}"),
         provider: provider.clone(),
         kind,
+        account: None,
         issue: None,
         record: None,
         object: None,

@@ -148,8 +148,9 @@ impl Reconciler {
 
     /// The template that an adopted object counts as made from: the real one is unknown.
     fn template_for(&self, provider: &ProviderName) -> Template {
-        let default = &self.parts.env.rules.default_template;
-        let fitting = self.templates.values().filter(|template| template.provider == *provider);
+        let (rules, templates) = (self.parts.env.rules(), self.parts.env.templates());
+        let default = &rules.default_template;
+        let fitting = templates.values().filter(|template| template.provider == *provider);
         let first = fitting.min_by(|a, b| a.name.cmp(&b.name));
         match first {
             Some(first) if default.provider != *provider => first.clone(),

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::types::{
-    ExternalId, Generation, IssueId, Mode, ObjectName, ObjectState, Phase, ProviderName, SandboxId,
-    Timestamp,
+    AccountName, ExternalId, Generation, IssueId, Mode, ObjectName, ObjectState, Phase,
+    ProviderName, SandboxId, Timestamp,
 };
 
 use super::compare::{KnownHome, Ours};
@@ -18,6 +18,8 @@ pub struct DriftItem {
     pub provider: ProviderName,
     /// Of which kind it is.
     pub kind: DriftKind,
+    /// The account of the issue it concerns, if it concerns one.
+    pub account: Option<AccountName>,
     /// The issue it concerns, if it concerns one.
     pub issue: Option<IssueId>,
     /// What the record says, if there is one.

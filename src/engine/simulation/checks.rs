@@ -211,6 +211,7 @@ impl WorldState {
         self.check_admission(before, after, write.delivery.is_some());
         self.check_one_home(before, after);
         self.check_place(before, after);
+        self.check_hooks(before, after);
         let record = after.state.record();
         if let Some(record) = record {
             self.ledger.belongs(record.id.clone(), home);
@@ -269,6 +270,7 @@ impl WorldState {
             | FailureCode::ProviderExhausted
             | FailureCode::NameTaken
             | FailureCode::ProviderUnknown
+            | FailureCode::HookFailed
             | FailureCode::DeadlineExceeded => true,
         };
         if !is_right {

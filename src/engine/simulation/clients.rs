@@ -13,7 +13,9 @@ use crate::engine::mailbox::{ActorMessage, ActorSender};
 use crate::engine::{EngineError, EnsureIssue, SandboxRef, WaitFor};
 use crate::issue::event::{CallAnswer, CallError, Done, Observation};
 use crate::issue::{Command, IssueEvent};
-use crate::types::{AccountName, Attempt, HomeId, Mode, Outcome, Phase, Sandbox, TemplateName};
+use crate::types::{
+    AccountName, Attempt, HomeId, Mode, Outcome, Phase, Sandbox, SandboxMeta, TemplateName,
+};
 
 /// The one that waits for a change.
 struct ChangeWait(Rc<Cell<bool>>);
@@ -105,7 +107,17 @@ impl SimServer {
             inner.note(None, || format!("ensure {issue:?}"));
             let mode = inner.chance.permille(inner.weather.fast).then_some(Mode::Fast);
             let retry = inner.chance.permille(300);
-            EnsureIssue { issue, template, mode, title: None, retry, cause: cause() }
+            EnsureIssue {
+                issue,
+                template,
+                provider: None,
+                agent_id: None,
+                meta: SandboxMeta::default(),
+                mode,
+                title: None,
+                retry,
+                cause: cause(),
+            }
         });
         let ask = async move { engine.ensure(&account, ask).await };
         self.client(ask, |inner, answer| {

@@ -68,10 +68,19 @@ pub enum Happening {
     CutOutput,
     /// An agent is found by its tag: an earlier server started it, or the answer was lost.
     FoundAgain,
+    /// A cold start succeeded.
+    ColdStart,
+    FailedColdStart,
+    /// The server ended while a hook ran.
+    InterruptedHook,
+    /// The hooks before a stop or a delete ran.
+    HookBeforeEnd,
+    /// They took longer than the grace time.
+    OutOfGrace,
 }
 
 impl Happening {
-    pub const ALL: [Self; 41] = [
+    pub const ALL: [Self; 46] = [
         Self::Crash,
         Self::Downtime,
         Self::Panic,
@@ -113,6 +122,11 @@ impl Happening {
         Self::ResumedSession,
         Self::CutOutput,
         Self::FoundAgain,
+        Self::ColdStart,
+        Self::FailedColdStart,
+        Self::InterruptedHook,
+        Self::HookBeforeEnd,
+        Self::OutOfGrace,
     ];
 
     /// What a denial is about, by its words.

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::hooks::SimHooks;
 use super::people::context;
 use super::provider::SimProvider;
 use super::runs;
@@ -62,10 +63,10 @@ pub async fn live(life: Arc<ServerLife>) -> bool {
         checkouts: Arc::clone(&store) as _,
         publisher: LatePublisher::default(),
         working_label: "at work".into(),
-        context: context(),
+        context: context().into(),
         runs: Arc::clone(&store) as _,
         live: Arc::new(()),
-        texts: OutgoingTexts::default(),
+        texts: OutgoingTexts::default().into(),
     });
     let listener: Arc<dyn Publisher> = Arc::new(Listener(Arc::clone(&life)));
     let (publisher, changes) = match &weather.runs {
@@ -96,6 +97,7 @@ pub async fn live(life: Arc<ServerLife>) -> bool {
         tokio::time::sleep(Duration::from_secs(1)).await;
         return false;
     };
+    engine.set_hooks(Arc::new(SimHooks(Arc::clone(&life))));
     if let Some(changes) = changes {
         runs::begin(&life, &engine, &store, changes);
     }

@@ -16,8 +16,7 @@ impl SimServer {
         let (life, engine) = (Arc::clone(&self.life), self.engine.clone());
         let scope = self.with(WorldState::any_scope);
         self.life.spawn(async move {
-            let account = account();
-            let hold = engine.hold(&account, scope.clone(), "repairs".into(), "a person".into());
+            let hold = engine.hold(scope.clone(), "repairs".into(), "a person".into());
             if hold.await.is_ok() && life.step() {
                 life.world().with(|inner| {
                     inner.note(None, || format!("held: {scope}"));
@@ -69,7 +68,7 @@ impl WorldState {
             }
             _ => {
                 let number = self.chance.between(1, self.weather.issues);
-                HoldScope::Issue(self.github.id_of(number))
+                HoldScope::Issue(account(), self.github.id_of(number))
             }
         }
     }
@@ -100,7 +99,7 @@ impl WorldState {
                 HoldScope::Server => true,
                 HoldScope::Account(held) => *held == issue.account,
                 HoldScope::Repository(held) => place(issue) == Some(held.folded()),
-                HoldScope::Issue(held) => *held == issue.facts.issue_id,
+                HoldScope::Issue(of, held) => *of == issue.account && *held == issue.facts.issue_id,
             };
             covers && began > *since
         })

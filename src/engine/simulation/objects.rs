@@ -116,6 +116,7 @@ impl WorldState {
         let home = self.home_of(&op);
         let asked_by = self.check_call(number, home, cloud, &op);
         self.check_asked_of_impostor(cloud, &op.describe());
+        self.check_farewell(home, &op);
         let fate = if self.is_down(cloud) || self.is_impostor(cloud) {
             CallFate::Unreached
         } else if self.forgets(cloud) {

@@ -83,4 +83,6 @@ noticed! {
     a_run_that_is_started_before_verification_is_noticed: RunBeforeVerification near 4,
     a_run_that_goes_on_with_another_session_is_noticed: AnotherSession near 4,
     output_that_is_written_again_is_noticed: OutputWrittenAgain near 76,
+    an_adoption_without_a_cold_start_is_noticed: AdoptedWithoutColdStart near 22,
+    a_farewell_that_counts_without_a_call_is_noticed: FarewellWithoutCall near 334,
 }

@@ -109,6 +109,7 @@ pub fn begin(
     let rows = Arc::clone(store) as Arc<dyn ConversationStore>;
     let tasks = Arc::clone(life);
     let worker = RunWorker::new(RunParts {
+        hooks: None,
         engine: engine.clone(),
         store: Arc::clone(store) as _,
         journals: Arc::new(Journals::new(
@@ -140,22 +141,6 @@ struct SimGate {
     life: Arc<ServerLife>,
 }
 
-impl SimGate {
-    /// Something takes its time; it never ends if the server does.
-    async fn takes_time(&self) {
-        let world = self.life.world();
-        let ms = world.with(|inner| match inner.chance.below(10) {
-            0..7 => inner.chance.below(50),
-            7..9 => inner.chance.between(50, 5_000),
-            _ => inner.chance.between(5_000, 60_000),
-        });
-        tokio::time::sleep(Duration::from_millis(ms)).await;
-        if !self.life.step() {
-            std::future::pending::<()>().await;
-        }
-    }
-}
-
 #[async_trait]
 impl RunGate for SimGate {
     async fn ready(
@@ -168,7 +153,7 @@ impl RunGate for SimGate {
         if world.with(|inner| inner.chance.permille(300)) {
             waits(RunWait::Verification, "GitHub does not answer".into());
         }
-        self.takes_time().await;
+        self.life.takes_time().await;
         let is_refused = world.with(|inner| {
             let rate = inner.weather.runs.as_ref().map_or(0, |runs| runs.refusals);
             inner.weather.strikes(&mut inner.chance, rate)
@@ -179,7 +164,7 @@ impl RunGate for SimGate {
         }
         if world.with(|inner| inner.chance.permille(300)) {
             waits(RunWait::Checkout, "it is cloned".into());
-            self.takes_time().await;
+            self.life.takes_time().await;
         }
         world.with(|inner| {
             inner.note(Some(home), || format!("verified: run {} of {}", order.run, order.messages));
@@ -190,7 +175,7 @@ impl RunGate for SimGate {
     }
 
     async fn task(&self, _: HomeId) -> Result<Option<Task>, String> {
-        self.takes_time().await;
+        self.life.takes_time().await;
         let is_away = self.life.world().with(WorldState::call_on_agent_fails);
         if is_away { Err("GitHub is away".into()) } else { Ok(None) }
     }

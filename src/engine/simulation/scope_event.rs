@@ -8,7 +8,7 @@ use super::github::{DeliveryContent, INSTALLATION};
 use super::world::WorldState;
 use crate::issue::{FanOut, Issue, Scope, ScopeEvent};
 use crate::store::DeliveryState;
-use crate::types::{DeliveryId, HomeId, Repository, Timestamp};
+use crate::types::{AccountName, DeliveryId, HomeId, Repository, Timestamp};
 
 /// One repository as it truly is.
 pub struct SimRepository {
@@ -79,6 +79,7 @@ impl WorldState {
             }
         };
         let fan_out = FanOut {
+            account: AccountName::default_account(),
             delivery: self.fresh_guid(),
             received_at: self.now(),
             recovered: false,

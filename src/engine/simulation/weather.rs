@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::chance::Chance;
+use super::hooks::HookWeather;
 use super::runs::RunWeather;
 use crate::engine::Quotas;
 use crate::issue::event::ProviderRules;
@@ -92,6 +93,8 @@ pub struct Weather {
     pub said: Option<SaidWeather>,
     /// Agents work in the sandboxes; `None` if there are none.
     pub runs: Option<RunWeather>,
+    /// The templates have hooks; `None` if they have not.
+    pub hooks: Option<HookWeather>,
 }
 
 /// What it is like to say something on issues.
@@ -174,6 +177,7 @@ impl Weather {
             accounts: false,
             said: SaidWeather::of(seed),
             runs: RunWeather::of(seed),
+            hooks: HookWeather::of(seed),
         };
         weather.add_extremes(chance);
         // Every other seed keeps the history that it had before there were these.
@@ -270,6 +274,7 @@ impl Weather {
             on_limit: OnLimit::Kill,
             workload: crate::types::Workload {
                 agent: self.runs.as_ref().map(RunWeather::agent),
+                hooks: self.hooks.as_ref().map(|_| HookWeather::hooks()).unwrap_or_default(),
                 ..Default::default()
             }
             .into(),
@@ -295,7 +300,8 @@ impl Weather {
             idle_stop: self.idle_stop,
             delete_after_close: self.delete_after_close,
             ttl: self.ttl,
-            trigger_label: "agent".into(),
+            trigger_label: "agent".to_owned().into(),
+            repositories: Default::default(),
             default_template: templates[0].clone(),
             providers: self.providers.iter().map(of_provider).collect::<HashMap<_, _>>(),
         }
@@ -311,7 +317,8 @@ impl Weather {
             + settle.unwrap_or_default()
             + crate::issue::state::ANSWER_GRACE
             + RETRY_AFTER_MAX
-            + travel;
+            + travel
+            + self.hooks.as_ref().map(|_| HookWeather::time_max()).unwrap_or_default();
         round * (self.step.attempts + 1) * 2
     }
 }

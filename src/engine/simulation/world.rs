@@ -18,6 +18,7 @@ use super::chance::Chance;
 use super::checks::Ledger;
 use super::counts::{Counts, Happening};
 use super::github::SimGitHub;
+use super::hooks::HookBook;
 use super::objects::SimCall;
 use super::outbox::StoredSaid;
 use super::provider::Cloud;
@@ -88,6 +89,7 @@ pub struct WorldState {
     pub stored: StoredSaid,
     pub fan_outs: SimFanOuts,
     pub agents: SimAgents,
+    pub hooks: HookBook,
     pub ledger: Ledger,
     pub counts: Counts,
     /// How many things happen yet before it becomes calm.
@@ -147,6 +149,7 @@ impl World {
             stored: StoredSaid::new(),
             fan_outs: SimFanOuts::new(),
             agents: SimAgents::default(),
+            hooks: HookBook::default(),
             ledger: Ledger::default(),
             counts: Counts::default(),
             calm_since_ms: None,
@@ -359,6 +362,7 @@ impl WorldState {
         self.crash_calls();
         self.crash_writes();
         self.crash_runs();
+        self.crash_hooks();
         self.over.notify_one();
     }
 
@@ -546,6 +550,19 @@ impl ServerLife {
         });
         if ms > 0 {
             tokio::time::sleep(Duration::from_millis(ms)).await;
+        }
+    }
+
+    /// Something takes its time; it never ends if the server does.
+    pub async fn takes_time(&self) {
+        let ms = self.world.with(|inner| match inner.chance.below(10) {
+            0..7 => inner.chance.below(50),
+            7..9 => inner.chance.between(50, 5_000),
+            _ => inner.chance.between(5_000, 60_000),
+        });
+        tokio::time::sleep(Duration::from_millis(ms)).await;
+        if !self.step() {
+            std::future::pending::<()>().await;
         }
     }
 

@@ -11,7 +11,9 @@ use super::{BenchSetup, EngineBench, account, ensure, eventually, named};
 use crate::engine::{DeliveredStatus, EngineError, Quotas, WaitFor};
 use crate::issue::{Command, DenialKind, FanOut, IssueDelivery, Scope, ScopeEvent};
 use crate::store::Store;
-use crate::types::{Cause, DeliveryId, HoldScope, IssueId, Phase, Repository, Timestamp};
+use crate::types::{
+    AccountName, Cause, DeliveryId, HoldScope, IssueId, Phase, Repository, Timestamp,
+};
 
 const TWO: Quotas = Quotas { account: 2, repository: 0, server: 0 };
 
@@ -87,7 +89,7 @@ async fn a_hold_stops_what_would_begin_until_it_is_released_also_over_a_restart(
     engine.ensure(&account(), ensure("1")).await.expect("nothing is held");
     running(&bench, "1").await;
     let scope = HoldScope::Server;
-    let held = engine.hold(&account(), scope.clone(), "repairs".into(), "me".into()).await;
+    let held = engine.hold(scope.clone(), "repairs".into(), "me".into()).await;
     held.expect("durable");
     assert_eq!(kind(&engine.ensure(&account(), ensure("2")).await), Some(DenialKind::Held));
     engine.ensure(&account(), ensure("1")).await.expect("what runs is given");
@@ -112,7 +114,7 @@ async fn a_release_grants_all_that_wait_and_not_only_the_first_thousand() {
     let bench = with(Quotas::default()).await;
     let engine = &bench.engine;
     let scope = HoldScope::Server;
-    let held = engine.hold(&account(), scope.clone(), "repairs".into(), "me".into()).await;
+    let held = engine.hold(scope.clone(), "repairs".into(), "me".into()).await;
     held.expect("durable");
     for issue in 1..=1_100 {
         let delivery = issue_delivery(&format!("held-{issue}"), issue);
@@ -154,7 +156,7 @@ async fn without_capacity_at_the_provider_nothing_begins_and_all_else_goes_on() 
     running(&bench, "2").await;
     // What waits is looked at again when something else comes free, and once in a while.
     let scope = HoldScope::Server;
-    engine.hold(&account(), scope.clone(), String::new(), "me".into()).await.expect("durable");
+    engine.hold(scope.clone(), String::new(), "me".into()).await.expect("durable");
     assert!(engine.release(&scope).await.expect("durable"));
     granted(&bench, "4").await;
 }
@@ -163,10 +165,10 @@ async fn without_capacity_at_the_provider_nothing_begins_and_all_else_goes_on() 
 async fn holds_of_a_repository_and_of_an_issue_leave_others_alone() {
     let bench = with(Quotas::default()).await;
     let engine = &bench.engine;
-    let of_issue = HoldScope::Issue(IssueId::from_github(5));
+    let of_issue = HoldScope::Issue(account(), IssueId::from_github(5));
     let of_repository = HoldScope::Repository(Repository::trusted("Octo/Hello"));
     for (scope, issue) in [(of_issue, 5), (of_repository, 6)] {
-        engine.hold(&account(), scope.clone(), String::new(), "me".into()).await.expect("durable");
+        engine.hold(scope.clone(), String::new(), "me".into()).await.expect("durable");
         let delivered =
             engine.deliver(&account(), issue_delivery(&format!("{issue}"), issue)).await;
         assert!(delivered.expect("durable").reason.contains("is held by me"));
@@ -191,7 +193,7 @@ async fn a_repository_stays_held_under_a_new_name_also_over_a_restart() {
         let bench = with(Quotas::default()).await;
         let engine = &bench.engine;
         let scope = HoldScope::Repository(held.clone());
-        engine.hold(&account(), scope, "repairs".into(), "me".into()).await.expect("durable");
+        engine.hold(scope, "repairs".into(), "me".into()).await.expect("durable");
         engine.deliver(&account(), issue_delivery("held", 5)).await.expect("durable");
         if by_fan_out {
             engine.deliver_scope_event(renaming(&held)).await.expect("durable");
@@ -221,6 +223,7 @@ fn renaming(formerly: &Repository) -> FanOut {
         as_of: issue_delivery("any", 5).news.as_of,
     };
     FanOut {
+        account: AccountName::default_account(),
         delivery: DeliveryId::trusted("renamed"),
         received_at: Timestamp::from_unix_ms(0),
         recovered: false,

@@ -7,7 +7,7 @@ use crate::engine::WaitFor;
 use crate::issue::{Command, ProviderCall, Record, Verb};
 use crate::types::{
     AccountName, Attempt, Cause, Generation, HomeId, IssueId, Mode, ObjectName, Phase,
-    ProviderName, SandboxId, Timestamp,
+    ProviderName, SandboxId, SandboxMeta, Timestamp,
 };
 
 /// A look at what is there for a sandbox.
@@ -18,7 +18,10 @@ pub(in crate::engine) fn call(sandbox: &str, attempt: u32) -> ProviderCall {
         name: "claude-issue-1".into(),
         object_name: ObjectName::trusted("claude-issue-1"),
         generation: Generation(1),
+        template_version: template().version(),
         template: template(),
+        agent_id: None,
+        meta: SandboxMeta::default(),
         mode: Mode::Strong,
         created_at: then,
         phase_since: then,
@@ -31,6 +34,8 @@ pub(in crate::engine) fn call(sandbox: &str, attempt: u32) -> ProviderCall {
         made_at_ns: None,
         healing: None,
         left_nothing: false,
+        needs_cold_start: false,
+        owes_farewell: false,
     };
     ProviderCall {
         provider: ProviderName::trusted("held"),
@@ -42,6 +47,7 @@ pub(in crate::engine) fn call(sandbox: &str, attempt: u32) -> ProviderCall {
         external_id: None,
         force: false,
         deadline: Timestamp::from_unix_ms(i64::MAX / 2),
+        before: None,
     }
 }
 

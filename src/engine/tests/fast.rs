@@ -263,7 +263,7 @@ async fn the_names_of_a_create_stay_although_a_caller_is_denied_meanwhile() {
     let full = CommitError::Failed("the disk is full".into());
     bench.refuse_late(fast("1"), full).await;
     let (scope, by) = (HoldScope::Server, "me".to_owned());
-    bench.engine.hold(&account(), scope, String::new(), by).await.expect("durable");
+    bench.engine.hold(scope, String::new(), by).await.expect("durable");
     let denied = bench.engine.ensure(&account(), ensure("1")).await;
     assert!(matches!(denied, Err(EngineError::Denied(_))), "{denied:?}");
     assert_eq!(find().await, Some(HomeId(1)), "its object is not destroyed yet");
@@ -333,7 +333,7 @@ async fn a_home_that_gives_way_keeps_no_name_of_a_create_that_is_being_undone() 
 async fn no_new_home_is_certain_right_after_a_caller_was_denied() {
     let bench = EngineBench::new().await;
     let (scope, by) = (HoldScope::Server, "me".to_owned());
-    bench.engine.hold(&account(), scope, String::new(), by).await.expect("durable");
+    bench.engine.hold(scope, String::new(), by).await.expect("durable");
     let denied = bench.engine.ensure(&account(), fast("1")).await;
     assert!(matches!(denied, Err(EngineError::Denied(_))), "{denied:?}");
     bench.engine.release(&HoldScope::Server).await.expect("durable");

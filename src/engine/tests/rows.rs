@@ -263,6 +263,7 @@ impl TestRows {
 
     pub fn put_pending(&mut self, fan_out: FanOut) -> Result<(), CommitError> {
         let row = DeliveryRow {
+            account: AccountName::default_account(),
             id: fan_out.delivery.clone(),
             received_at: fan_out.received_at,
             recovered: fan_out.recovered,

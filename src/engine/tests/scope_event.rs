@@ -17,6 +17,7 @@ const fn issue(number: u64) -> Called {
 
 fn scope_event(guid: &str, news: ScopeEvent) -> FanOut {
     FanOut {
+        account: AccountName::default_account(),
         delivery: DeliveryId::trusted(guid),
         received_at: Timestamp::from_unix_ms(0),
         recovered: false,

@@ -10,8 +10,8 @@ use crate::types::{IssueNumber, Timestamp};
 use super::super::api::{
     Conditional, DeliveryLogPage, DeliverySource, GitHubApi, GitHubComment, GitHubError,
     GitHubFigures, GitHubHook, GitHubIdentity, GitHubIssue, GitHubPull, GitHubRepository,
-    GitHubWriter, Installation, LoginPermission, NewPull, PageCursor, PullEdit, Reaction,
-    ReactionTarget, RepositoryTarget, ReviewComment, StatusEntry, StoredDelivery,
+    GitHubWriter, HeldReason, Installation, LoginPermission, NewPull, PageCursor, PullEdit,
+    Reaction, ReactionTarget, RepositoryTarget, ReviewComment, StatusEntry, StoredDelivery,
     VERIFICATION_QUERY, VerifiedIssue, WriteTurn, WriteUrgency,
 };
 use super::GitHubClient;
@@ -19,7 +19,7 @@ use super::ask::{Ask, CallClass};
 use super::credentials::{CallAuth, GitHubCredentials};
 use super::reads::{branch_path, conditional, in_repository, list, query_value, segment};
 use super::tokens::TokenKey;
-use super::tokens::TokenPurpose::{List, Speak, Status, Verify};
+use super::tokens::TokenPurpose::{List, Members, Speak, Status, Verify};
 use super::transport::HttpAnswer;
 use super::verification::verified;
 use super::wire::{
@@ -53,6 +53,28 @@ impl GitHubClient {
         let asked = self.ask(ask).await;
         drop(turn);
         asked
+    }
+
+    /// How the members of an organisation, by its path, are asked for.
+    async fn member_auth(&self, organization: &str) -> Result<CallAuth, GitHubError> {
+        if let GitHubCredentials::Token(_) = *self.credentials() {
+            return Ok(CallAuth::Token);
+        }
+        let path = format!("{organization}/installation");
+        let ask = Ask::new("installation", Method::GET, path, CallAuth::Jwt);
+        let installation: Installation = match self.ask(ask).await {
+            Ok(answer) => read::<WireInstallation>(&answer.body)?.into(),
+            Err(GitHubError::NotFound(words)) => {
+                return Err(GitHubError::Held { reason: HeldReason::Uninstalled, words });
+            }
+            Err(error) => return Err(error),
+        };
+        let (purpose, repositories) = (Members, Vec::new());
+        Ok(CallAuth::Installation(TokenKey {
+            installation: installation.id,
+            purpose,
+            repositories,
+        }))
     }
 
     /// A call in the delivery log.
@@ -288,6 +310,23 @@ impl GitHubApi for GitHubClient {
         let below = format!("/collaborators/{}/permission", segment(login));
         let answer = self.read_of("permission", target, List, &below, None).await?;
         Ok(read::<WirePermission>(&answer.body)?.into())
+    }
+
+    async fn is_member(&self, organization: &str, login: &str) -> Result<bool, GitHubError> {
+        let organization = format!("/orgs/{}", segment(organization));
+        let auth = self.member_auth(&organization).await?;
+        let path = format!("{organization}/members/{}", segment(login));
+        match self.ask(Ask::new("member", Method::GET, path, auth)).await {
+            Ok(_) => Ok(true),
+            Err(GitHubError::NotFound(_)) => Ok(false),
+            // GitHub leads who does not see the members to the list of the public ones.
+            Err(GitHubError::Refused { status: 302, .. }) => {
+                let words = "the members of the organisation are not shown to us".to_owned();
+                let reason = HeldReason::Permission(Some("members=read".to_owned()));
+                Err(GitHubError::Held { reason, words })
+            }
+            Err(error) => Err(error),
+        }
     }
 
     async fn review_comments(

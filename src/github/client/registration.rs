@@ -49,6 +49,27 @@ impl From<WireNamedApp> for ProvenApp {
     }
 }
 
+/// Makes a call that is repeated never and follows no redirect.
+pub(super) async fn ask_once(
+    transport: &Transport,
+    call: HttpCall<'_>,
+) -> Result<HttpAnswer, GitHubError> {
+    let (answer, clock) = (transport.send(call).await?, &transport.clock);
+    match judge(&answer, clock) {
+        AnswerVerdict::Fine => Ok(answer),
+        AnswerVerdict::Unchanged | AnswerVerdict::Redirect(_) => {
+            let words = "GitHub redirects to another address".to_owned();
+            Err(GitHubError::Refused { status: answer.status, words })
+        }
+        AnswerVerdict::Unauthorized(words) => Err(GitHubError::Unauthorized(words)),
+        AnswerVerdict::Limit(until) => {
+            let until = until.unwrap_or_else(|| clock.ours().after(LIMIT_PAUSE));
+            Err(GitHubError::Limited { until })
+        }
+        AnswerVerdict::Error(error) => Err(error),
+    }
+}
+
 impl AppRegistrar {
     /// At the GitHub with this REST base. Needs a runtime, which then serves it.
     ///
@@ -66,20 +87,7 @@ impl AppRegistrar {
     ) -> Result<HttpAnswer, GitHubError> {
         let path = self.transport.path(path);
         let call = HttpCall { method, path: &path, body: None, etag: None, token };
-        let (answer, clock) = (self.transport.send(call).await?, &self.transport.clock);
-        match judge(&answer, clock) {
-            AnswerVerdict::Fine => Ok(answer),
-            AnswerVerdict::Unchanged | AnswerVerdict::Redirect(_) => {
-                let words = "GitHub redirects to another address".to_owned();
-                Err(GitHubError::Refused { status: answer.status, words })
-            }
-            AnswerVerdict::Unauthorized(words) => Err(GitHubError::Unauthorized(words)),
-            AnswerVerdict::Limit(until) => {
-                let until = until.unwrap_or_else(|| clock.ours().after(LIMIT_PAUSE));
-                Err(GitHubError::Limited { until })
-            }
-            AnswerVerdict::Error(error) => Err(error),
-        }
+        ask_once(&self.transport, call).await
     }
 
     async fn own_app(&self, id: u64, key: &AppKey) -> Result<HttpAnswer, GitHubError> {

@@ -39,6 +39,8 @@ pub(super) enum TokenPurpose {
     List,
     /// The same and the base's tip.
     Verify,
+    /// Members of organisations, which not every installation grants.
+    Members,
 }
 
 impl TokenPurpose {
@@ -54,6 +56,7 @@ impl TokenPurpose {
             Self::Status => &[("statuses", "write"), ("metadata", "read")],
             Self::List => &[("issues", "read"), ("metadata", "read")],
             Self::Verify => &[("issues", "read"), ("metadata", "read"), ("contents", "read")],
+            Self::Members => &[("members", "read"), ("metadata", "read")],
         }
     }
 }

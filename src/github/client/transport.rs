@@ -35,6 +35,8 @@ pub(super) struct Transport {
     origin: String,
     /// The path of the REST base, such as `/api/v3`; empty at api.github.com.
     base_path: String,
+    /// The media type that is asked for.
+    accept: &'static str,
     pub clock: GitHubClock,
 }
 
@@ -82,7 +84,13 @@ impl Transport {
             .build()
             .map_err(|error| wrong(said(&error)))?;
         let base_path = uri.path().trim_end_matches('/').to_owned();
-        Ok(Self { octocrab, origin, base_path, clock: GitHubClock::new(clock) })
+        let (accept, clock) = ("application/vnd.github+json", GitHubClock::new(clock));
+        Ok(Self { octocrab, origin, base_path, accept, clock })
+    }
+
+    /// The same for answers of this media type.
+    pub fn accepting(self, accept: &'static str) -> Self {
+        Self { accept, ..self }
     }
 
     /// A path below the REST base.
@@ -122,10 +130,8 @@ impl Transport {
             }
             None => Cow::Borrowed(&self.octocrab),
         };
-        let mut builder = Builder::new()
-            .method(call.method)
-            .uri(call.path)
-            .header(ACCEPT, "application/vnd.github+json");
+        let mut builder =
+            Builder::new().method(call.method).uri(call.path).header(ACCEPT, self.accept);
         if let Some(etag) = call.etag {
             builder = builder.header(IF_NONE_MATCH, etag);
         }

@@ -1,6 +1,8 @@
 //! What is said of an issue's agent: what it does now, and its last words. What it wrote is made safe
 //! first: it mentions, references, closes and commands nothing, and has no secret.
 
+use std::sync::Arc;
+
 use super::minute;
 use crate::github::text::{KnownSecrets, OutgoingRules, code, one_line, public_text};
 use crate::types::{AgentName, AgentQuestion, RunId, Timestamp, beginning};
@@ -44,7 +46,7 @@ pub struct OutgoingTexts {
     /// The command word; empty if there is none.
     pub command: String,
     /// What must not be published.
-    pub secrets: KnownSecrets,
+    pub secrets: Arc<KnownSecrets>,
 }
 
 impl OutgoingTexts {
@@ -162,7 +164,7 @@ mod tests {
         OutgoingTexts {
             host: "github.com".into(),
             command: "/issuebox".into(),
-            secrets: KnownSecrets::new([&secret]),
+            secrets: Arc::new(KnownSecrets::new([&secret])),
         }
     }
 

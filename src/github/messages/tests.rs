@@ -5,7 +5,8 @@ use crate::issue::{IssueState, PendingStart, Record};
 use crate::store::checkout::CheckoutRow;
 use crate::types::{
     AccountName, Attempt, Cause, CheckoutState, ExternalId, Generation, IssueId, Mode, Network,
-    ObjectName, OnLimit, ProviderName, Resources, SandboxId, Template, TemplateName, TimelineEntry,
+    ObjectName, OnLimit, ProviderName, Resources, SandboxId, SandboxMeta, Template, TemplateName,
+    TimelineEntry,
 };
 
 const HOME: HomeId = HomeId(3);
@@ -31,21 +32,25 @@ fn issue() -> Issue {
 
 fn record() -> Record {
     let name = "claude-issue-1";
+    let template = Template {
+        name: TemplateName::trusted("default"),
+        provider: ProviderName::trusted("p"),
+        mode: Mode::Strong,
+        resources: Resources { cpu: 1.0, memory_mb: 1, processes: 1, disk_mb: 1 },
+        network: Network::None,
+        ports: Vec::new(),
+        on_limit: OnLimit::Kill,
+        workload: crate::types::Workload::default().into(),
+    };
     Record {
         id: SandboxId::trusted("sandbox-1"),
         object_name: ObjectName::for_home(&AccountName::default_account(), HOME, name),
         name: name.into(),
         generation: Generation(1),
-        template: Template {
-            name: TemplateName::trusted("default"),
-            provider: ProviderName::trusted("p"),
-            mode: Mode::Strong,
-            resources: Resources { cpu: 1.0, memory_mb: 1, processes: 1, disk_mb: 1 },
-            network: Network::None,
-            ports: Vec::new(),
-            on_limit: OnLimit::Kill,
-            workload: crate::types::Workload::default().into(),
-        },
+        template_version: template.version(),
+        template,
+        agent_id: None,
+        meta: SandboxMeta::default(),
         mode: Mode::Strong,
         created_at: at(0),
         phase_since: at(1),
@@ -58,6 +63,8 @@ fn record() -> Record {
         made_at_ns: None,
         healing: None,
         left_nothing: false,
+        needs_cold_start: false,
+        owes_farewell: false,
     }
 }
 
@@ -177,7 +184,7 @@ fn at_the_end_it_says_closed_or_stopped() {
     }
     let merged = Issue { merged_into: Some(HomeId(4)), ..running() };
     assert!(status_text(&context(), &merged, &nothing(), &[]).is_end);
-    let pending = PendingStart { since: at(2), why: "a label".into(), template: None };
+    let pending = PendingStart { since: at(2), why: "a label".into(), plan: None };
     let waiting = Issue { pending_start: Some(pending), ..issue() };
     let text = status_text(&context(), &waiting, &nothing(), &[]);
     assert!(

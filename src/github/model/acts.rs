@@ -36,6 +36,21 @@ impl ModelState {
     fn person(&mut self, login: &str) -> u64 {
         self.user_or_new(login, "User")
     }
+
+    /// Makes a token of a user: classic without permissions of its own.
+    pub(super) fn new_user_token(
+        &mut self,
+        user: u64,
+        permissions: Option<PermissionLevels>,
+    ) -> String {
+        let kind = if permissions.is_some() { "github_pat_" } else { "ghp_" };
+        let value = format!("{kind}{}", &new_token_value(0)[40..80]);
+        let caller = ModelCaller::User(user);
+        let token =
+            ModelToken { caller, repositories: None, permissions, expires: None, revoked: false };
+        self.tokens.insert(value.clone(), token);
+        value
+    }
 }
 
 /// Setting up.
@@ -226,17 +241,17 @@ impl GithubModel {
     pub fn user_token(&self, login: &str, permissions: Option<&[(&str, &str)]>) -> String {
         let mut state = self.state();
         let user = state.person(login);
-        let kind = if permissions.is_some() { "github_pat_" } else { "ghp_" };
-        let value = format!("{kind}{}", &new_token_value(0)[40..80]);
-        let token = ModelToken {
-            caller: ModelCaller::User(user),
-            repositories: None,
-            permissions: permissions.map(levels),
-            expires: None,
-            revoked: false,
-        };
-        state.tokens.insert(value.clone(), token);
-        value
+        state.new_user_token(user, permissions.map(levels))
+    }
+
+    /// Makes an account a member of an organisation, or no longer one.
+    pub fn set_member(&self, organization: &str, login: &str, is_member: bool) {
+        let mut state = self.state();
+        let place = (state.user_or_new(organization, "Organization"), state.person(login));
+        match is_member {
+            true => drop(state.members.insert(place)),
+            false => drop(state.members.remove(&place)),
+        }
     }
 
     /// A token ends.

@@ -84,7 +84,7 @@ pub(super) async fn serve(
 }
 
 /// A value of a form or a query.
-fn field(pairs: &str, name: &str) -> Option<String> {
+pub(super) fn field(pairs: &str, name: &str) -> Option<String> {
     let value = pairs.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))?;
     Some(percent_decode_str(&value.replace('+', " ")).decode_utf8_lossy().into_owned())
 }

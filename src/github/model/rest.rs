@@ -111,7 +111,7 @@ const CONTENTS: Need = Need::Repository("contents", false);
 /// The operations: method, path as GitHub's description writes it with `~` for a repository's,
 /// who may use it.
 #[rustfmt::skip]
-const OPERATIONS: [(&str, &str, Need, Operation); 47] = [
+const OPERATIONS: [(&str, &str, Need, Operation); 49] = [
     ("GET", "/app", Need::App, apps::app),
     ("GET", "/app/installations", Need::App, apps::installations),
     ("GET", "/app/installations/{installation_id}", Need::App, apps::installation),
@@ -126,6 +126,8 @@ const OPERATIONS: [(&str, &str, Need, Operation); 47] = [
     ("GET", "/rate_limit", Need::Open, apps::rate_limit),
     ("GET", "/user", Need::Open, apps::own_user),
     ("GET", "/users/{username}", Need::Open, apps::user),
+    ("GET", "/orgs/{org}/installation", Need::App, apps::organization_installation),
+    ("GET", "/orgs/{org}/members/{username}", Need::Open, apps::member),
     ("GET", "~", METADATA, repositories::get),
     ("GET", "~/installation", Need::AppOrRepository, repositories::installation),
     ("GET", "~/collaborators/{username}/permission", METADATA, repositories::permission),

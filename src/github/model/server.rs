@@ -25,7 +25,7 @@ use super::faults::{self, FaultKind};
 use super::limits::{is_write, secondary};
 use super::rest::{RestReply, RestRequest, failure};
 use super::state::ModelState;
-use super::{ModelCall, ModelShared, git, lfs, pages};
+use super::{ModelCall, ModelShared, git, lfs, oauth, pages};
 
 /// Largest body of a request to the API, in bytes.
 const BODY_MAX: usize = 8 << 20;
@@ -75,6 +75,9 @@ async fn serve(
     }
     if let Some(service) = git::service(&path) {
         return git::serve(&shared, service, request).await;
+    }
+    if let Some(page) = oauth::page(&path) {
+        return oauth::serve(&shared, page, request).await;
     }
     if let Some(page) = pages::page(&path) {
         return pages::serve(&shared, page, request).await;

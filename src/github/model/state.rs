@@ -13,6 +13,7 @@ use super::auth::ModelToken;
 use super::faults::ModelFault;
 use super::hooks::{DeliveryRecord, HookDoor, HookRecord};
 use super::limits::ModelLimits;
+use super::oauth::OauthCode;
 
 /// What tokens may do: a permission and its level, `read` or `write`.
 pub(super) type PermissionLevels = BTreeMap<String, String>;
@@ -207,6 +208,16 @@ pub(super) struct ModelState {
     pub drafts: BTreeMap<u64, (u64, Value, String)>,
     /// Apps that were made of manifests, by the code for their conversion: the owner, the manifest.
     pub manifests: BTreeMap<String, (u64, Value)>,
+    /// The App's client id and client secret.
+    pub client: (String, String),
+    /// Where the App's log-ins lead back to.
+    pub callback: String,
+    /// Who is at the browser.
+    pub browsing: Option<u64>,
+    /// The codes of log-ins that were not exchanged.
+    pub login_codes: BTreeMap<String, OauthCode>,
+    /// The members of organisations.
+    pub members: BTreeSet<(u64, u64)>,
     pub door: HookDoor,
     pub deliveries: Vec<DeliveryRecord>,
     /// Wakes what sends deliveries.
@@ -225,6 +236,11 @@ pub(super) static ALL_PERMISSIONS: LazyLock<PermissionLevels> = LazyLock::new(||
     let write = write.map(|name| (name.to_owned(), "write".to_owned()));
     write.into_iter().chain([("metadata".to_owned(), "read".to_owned())]).collect()
 });
+
+/// The App's client id.
+const CLIENT_ID: &str = "Iv1.0123456789abcdef";
+/// The App's client secret.
+const CLIENT_SECRET: &str = "model-client-secret";
 
 /// The events to which the App subscribes. Those of installations come without asking.
 const APP_EVENTS: [&str; 6] =
@@ -257,6 +273,11 @@ impl ModelState {
             deleted_issues: BTreeSet::new(),
             drafts: BTreeMap::new(),
             manifests: BTreeMap::new(),
+            client: (CLIENT_ID.to_owned(), CLIENT_SECRET.to_owned()),
+            callback: "http://127.0.0.1".to_owned(),
+            browsing: None,
+            login_codes: BTreeMap::new(),
+            members: BTreeSet::new(),
             door: HookDoor::Closed,
             deliveries: Vec::new(),
             wake: Arc::default(),

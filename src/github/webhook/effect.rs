@@ -10,7 +10,7 @@ use crate::github::policy::TriggerPolicy;
 use crate::issue::Command;
 use crate::issue::event::{DeliveryEffect, TriggerKind};
 use crate::issue::instruction::GithubUser;
-use crate::types::FollowUpMode;
+use crate::types::{FollowUpMode, PermissionLevel};
 
 use super::payload::{IssuePart, Label, Payload};
 use super::sender::{self, Right, SenderRight};
@@ -49,10 +49,11 @@ pub(super) enum Decision {
     Ignore(String),
 }
 
-/// The effect is allowed if this account has the permission.
+/// The effect is allowed if this account has this permission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PermissionCondition {
     pub asker: GithubUser,
+    pub level: PermissionLevel,
     /// The effect if it has not; `None` for nothing.
     pub otherwise: Option<DeliveryEffect>,
 }
@@ -413,7 +414,7 @@ fn apply_by(
 ) -> Decision {
     let condition = match right {
         SenderRight::Granted => None,
-        SenderRight::Asked(asker) => Some(PermissionCondition { asker, otherwise }),
+        SenderRight::Asked(asker, level) => Some(PermissionCondition { asker, level, otherwise }),
     };
     Decision::Apply { effect, comment: None, condition }
 }

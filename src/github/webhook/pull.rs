@@ -11,7 +11,9 @@ use crate::github::text::cleaned;
 use crate::issue::event::{DeliveryEffect, News};
 use crate::issue::instruction::{GithubUser, Instruction, InstructionSource, bounded};
 use crate::issue::{Facts, IssueDelivery};
-use crate::types::{CiFailureMode, DeliveryId, IssueNumber, Repository, Timestamp, beginning};
+use crate::types::{
+    CiFailureMode, DeliveryId, IssueNumber, PermissionLevel, Repository, Timestamp, beginning,
+};
 
 /// How many of the last lines of a check's output are kept.
 const OUTPUT_LINES_MAX: usize = 100;
@@ -53,8 +55,8 @@ pub struct PullDelivery {
     installation: Option<u64>,
     effect: DeliveryEffect,
     instruction: Option<Instruction>,
-    /// Whose permission GitHub is asked for first.
-    asker: Option<GithubUser>,
+    /// Whose permission GitHub is asked for first, and which.
+    asker: Option<(GithubUser, PermissionLevel)>,
 }
 
 impl PullDelivery {
@@ -87,7 +89,10 @@ impl PullDelivery {
             effect: self.effect,
             instruction: self.instruction,
         };
-        let condition = self.asker.map(|asker| PermissionCondition { asker, otherwise: None });
+        let condition = self.asker.map(|(asker, level)| {
+            let otherwise = None;
+            PermissionCondition { asker, level, otherwise }
+        });
         Some(super::on_condition(delivery, condition))
     }
 }
@@ -99,7 +104,7 @@ struct PullAct {
     comment: Option<u64>,
     effect: DeliveryEffect,
     instruction: Option<Instruction>,
-    asker: Option<GithubUser>,
+    asker: Option<(GithubUser, PermissionLevel)>,
 }
 
 /// Whether deliveries of this event and action are read here.
@@ -143,7 +148,7 @@ impl DeliveryHead<'_> {
                     comment,
                     instruction: instruction::on_pull(policy, &effect, payload, self.received_at),
                     effect,
-                    asker: condition.map(|PermissionCondition { asker, .. }| asker),
+                    asker: condition.map(|it| (it.asker, it.level)),
                 })
             }
         };
@@ -162,9 +167,9 @@ impl DeliveryHead<'_> {
         if !policy.covers(repository.as_str()) {
             return super::ignored(&action, super::not_covered(&repository));
         }
-        let act = act.and_then(|act| match policy.asks_permission(Some(repository_id)) {
-            true => Ok(act),
-            false => Err(NO_CREDENTIALS.to_owned()),
+        let act = act.and_then(|act| match policy.asked_permission(Some(repository_id)) {
+            Some(_) => Ok(act),
+            None => Err(NO_CREDENTIALS.to_owned()),
         });
         let PullAct { work, acted_at, comment, effect, instruction, asker } = match act {
             Ok(act) => act,
@@ -205,7 +210,7 @@ impl DeliveryHead<'_> {
         };
         let asker = match sender::check(policy, payload, right) {
             Ok(SenderRight::Granted) => None,
-            Ok(SenderRight::Asked(asker)) => Some(asker),
+            Ok(SenderRight::Asked(asker, level)) => Some((asker, level)),
             Err(refusal) => return Ok(Err(refusal.reason().to_owned())),
         };
         let submitted_at = time_of(review.submitted_at.as_deref(), self.received_at);

@@ -58,7 +58,7 @@ pub(super) enum ToInstallation {
 #[derive(Debug, Deserialize)]
 pub(super) struct ScopePayload {
     pub action: Option<String>,
-    repository: Option<RepositoryPart>,
+    pub repository: Option<RepositoryPart>,
     /// The label as it is now.
     label: Option<Label>,
     changes: Option<ScopeChanges>,

@@ -10,6 +10,7 @@
 
 use crate::github::policy::TriggerPolicy;
 use crate::issue::instruction::GithubUser;
+use crate::types::PermissionLevel;
 
 use super::payload::{Comment, IssuePart, Payload, User};
 
@@ -37,8 +38,8 @@ impl SenderRefusal {
 pub(super) enum SenderRight {
     /// The sender may trigger.
     Granted,
-    /// GitHub is to be asked what this account may do in the repository.
-    Asked(GithubUser),
+    /// GitHub is to be asked whether this account has this permission in the repository.
+    Asked(GithubUser, PermissionLevel),
 }
 
 /// What decides besides the sender itself.
@@ -81,9 +82,9 @@ pub(super) fn check(
     right: Right<'_>,
 ) -> Result<SenderRight, SenderRefusal> {
     let repository_id = payload.repository.as_ref().and_then(|repository| repository.id);
-    if !policy.asks_permission(repository_id) {
+    let Some(level) = policy.asked_permission(repository_id) else {
         return check_by_payload(policy, payload, right).map(|()| SenderRight::Granted);
-    }
+    };
     let (sender, id) = sender_of(policy, payload)?;
     if policy.bots.contains(&id) {
         return Ok(SenderRight::Granted);
@@ -93,7 +94,8 @@ pub(super) fn check(
         Right::Triage(_) => true,
     };
     let asker = super::instruction::user(sender).filter(|user| !is_bot(sender, &user.login));
-    asker.filter(|_| is_author).map(SenderRight::Asked).ok_or(SenderRefusal::Stranger)
+    let asker = asker.filter(|_| is_author).ok_or(SenderRefusal::Stranger)?;
+    Ok(SenderRight::Asked(asker, level))
 }
 
 /// The same by what the payload says alone.

@@ -5,6 +5,7 @@ mod instructions;
 mod permission;
 mod properties;
 mod pulls;
+mod repositories;
 mod rules;
 mod scope_event;
 mod transfers;
@@ -12,10 +13,9 @@ mod transfers;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::config::RepositoryPattern;
 use crate::github::fixtures;
 use crate::issue::event::{DeliveryEffect, TriggerKind};
-use crate::types::{CiFailureMode, FollowUpMode};
+use crate::types::{CiFailureMode, FollowUpMode, RepositoryPattern};
 
 const STRANGER: &str = "the sender may not trigger";
 const OURSELVES: &str = "our own account's events never trigger";
@@ -50,7 +50,7 @@ fn received_at() -> Timestamp {
 }
 
 fn read(policy: &TriggerPolicy, event: &str, body: &[u8]) -> Result<Interpreted, Malformed> {
-    interpret(policy, DeliveryId::trusted("guid-1"), received_at(), event, body)
+    interpret(&policy.clone().into(), DeliveryId::trusted("guid-1"), received_at(), event, body)
 }
 
 fn payload(name: &str) -> Value {

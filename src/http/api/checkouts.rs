@@ -8,7 +8,7 @@ use super::sandboxes::load;
 use crate::checkout::CheckoutRetryError;
 use crate::http::Shared;
 use crate::http::answers;
-use crate::http::auth::Caller;
+use crate::http::caller::Caller;
 use crate::http::doc::params;
 use crate::http::doc::words::CheckoutWord;
 use crate::http::error::{ApiError, Code};

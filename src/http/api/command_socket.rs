@@ -8,7 +8,8 @@ use actix_ws::{AggregatedMessageStream, Session};
 
 use super::{WORK_WAIT_SECS, wait};
 use crate::http::Shared;
-use crate::http::auth::{self, Caller};
+use crate::http::auth;
+use crate::http::caller::Caller;
 use crate::http::ending::Ending;
 use crate::http::error::ApiError;
 use crate::http::query::Query;
@@ -52,7 +53,7 @@ impl CommandSocket {
         let mut query = Query::parse(request.query_string());
         let at_most = wait(&mut query, WORK_WAIT_SECS)?;
         query.finish()?;
-        if caller.session.is_some() {
+        if caller.session().is_some() {
             auth::check_origin(shared, request)?;
         }
         let work = OpenSandbox::open(shared, caller, id, true, at_most, needs).await?;

@@ -6,11 +6,12 @@ use actix_web::{HttpRequest, HttpResponse, delete, post, web};
 
 use super::checkouts::retry_checkout;
 use super::sandboxes::{SandboxAnswer, load};
+use super::syncs::push_before_delete;
 use crate::conversation::RunEvent;
 use crate::engine::{Commanded, EngineError, SandboxRef, WaitFor};
 use crate::http::Shared;
 use crate::http::answers;
-use crate::http::auth::Caller;
+use crate::http::caller::Caller;
 use crate::http::doc::params;
 use crate::http::error::{ApiError, only};
 use crate::http::query::Query;
@@ -90,12 +91,16 @@ pub async fn retry(
         params::OneSandbox,
         params::ResultWait,
         ("force" = Option<bool>, Query,
-         description = "Delete the record without the provider's confirmation"),
+         description = "Delete the record without the provider's confirmation, and also if a \
+                        push fails"),
+        ("sync" = Option<bool>, Query,
+         description = "Push the workspace to the object storage first. If that fails, the \
+                        sandbox is not deleted, unless `force` says so"),
     ),
     responses(
         (status = 202, body = SandboxAnswer, description = "the sandbox is being deleted"),
         (status = 200, body = SandboxAnswer, description = "the sandbox is deleted"),
-        answers::SandboxWriteErrors,
+        answers::SandboxWriteErrors, answers::PushErrors,
     )
 )]
 #[delete("/v1/sandboxes/{id}")]
@@ -128,7 +133,10 @@ async fn answer(
     command: Command,
     until: WaitFor,
 ) -> Result<HttpResponse, ApiError> {
-    let (at_most, command) = read_query(request, command)?;
+    let CommandQuery { at_most, command, syncs } = read_query(request, command)?;
+    if syncs {
+        push_first(shared, caller, id, command).await?;
+    }
     let of = sandbox_ref(id);
     let Commanded { mut sandbox, absent } =
         shared.edge.engine.command(&caller.account, &of, command, caller.cause()).await?;
@@ -154,12 +162,47 @@ async fn answer(
     Ok(answer.json(SandboxAnswer::new(&sandbox, settled)))
 }
 
-fn read_query(request: &HttpRequest, command: Command) -> Result<(Duration, Command), ApiError> {
+/// Pushes a workspace before its sandbox is deleted.
+///
+/// # Errors
+/// Why it was not pushed, unless the delete is forced.
+async fn push_first(
+    shared: &Shared,
+    caller: &Caller,
+    id: &str,
+    command: Command,
+) -> Result<(), ApiError> {
+    match push_before_delete(shared, caller, id).await {
+        Ok(()) => Ok(()),
+        Err(error) if command == Command::ForceDelete => {
+            tracing::warn!(sandbox = id, %error, "a sandbox is deleted though its push failed");
+            Ok(())
+        }
+        Err(error) => {
+            let why =
+                format!("the sandbox is not deleted, because its push failed: {}", error.message());
+            Err(error.with_message(why).hint("remove the cause, or delete with force=true"))
+        }
+    }
+}
+
+/// What the query of a command says.
+struct CommandQuery {
+    at_most: Duration,
+    command: Command,
+    /// Whether the workspace is pushed first.
+    syncs: bool,
+}
+
+fn read_query(request: &HttpRequest, command: Command) -> Result<CommandQuery, ApiError> {
     let mut query = Query::parse(request.query_string());
     let at_most = super::wait(&mut query, 0)?;
-    let forced = command == Command::Delete && query.flag("force")?;
+    let deletes = command == Command::Delete;
+    let forced = deletes && query.flag("force")?;
+    let syncs = deletes && query.flag("sync")?;
     query.finish()?;
-    Ok((at_most, if forced { Command::ForceDelete } else { command }))
+    let command = if forced { Command::ForceDelete } else { command };
+    Ok(CommandQuery { at_most, command, syncs })
 }
 
 fn is_gone(sandbox: &Sandbox) -> bool {

@@ -12,8 +12,8 @@ use crate::conversation::{Run, RunReply, SaidWords};
 use crate::engine::{IssueKey, SandboxRef};
 use crate::http::Shared;
 use crate::http::answers;
-use crate::http::auth::Caller;
 use crate::http::body::MessageJson;
+use crate::http::caller::Caller;
 use crate::http::doc::params;
 use crate::http::error::{ApiError, Code, only};
 use crate::http::fields::Fields;
@@ -91,6 +91,7 @@ pub async fn say_in_issue(
     let (repository, number) = (fields.text("repository")?, read_number(&mut fields)?);
     let issue = IssueKey { id, numbered: parse_place(repository, number)? };
     let words = words(&shared, &caller, fields)?;
+    shared.edge.callers().check_account(&caller.account, &issue)?;
     let engine = &shared.edge.engine;
     let (home, reply) = engine.say(&caller.account, &issue, words, caller.cause()).await?;
     said(&shared, &caller, &request, home, reply)
@@ -117,7 +118,7 @@ fn words(shared: &Shared, caller: &Caller, mut fields: Fields) -> Result<SaidWor
         let message = format!("there is no agent {agent}; there are {known}");
         return Err(ApiError::new(Code::AgentUnknown, message).about("agentId"));
     }
-    Ok(SaidWords { agent, interrupts, ..SaidWords::of_caller(caller.name.to_owned(), text) })
+    Ok(SaidWords { agent, interrupts, ..SaidWords::of_caller(caller.name.to_string(), text) })
 }
 
 fn said(

@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 use super::sandboxes::{bounded, parse_issue_id};
 use crate::http::Shared;
 use crate::http::answers;
-use crate::http::auth::Caller;
+use crate::http::caller::Caller;
 use crate::http::doc::params;
 use crate::http::doc::words::DeliveryWord;
 use crate::http::error::ApiError;
@@ -25,7 +25,7 @@ use crate::http::wire::ListAnswer;
 use crate::store::{
     DeliveryFilter, DeliveryListRow, DeliveryRow, DeliveryState, Page, PageAsk, Store, StoreError,
 };
-use crate::types::{AccountName, Alias, IssueId};
+use crate::types::{Alias, IssueId};
 
 /// A delivery and its result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -129,8 +129,8 @@ impl Status {
     }
 }
 
-/// Lists deliveries, newest first. Ignored deliveries are listed, and refused ones until the server
-/// restarts. Duplicates are not listed.
+/// Lists deliveries, newest first. Ignored deliveries are listed, and to admins refused ones until the
+/// server restarts. Duplicates are not listed.
 #[utoipa::path(
     operation_id = "listDeliveries", tag = "deliveries",
     params(
@@ -155,7 +155,7 @@ pub async fn list(
     let page = super::page(&mut query)?;
     let ask = DeliveryAsk::read(&mut query, page)?;
     query.finish()?;
-    Ok(HttpResponse::Ok().json(find(&shared, &caller.account, ask).await?))
+    Ok(HttpResponse::Ok().json(find(&shared, &caller, ask).await?))
 }
 
 /// Which deliveries to list.
@@ -192,13 +192,17 @@ impl DeliveryAsk {
 /// 400 for a cursor of another list, 503 if the store cannot be read.
 pub async fn find(
     shared: &Shared,
-    account: &AccountName,
+    caller: &Caller,
     ask: DeliveryAsk,
 ) -> Result<ListAnswer<DeliveryBody>, ApiError> {
     let DeliveryAsk { event: of_event, status, issue, page: PageAsk { limit, cursor } } = ask;
     let place = cursor.as_deref().map_or(Ok(DeliveryCursor::default()), DeliveryCursor::parse)?;
-    // Refused deliveries affect no issue.
-    let refused = if issue.is_none() { shared.refused.newest_first() } else { Vec::new() };
+    // Refused deliveries affect no issue, and belong to no account: nothing of them was trusted.
+    let refused = if issue.is_none() && caller.is_admin() {
+        shared.refused.newest_first()
+    } else {
+        Vec::new()
+    };
     // The names of GitHub's events have no dot.
     let (event, action) = match of_event.as_deref().map(|event| event.split_once('.')) {
         Some(Some((event, action))) => (Some(event.to_owned()), Some(action.to_owned())),
@@ -216,7 +220,7 @@ pub async fn find(
     let home = match issue {
         Some(issue) => {
             let alias = Alias::Issue(issue);
-            match shared.edge.store.resolve(account, &alias).await? {
+            match shared.edge.store.resolve(&caller.account, &alias).await? {
                 Some(home) => Some(home),
                 None => return Ok(listed(Merged::default(), 0)),
             }
@@ -229,7 +233,9 @@ pub async fn find(
         None | Some(Some(_)) => {
             let (state, applied) = status.and_then(Status::stored).unzip();
             let applied = applied.flatten();
-            let filter = DeliveryFilter { home, applied, event, action, state, sample: None };
+            let account = Some(caller.account.clone());
+            let filter =
+                DeliveryFilter { account, home, applied, event, action, state, sample: None };
             let ask = PageAsk { limit, cursor: place.stored.clone() };
             read(shared, filter, ask).await?
         }
@@ -359,10 +365,11 @@ fn of_refused(refused: Refused) -> DeliveryBody {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::{DeliveryId, Timestamp};
+    use crate::types::{AccountName, DeliveryId, Timestamp};
 
     fn row(number: i64, ms: i64) -> DeliveryListRow {
         let row = DeliveryRow {
+            account: AccountName::default_account(),
             id: DeliveryId::trusted(format!("row-{number}")),
             received_at: Timestamp::from_unix_ms(ms),
             recovered: false,

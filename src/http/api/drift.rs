@@ -6,10 +6,11 @@ use actix_web::{HttpRequest, HttpResponse, get, post, web};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::ListedPage;
 use crate::engine::{DriftItem, ObjectSide, ProviderSweeps, RecordSide, Remedy};
 use crate::http::Shared;
 use crate::http::answers;
-use crate::http::auth::Caller;
+use crate::http::caller::{AdminCaller, Caller};
 use crate::http::doc::params;
 use crate::http::doc::words::{DriftWord, ModeWord, ObjectWord, PhaseWord, RemedyWord};
 use crate::http::error::{ApiError, only};
@@ -47,6 +48,8 @@ pub struct DriftBody {
     pub kind: &'static str,
     /// Whether a person should look at it soon. What happens otherwise is in `next`.
     pub alarm: bool,
+    /// The account of that issue.
+    pub account: Option<String>,
     /// The issue, if it concerns one.
     pub issue_id: Option<String>,
     /// The record; null if there is none.
@@ -140,14 +143,11 @@ pub struct SweepsBody {
 #[get("/v1/system/drift")]
 pub async fn list(
     shared: web::Data<Shared>,
-    _caller: Caller,
+    _caller: AdminCaller,
     request: HttpRequest,
 ) -> Result<HttpResponse, ApiError> {
-    let mut query = Query::parse(request.query_string());
-    let page = super::page(&mut query)?;
-    query.finish()?;
     let view = shared.edge.engine.drift();
-    let (items, next_cursor) = super::page_of(&view.items, &page)?;
+    let ListedPage { items, next_cursor, total: _ } = ListedPage::of(&request, &view.items)?;
     Ok(HttpResponse::Ok().json(DriftListBody {
         success: true,
         data: items.iter().map(DriftBody::from).collect(),
@@ -170,7 +170,7 @@ pub async fn list(
 #[post("/v1/system/drift/{driftId}/adopt")]
 pub async fn adopt(
     shared: web::Data<Shared>,
-    caller: Caller,
+    caller: AdminCaller,
     request: HttpRequest,
     path: web::Path<String>,
 ) -> Result<HttpResponse, ApiError> {
@@ -189,7 +189,7 @@ pub async fn adopt(
 #[post("/v1/system/drift/{driftId}/remove")]
 pub async fn remove(
     shared: web::Data<Shared>,
-    caller: Caller,
+    caller: AdminCaller,
     request: HttpRequest,
     path: web::Path<String>,
 ) -> Result<HttpResponse, ApiError> {
@@ -215,6 +215,7 @@ impl From<&DriftItem> for DriftBody {
             provider: item.provider.to_string(),
             kind: item.kind.as_str(),
             alarm: item.kind.is_alarm(),
+            account: item.account.as_ref().map(ToString::to_string),
             issue_id: item.issue.as_ref().map(ToString::to_string),
             record: item.record.as_ref().map(DriftRecordBody::from),
             object: item.object.as_ref().map(DriftObjectBody::from),

@@ -9,18 +9,20 @@ use super::sandboxes::{bounded, parse_issue_id, parse_repository};
 use crate::engine::{EnsureIssue, IssueKey, SandboxRef, WaitFor};
 use crate::http::Shared;
 use crate::http::answers;
-use crate::http::auth::Caller;
 use crate::http::body::JsonBody;
+use crate::http::caller::Caller;
 use crate::http::doc::params;
 use crate::http::doc::words::{ModeWord, OutcomeWord};
-use crate::http::error::{ApiError, only};
+use crate::http::error::{ApiError, Code, only};
 use crate::http::fields::Fields;
 use crate::http::query::Query;
 use crate::http::wire::SandboxBody;
-use crate::types::{IssueId, IssueNumber, Mode, Outcome, Repository, TemplateName};
+use crate::types::{
+    IssueId, IssueNumber, Mode, Outcome, ProviderName, Repository, SandboxMeta, TemplateName,
+};
 
 /// The body of an ensure.
-#[derive(Debug, ToSchema)]
+#[derive(Debug, Default, ToSchema)]
 #[schema(rename_all = "camelCase")]
 pub struct EnsureRequest {
     /// The issue's id; optional if repository and number are known, or GitHub can be asked.
@@ -31,6 +33,15 @@ pub struct EnsureRequest {
     pub issue_number: Option<u64>,
     /// The template; by default the template `default`.
     pub template: Option<String>,
+    /// The provider: its default template is meant, unless `template` is given, too. That is the one
+    /// with the provider's name, else `default`, else the first by name, of those with this provider.
+    pub provider: Option<String>,
+    /// Your name for who works in the sandbox; kept with it and shown.
+    pub agent_id: Option<String>,
+    /// Your own names and values, at most 16; kept with it and shown. A name has at most 64 letters,
+    /// digits, and any of `.`, `_`, `-`, `/`; a value at most 512 bytes.
+    #[schema(value_type = Option<std::collections::HashMap<String, String>>)]
+    pub meta: SandboxMeta,
     /// How a create is recorded; by default as the template says. In mode `fast` the answer comes
     /// after the create.
     #[schema(value_type = Option<ModeWord>)]
@@ -41,6 +52,24 @@ pub struct EnsureRequest {
     /// `failed`.
     pub retry: Option<bool>,
 }
+
+/// What a template says, and a create cannot.
+const OF_TEMPLATES: [&str; 14] = [
+    "image",
+    "snapshot",
+    "command",
+    "env",
+    "environment",
+    "secrets",
+    "user",
+    "workingDir",
+    "resources",
+    "network",
+    "ports",
+    "mounts",
+    "hooks",
+    "sync",
+];
 
 /// The answer to an ensure.
 #[derive(Debug, Serialize, ToSchema)]
@@ -60,7 +89,8 @@ pub struct EnsureBody<'a> {
     pub reason: String,
     /// Whether no step is under way; false if `wait` timed out first.
     pub settled: bool,
-    /// Parts of the request that differ from the existing sandbox: `template`.
+    /// Parts of the request that differ from the existing sandbox, which is kept as it is: `template`,
+    /// or `provider` if only that was given, `agentId` and `meta`.
     pub mismatch: Vec<&'static str>,
 }
 
@@ -147,7 +177,7 @@ async fn answer_ensure(
     let at_most = super::wait(&mut query, 0)?;
     query.finish()?;
     let ask = EnsureRequest::read(fields)?.into_ask(issue, caller)?;
-    let ensured = shared.ensure(&caller.account, ask).await?;
+    let ensured = shared.edge.callers().ensure(&caller.account, ask).await?;
     let mut sandbox = ensured.sandbox;
     let mut settled = sandbox.phase.is_some_and(|phase| !phase.is_transitional());
     if !settled {
@@ -183,6 +213,15 @@ async fn answer_ensure(
     }))
 }
 
+/// The refusal of a field that configures the sandbox.
+fn template_only(field: &str) -> ApiError {
+    let why = "a create cannot set it: a sandbox is configured by its template alone, so that \
+               callers get nothing that the server's operator did not allow";
+    ApiError::new(Code::TemplateOnly, why)
+        .about(field)
+        .hint("name a template that has it; issuebox templates, or GET /v1/templates, lists them")
+}
+
 impl EnsureRequest {
     fn read(mut fields: Fields) -> Result<Self, ApiError> {
         let request = Self {
@@ -190,15 +229,29 @@ impl EnsureRequest {
             repository: fields.text("repository")?,
             issue_number: read_number(&mut fields)?,
             template: fields.text("template")?,
+            provider: fields.text("provider")?,
+            agent_id: fields.text("agentId")?,
+            meta: fields.meta()?,
             mode: fields.text("mode")?,
             issue_title: fields.text("issueTitle")?,
             retry: fields.flag("retry")?,
         };
+        if let Some(field) = fields.first_given(&OF_TEMPLATES) {
+            return Err(template_only(field));
+        }
         fields.finish()?;
         Ok(request)
     }
 
-    fn into_ask(self, issue: Option<IssueId>, caller: &Caller) -> Result<EnsureIssue, ApiError> {
+    /// The request for the engine; `issue` is one that the path names.
+    ///
+    /// # Errors
+    /// 400 if a part is missing or does not have its form.
+    pub fn into_ask(
+        self,
+        issue: Option<IssueId>,
+        caller: &Caller,
+    ) -> Result<EnsureIssue, ApiError> {
         let given = self.issue_id.as_deref().map(parse_issue_id).transpose()?;
         if let (Some(path), Some(given)) = (&issue, &given)
             && path != given
@@ -217,9 +270,14 @@ impl EnsureRequest {
             None => None,
         };
         let template = bounded("template", self.template)?;
+        let provider = bounded("provider", self.provider)?;
+        let agent_id = bounded("agentId", self.agent_id)?.filter(|id| !id.is_empty());
         Ok(EnsureIssue {
             issue: IssueKey { id, numbered },
             template: template.map(TemplateName::trusted),
+            provider: provider.map(ProviderName::trusted),
+            agent_id: agent_id.map(Into::into),
+            meta: self.meta,
             mode,
             title: bounded("issueTitle", self.issue_title)?,
             retry: self.retry.unwrap_or_default(),
@@ -231,16 +289,17 @@ impl EnsureRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::auth::{LiveToken, TokenHash};
-    use crate::types::{AccountName, Secret};
+    use crate::http::caller::Credential;
+    use crate::http::{LiveToken, TokenHash};
+    use crate::types::{AccountName, Role, Secret};
 
     fn ask(body: &str, path: Option<&str>) -> Result<EnsureIssue, ApiError> {
         let caller = Caller {
             account: AccountName::default_account(),
-            name: "admin",
+            role: Role::Admin,
+            name: "admin".into(),
             request_id: "r".into(),
-            session: None,
-            token: LiveToken::new(TokenHash::of(&Secret::new("t"))).watch(),
+            credential: Credential::Admin(LiveToken::new(TokenHash::of(&Secret::new("t"))).watch()),
         };
         let issue = path.map(|id| IssueId::parse(id).expect("a valid id"));
         EnsureRequest::read(Fields::parse(body.as_bytes())?)?.into_ask(issue, &caller)
@@ -265,6 +324,19 @@ mod tests {
         ] {
             assert_eq!(ask(body, None).expect(body).mode, mode);
         }
+    }
+
+    #[test]
+    fn what_a_template_says_is_refused_and_what_is_unknown_stays_unknown() {
+        for field in OF_TEMPLATES {
+            let body = format!(r#"{{"issueId":"1","{field}":{{}}}}"#);
+            let error = ask(&body, None).expect_err(field);
+            assert_eq!((error.code(), error.wrong_field()), (Code::TemplateOnly, Some(field)));
+            let absent = format!(r#"{{"issueId":"1","{field}":null}}"#);
+            assert!(ask(&absent, None).is_ok(), "{field} is not given");
+        }
+        let other = ask(r#"{"issueId":"1","imagine":"x"}"#, None).expect_err("unknown");
+        assert_eq!((other.code(), other.wrong_field()), (Code::InvalidRequest, Some("imagine")));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use crate::http::Shared;
-use crate::http::auth::Caller;
+use crate::http::caller::Caller;
 use crate::http::ending::Ending;
 use crate::http::error::ApiError;
 use crate::http::events::{Position, Read};

@@ -20,8 +20,8 @@ use utoipa::ToSchema;
 
 use crate::http::Shared;
 use crate::http::answers;
-use crate::http::auth::Caller;
 use crate::http::body::JsonBody;
+use crate::http::caller::Caller;
 use crate::http::doc::params;
 use crate::http::doc::words::EncodingWord;
 use crate::http::ending::Ending;
@@ -156,14 +156,14 @@ pub async fn work_with(
 }
 
 /// Begins reading work. A session does not start the sandbox, because a browser follows any link
-/// and GET must be safe (RFC 9110, section 9.2.1). A caller with the token starts it.
+/// and GET must be safe (RFC 9110, section 9.2.1). A token starts it, if it may do more than read.
 pub async fn work_to_read(
     shared: &Shared,
     caller: &Caller,
     id: &str,
     at_most: Duration,
 ) -> Result<OpenSandbox, ApiError> {
-    let start = caller.session.is_none();
+    let start = caller.starts_to_read();
     OpenSandbox::open(shared, caller, id, start, at_most, None).await
 }
 

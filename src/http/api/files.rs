@@ -6,7 +6,9 @@
 
 pub mod archive;
 pub mod changes;
+mod pages;
 mod range;
+mod source;
 pub(in crate::http::api) mod transfer;
 
 use std::time::Duration;
@@ -22,8 +24,8 @@ use utoipa::ToSchema;
 use super::exec::{work, work_to_read};
 use crate::http::Shared;
 use crate::http::answers;
-use crate::http::auth::Caller;
 use crate::http::body;
+use crate::http::caller::Caller;
 use crate::http::doc::params;
 use crate::http::doc::words::{AnyBytes, FileWord};
 use crate::http::ending::Ending;
@@ -32,10 +34,21 @@ use crate::http::query::Query;
 use crate::http::wire::Success;
 use crate::sandbox::{FileEntry, FileKind, FilePart, WorkspacePath, Written};
 
+use pages::FilesPageAsk;
+use source::FileSource;
 use transfer::{Upload, pieces, under};
 
 /// Deepest list, in levels of directories.
 const DEPTH_MAX: u64 = 32;
+
+/// What a list is asked for.
+struct ListQuery {
+    source: FileSource,
+    /// `None` for the default.
+    depth: Option<u32>,
+    path: WorkspacePath,
+    at_most: Duration,
+}
 
 /// The result of a list.
 #[derive(Debug, Serialize, ToSchema)]
@@ -45,6 +58,9 @@ pub struct FileList {
     pub entries: Vec<FileBody>,
     /// Whether the list is truncated.
     pub truncated: bool,
+    /// With `format`: the `cursor` of the next page, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
 }
 
 /// One file, directory or link.
@@ -75,6 +91,10 @@ pub struct FileBody {
     /// True if the content of a directory, or anything but a name, could not be read; else left out.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unreadable: bool,
+    /// With `format=tree`: what is in a directory, as far as it is on this page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(no_recursion)]
+    pub children: Option<Vec<FileBody>>,
 }
 
 impl From<FileEntry> for FileBody {
@@ -97,6 +117,7 @@ impl From<FileEntry> for FileBody {
             mode: format!("{:04o}", entry.mode),
             modified_at: entry.modified_at.to_string(),
             unreadable: entry.is_unreadable,
+            children: None,
         }
     }
 }
@@ -109,18 +130,26 @@ fn text_or_base64(bytes: Vec<u8>) -> (Option<String>, Option<String>) {
 }
 
 /// Lists a directory of the workspace, or the entry of a file. A request with the token starts a
-/// stopped sandbox; a request with a session of the dashboard is answered `not_running`.
+/// stopped sandbox; a request with a session of the dashboard is answered `not_running`. With
+/// `source=synced` a stored version is listed, also of a stopped or deleted sandbox.
+///
+/// With `format`, everything below the directory comes in pages, in the order of the paths' parts:
+/// `list` has one entry after the other, `tree` has entries below their directories. The directories
+/// above the first entry of a page of a tree are on the page again.
 #[utoipa::path(
     operation_id = "listFiles", tag = "work",
     params(
         params::OneSandbox,
         params::DirectoryPath,
-        ("depth" = Option<u64>, Query, description = "Levels of directories, 1 to 32; default 1"),
+        ("depth" = Option<u64>, Query,
+         description = "Levels of directories, 1 to 32; default 1, or all with `format`"),
+        params::FilesPage,
+        params::FilesOf,
         params::StartupWait,
     ),
     responses(
         (status = 200, description = "the entries", body = Success<FileList>),
-        answers::WorkspaceErrors,
+        answers::WorkspaceErrors, answers::SyncErrors,
     )
 )]
 #[get("/v1/sandboxes/{id}/files")]
@@ -131,23 +160,40 @@ pub async fn list(
     id: web::Path<String>,
 ) -> Result<HttpResponse, ApiError> {
     let mut query = Query::parse(request.query_string());
-    let depth = query.number("depth", 1..=DEPTH_MAX)?.unwrap_or(1);
-    let depth = u32::try_from(depth).expect("at most 32");
+    let depth = query.number("depth", 1..=DEPTH_MAX)?;
+    let depth = depth.map(|depth| u32::try_from(depth).expect("at most 32"));
+    let (page, source) = (FilesPageAsk::read(&mut query)?, FileSource::read(&mut query)?);
     let (path, at_most) = read_query(query)?;
-    let work = work_to_read(&shared, &caller, &id, at_most).await?;
-    let found = work.provider.workspace.list_files(work.target, path, depth).await?;
+    if let Some(page) = page {
+        let query = ListQuery { source, depth, path, at_most };
+        return pages::answer(&shared, &caller, &id, page, query).await;
+    }
+    let depth = depth.unwrap_or(1);
+    let (found, sandbox) = match source {
+        FileSource::Sandbox => {
+            let work = work_to_read(&shared, &caller, &id, at_most).await?;
+            let found = work.provider.workspace.list_files(work.target, path, depth).await?;
+            (found, work.sandbox)
+        }
+        FileSource::Synced(version) => {
+            let (tree, sandbox) = source::synced(&shared, &caller, &id, version).await?;
+            (tree.list(&path, depth)?, sandbox)
+        }
+    };
     let entries = found.entries.into_iter().map(FileBody::from).collect();
-    let list = FileList { entries, truncated: found.truncated };
-    Ok(HttpResponse::Ok().json(Success::about(&work.sandbox, list)))
+    let list = FileList { entries, truncated: found.truncated, next_cursor: None };
+    Ok(HttpResponse::Ok().json(Success::about(&sandbox, list)))
 }
 
 /// Reads a file, or one range of it (RFC 9110, section 14). A request for several ranges gets the
-/// whole file. A stopped sandbox is started as for a list.
+/// whole file. A stopped sandbox is started as for a list. With `source=synced` it is read from a
+/// stored version, in which links are not followed.
 #[utoipa::path(
     operation_id = "readFile", tag = "work",
     params(
         params::OneSandbox,
         params::FilePath,
+        params::FilesOf,
         ("Range" = Option<String>, Header, description = "Such as `bytes=0-99` or `bytes=-100`"),
         params::StartupWait,
     ),
@@ -156,7 +202,7 @@ pub async fn list(
          body = AnyBytes, content_type = "application/octet-stream"),
         (status = 206, body = AnyBytes, content_type = "application/octet-stream",
          description = "the requested range"),
-        answers::WorkspaceErrors, only::RangeNotSatisfiable,
+        answers::WorkspaceErrors, answers::SyncErrors, only::RangeNotSatisfiable,
     )
 )]
 #[get("/v1/sandboxes/{id}/files/content")]
@@ -166,10 +212,22 @@ pub async fn read(
     request: HttpRequest,
     id: web::Path<String>,
 ) -> Result<HttpResponse, ApiError> {
-    let (path, at_most) = read_file_query(&request)?;
-    let work = work_to_read(&shared, &caller, &id, at_most).await?;
+    let mut query = Query::parse(request.query_string());
+    let source = FileSource::read(&mut query)?;
+    let (path, at_most) = read_file_query_of(query)?;
     let part = range::asked(request.headers());
-    let content = work.provider.workspace.read_file(work.target, path, part).await?;
+    // The sandbox counts as active while its own file is read.
+    let (content, at_work) = match source {
+        FileSource::Sandbox => {
+            let work = work_to_read(&shared, &caller, &id, at_most).await?;
+            let content = work.provider.workspace.read_file(work.target, path, part).await?;
+            (content, Some(work.at_work))
+        }
+        FileSource::Synced(version) => {
+            let (tree, _) = source::synced(&shared, &caller, &id, version).await?;
+            (tree.read(&path, part).await?, None)
+        }
+    };
     let ending = Ending::new(&shared, &caller);
     let (len, range) = (content.range.end - content.range.start, content.range.clone());
     let mut answer = HttpResponse::Ok();
@@ -184,7 +242,7 @@ pub async fn read(
         // A browser with a session can open this; pages of the sandbox must not run there.
         .insert_header((header::CONTENT_DISPOSITION, "attachment"))
         .insert_header((header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'"))
-        .body(SizedStream::new(len, under(pieces(content), work.at_work, ending))))
+        .body(SizedStream::new(len, under(pieces(content), at_work, ending))))
 }
 
 /// Writes a file. Missing parent directories are created.
@@ -275,7 +333,10 @@ fn read_named(query: &mut Query, name: &str) -> Result<WorkspacePath, ApiError> 
 
 /// Reads the query of routes for one file.
 fn read_file_query(request: &HttpRequest) -> Result<(WorkspacePath, Duration), ApiError> {
-    let mut query = Query::parse(request.query_string());
+    read_file_query_of(Query::parse(request.query_string()))
+}
+
+fn read_file_query_of(mut query: Query) -> Result<(WorkspacePath, Duration), ApiError> {
     let at_most = super::wait(&mut query, super::WORK_WAIT_SECS)?;
     let path = read_named(&mut query, "path")?;
     query.finish()?;

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use crate::http::Shared;
 use crate::http::answers;
-use crate::http::auth::Caller;
+use crate::http::caller::AdminCaller;
 use crate::http::doc::words::{GithubStateWord, GithubWorkWord};
 use crate::http::error::ApiError;
 use crate::http::query::Query;
@@ -93,7 +93,7 @@ pub struct GithubEffectBody {
 #[get("/v1/github")]
 pub async fn github(
     shared: web::Data<Shared>,
-    _caller: Caller,
+    _caller: AdminCaller,
     request: HttpRequest,
 ) -> Result<HttpResponse, ApiError> {
     Query::parse(request.query_string()).finish()?;
@@ -112,7 +112,7 @@ pub async fn github(
 #[post("/v1/github/effects/{effect}/retry")]
 pub async fn retry(
     shared: web::Data<Shared>,
-    _caller: Caller,
+    _caller: AdminCaller,
     request: HttpRequest,
     path: web::Path<String>,
 ) -> Result<HttpResponse, ApiError> {

@@ -4,15 +4,17 @@ use actix_web::{HttpRequest, HttpResponse, delete, get, put, web};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::ListedPage;
 use super::sandboxes::{bounded, parse_issue_id, parse_repository};
 use crate::http::Shared;
 use crate::http::answers;
-use crate::http::auth::Caller;
 use crate::http::body::JsonBody;
+use crate::http::caller::Caller;
 use crate::http::doc::params;
 use crate::http::doc::words::ScopeWord;
 use crate::http::error::ApiError;
 use crate::http::fields::Fields;
+use crate::http::hold_access;
 use crate::http::hold_labels;
 use crate::http::query::Query;
 use crate::http::wire::{ListAnswer, Success};
@@ -63,13 +65,13 @@ pub struct ReleasedBody {
 }
 
 impl HoldBody {
-    async fn of(shared: &Shared, account: &AccountName, hold: &Hold) -> Self {
+    async fn of(shared: &Shared, hold: &Hold) -> Self {
         let name = Some(hold.scope.name().to_owned()).filter(|name| !name.is_empty());
         Self {
             id: id_of(&hold.scope),
             scope: hold.scope.kind(),
             name,
-            label: hold_labels::label(shared, account, &hold.scope).await,
+            label: hold_labels::label(shared, &hold.scope).await,
             reason: hold.reason.clone(),
             since: hold.since.to_string(),
             by: hold.by.clone(),
@@ -82,7 +84,7 @@ fn id_of(scope: &HoldScope) -> String {
         HoldScope::Server => "server".to_owned(),
         HoldScope::Account(account) => format!("accounts/{account}"),
         HoldScope::Repository(repository) => format!("repositories/{repository}"),
-        HoldScope::Issue(issue) => format!("issues/{issue}"),
+        HoldScope::Issue(_, issue) => format!("issues/{issue}"),
     }
 }
 
@@ -100,22 +102,14 @@ pub async fn list(
     caller: Caller,
     request: HttpRequest,
 ) -> Result<HttpResponse, ApiError> {
-    let mut query = Query::parse(request.query_string());
-    let page = super::page(&mut query)?;
-    query.finish()?;
-    let holds = shared.edge.engine.holds();
-    let (on_page, next_cursor) = super::page_of(&holds, &page)?;
-    let mut data = Vec::with_capacity(on_page.len());
-    for hold in on_page {
-        data.push(HoldBody::of(&shared, &caller.account, hold).await);
+    let mut holds = shared.edge.engine.holds();
+    holds.retain(|hold| hold_access::may_see(&shared, &caller, &hold.scope));
+    let page = ListedPage::of(&request, &holds)?;
+    let mut data = Vec::with_capacity(page.items.len());
+    for hold in page.items {
+        data.push(HoldBody::of(&shared, hold).await);
     }
-    Ok(HttpResponse::Ok().json(ListAnswer {
-        success: true,
-        data,
-        next_cursor,
-        total: holds.len() as u64,
-        event_cursor: None,
-    }))
+    Ok(page.answer_with(data))
 }
 
 /// Declares the two routes of a scope.
@@ -143,7 +137,7 @@ macro_rules! routes {
             path: web::Path<$path>,
             body: JsonBody,
         ) -> Result<HttpResponse, ApiError> {
-            let scope = $scope(path.into_inner())?;
+            let scope = $scope(&caller, path.into_inner())?;
             hold(&shared, &caller, &request, scope, body.0).await
         }
 
@@ -165,7 +159,7 @@ macro_rules! routes {
             request: HttpRequest,
             path: web::Path<$path>,
         ) -> Result<HttpResponse, ApiError> {
-            let scope = $scope(path.into_inner())?;
+            let scope = $scope(&caller, path.into_inner())?;
             release(&shared, &caller, &request, &scope).await
         }
     };
@@ -221,9 +215,10 @@ async fn hold(
     Query::parse(request.query_string()).finish()?;
     let reason = bounded("reason", fields.text("reason")?)?.unwrap_or_default();
     fields.finish()?;
-    let by = caller.name.to_owned();
-    let hold = shared.edge.engine.hold(&caller.account, scope, reason, by).await?;
-    let hold = HoldBody::of(shared, &caller.account, &hold).await;
+    hold_access::check(shared, caller, &scope)?;
+    let by = caller.name.to_string();
+    let hold = shared.edge.engine.hold(scope, reason, by).await?;
+    let hold = HoldBody::of(shared, &hold).await;
     Ok(HttpResponse::Ok().json(Success::of(hold)))
 }
 
@@ -234,8 +229,9 @@ async fn release(
     scope: &HoldScope,
 ) -> Result<HttpResponse, ApiError> {
     Query::parse(request.query_string()).finish()?;
+    hold_access::check(shared, caller, scope)?;
     let released = shared.edge.engine.release(scope).await?;
-    let label = hold_labels::label(shared, &caller.account, scope).await;
+    let label = hold_labels::label(shared, scope).await;
     Ok(HttpResponse::Ok().json(Success::of(ReleasedBody { id: id_of(scope), label, released })))
 }
 
@@ -243,34 +239,30 @@ async fn release(
 ///
 /// # Errors
 /// 400 if the kind is unknown or the name is invalid.
-pub fn parse_scope(kind: &str, name: &str) -> Result<HoldScope, ApiError> {
+pub fn parse_scope(caller: &Caller, kind: &str, name: &str) -> Result<HoldScope, ApiError> {
     match kind {
         "server" => Ok(HoldScope::Server),
-        "account" => account(name.to_owned()),
+        "account" => account(caller, name.to_owned()),
         "repository" => parse_repository(name).map(HoldScope::Repository),
-        "issue" => parse_issue_id(name).map(HoldScope::Issue),
+        "issue" => issue(caller, name.to_owned()),
         _ => Err(ApiError::field("kind", "must be server, account, repository or issue")),
     }
 }
 
-fn server((): ()) -> Result<HoldScope, ApiError> {
+fn server(_: &Caller, (): ()) -> Result<HoldScope, ApiError> {
     Ok(HoldScope::Server)
 }
 
-/// Account names have no form of their own yet, so they must look like issue ids.
-fn account(name: String) -> Result<HoldScope, ApiError> {
-    let wrong = |_| {
-        let form = "must consist of at most 64 letters, digits, '.', '_' and '-'";
-        ApiError::field("account", form)
-    };
-    crate::types::IssueId::parse(&name).map_err(wrong)?;
-    Ok(HoldScope::Account(AccountName::trusted(name)))
+fn account(_: &Caller, name: String) -> Result<HoldScope, ApiError> {
+    let name =
+        AccountName::parse(&name).map_err(|wrong| ApiError::invalid_id("account", &wrong))?;
+    Ok(HoldScope::Account(name))
 }
 
-fn repository((owner, name): (String, String)) -> Result<HoldScope, ApiError> {
+fn repository(_: &Caller, (owner, name): (String, String)) -> Result<HoldScope, ApiError> {
     parse_repository(&format!("{owner}/{name}")).map(HoldScope::Repository)
 }
 
-fn issue(id: String) -> Result<HoldScope, ApiError> {
-    parse_issue_id(&id).map(HoldScope::Issue)
+fn issue(caller: &Caller, id: String) -> Result<HoldScope, ApiError> {
+    Ok(HoldScope::Issue(caller.account.clone(), parse_issue_id(&id)?))
 }

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use super::sandboxes::{answer_live, parse_issue_id};
 use crate::http::Shared;
 use crate::http::answers;
-use crate::http::auth::Caller;
+use crate::http::caller::Caller;
 use crate::http::doc::params;
 use crate::http::error::ApiError;
 use crate::http::query::Query;
@@ -174,7 +174,9 @@ pub async fn numbered_timeline(
 pub struct Timeline {
     /// Always true.
     success: bool,
-    /// The issue's id; null if the issue is unknown.
+    /// The account in which it was looked up.
+    account: String,
+    /// The issue's id; null if the account has no such issue.
     issue_id: Option<String>,
     /// The entries of this page.
     data: Vec<TimelineBody>,
@@ -194,8 +196,9 @@ async fn timeline_of(
     let page = super::page(&mut query)?;
     query.finish()?;
     let store = &shared.edge.store;
-    let mut answer =
-        Timeline { success: true, issue_id: None, data: Vec::new(), next_cursor: None, total: 0 };
+    let account = caller.account.to_string();
+    let (issue_id, data, next_cursor) = (None, Vec::new(), None);
+    let mut answer = Timeline { success: true, account, issue_id, data, next_cursor, total: 0 };
     if let Some(home) = store.resolve(&caller.account, alias).await? {
         let found = store.timeline(home, &page).await?;
         let issue = store.load(home).await?;

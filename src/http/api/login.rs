@@ -6,9 +6,10 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::http::Shared;
-use crate::http::auth::{Caller, base_url};
+use crate::http::auth::base_url;
+use crate::http::caller::{Caller, Credential};
 use crate::http::error::{ApiError, Code, only};
-use crate::http::login_links::path_of;
+use crate::http::login_links::{LinkHolder, path_of};
 use crate::http::query::Query;
 use crate::http::wire::Success;
 
@@ -24,7 +25,7 @@ pub struct LoginLinkBody {
     pub expires_at: String,
 }
 
-/// Creates a one-time link that logs into the dashboard.
+/// Creates a one-time link that logs into the dashboard, with the account and the role of the caller.
 #[utoipa::path(
     operation_id = "createLoginLink", tag = "server",
     responses(
@@ -39,13 +40,17 @@ pub async fn make(
     request: HttpRequest,
 ) -> Result<HttpResponse, ApiError> {
     Query::parse(request.query_string()).finish()?;
-    if caller.session.is_some() {
+    let holder = match caller.credential {
+        Credential::Admin(_) => LinkHolder::Admin,
+        Credential::Token(token) => LinkHolder::Token(token),
         // Otherwise a session could create the next one, and never end.
-        return Err(ApiError::new(Code::Forbidden, "a session cannot create a log-in link")
-            .hint("send the admin token, as issuebox login does"));
-    }
+        Credential::Session(_) => {
+            return Err(ApiError::new(Code::Forbidden, "a session cannot create a log-in link")
+                .hint("send a token, as issuebox login does"));
+        }
+    };
     let edge = &shared.edge;
-    let (key, expires_at) = edge.login_links.make(&*edge.ids, edge.clock.now());
+    let (key, expires_at) = edge.login_links.make(holder, &*edge.ids, edge.clock.now());
     let url = format!("{}{}", base_url(&shared, &request), path_of(&key));
     let link = LoginLinkBody { url, expires_at: expires_at.to_string() };
     Ok(HttpResponse::build(StatusCode::CREATED).json(Success::of(link)))

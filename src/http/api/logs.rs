@@ -18,7 +18,7 @@ use utoipa::ToSchema;
 use super::sandboxes::load;
 use crate::http::Shared;
 use crate::http::answers;
-use crate::http::auth::Caller;
+use crate::http::caller::Caller;
 use crate::http::doc::params;
 use crate::http::doc::words::StreamWord;
 use crate::http::ending::Ending;

@@ -28,7 +28,8 @@ use utoipa::ToSchema;
 
 use crate::http::Shared;
 use crate::http::answers;
-use crate::http::auth::{self, Caller};
+use crate::http::auth;
+use crate::http::caller::Caller;
 use crate::http::doc::params;
 use crate::http::doc::words::{AnyBytes, EndpointWord};
 use crate::http::ending::Ending;
@@ -240,7 +241,7 @@ async fn reach(
 /// Browsers send a session's cookie with WebSockets that any page of the same site opens, and let
 /// that page read the messages.
 fn check_origin(shared: &Shared, caller: &Caller, request: &HttpRequest) -> Result<(), ApiError> {
-    match caller.session {
+    match caller.session() {
         Some(_) => auth::check_origin(shared, request),
         None => Ok(()),
     }

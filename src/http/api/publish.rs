@@ -8,7 +8,7 @@ use crate::engine::EngineError;
 use crate::git::PublishRefusal;
 use crate::http::Shared;
 use crate::http::answers;
-use crate::http::auth::Caller;
+use crate::http::caller::Caller;
 use crate::http::doc::params;
 use crate::http::error::{ApiError, Code, only};
 use crate::http::query::Query;
@@ -47,7 +47,7 @@ pub async fn publish(
 ) -> Result<HttpResponse, ApiError> {
     Query::parse(request.query_string()).finish()?;
     let sandbox = shared.edge.engine.sandbox(&caller.account, &sandbox_ref(&path)).await?;
-    let branch = publish_work(&shared, &sandbox, caller.name).await?;
+    let branch = publish_work(&shared, &sandbox, &caller.name).await?;
     let published = PublishedWorkBody { sandbox_id: sandbox.id.to_string(), branch };
     Ok(HttpResponse::Ok().json(Success::of(published)))
 }

@@ -11,8 +11,8 @@ use super::sandboxes::parse_issue_id;
 use crate::conversation::{PersonAnswer, Run, RunEvent, RunReply};
 use crate::http::Shared;
 use crate::http::answers;
-use crate::http::auth::Caller;
 use crate::http::body::JsonBody;
+use crate::http::caller::Caller;
 use crate::http::doc::params;
 use crate::http::error::{ApiError, Code, only};
 use crate::http::query::Query;
@@ -164,7 +164,7 @@ pub async fn answer_question(
     fields.finish()?;
     let question = question.ok_or_else(|| ApiError::field("question", "is missing"))?;
     let option = option.ok_or_else(|| ApiError::field("option", "is missing"))?;
-    let by = caller.name.to_owned();
+    let by = caller.name.to_string();
     let answer = given_answer(&row.run, PersonAnswer { question, option, by })?;
     ask(&shared, &row, RunEvent::Answer(row.run.id, answer)).await
 }

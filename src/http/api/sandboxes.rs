@@ -8,10 +8,11 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::conversations::RunCosts;
+use super::syncs::last_sync;
 use crate::engine::{SandboxRef, WaitFor};
 use crate::http::Shared;
 use crate::http::answers;
-use crate::http::auth::Caller;
+use crate::http::caller::Caller;
 use crate::http::doc::params;
 use crate::http::doc::words::{PhaseFilterWord, UntilWord};
 use crate::http::error::ApiError;
@@ -121,9 +122,14 @@ pub async fn list(
         async move |store: Arc<dyn Store>| store.sandboxes(&caller.account, &filter, &page).await;
     let found = shared.read_list(list).await?;
     let costs = RunCosts::of(&shared, &found.items).await?;
+    let mut data = Vec::with_capacity(found.items.len());
+    for one in &found.items {
+        let synced = last_sync(&shared, &one.id).await?;
+        data.push(SandboxBody::of(one, costs.of_sandbox(one)).with_sync(synced.as_ref()));
+    }
     Ok(HttpResponse::Ok().json(ListAnswer {
         success: true,
-        data: found.items.iter().map(|one| SandboxBody::of(one, costs.of_sandbox(one))).collect(),
+        data,
         next_cursor: found.next,
         total: found.total,
         event_cursor,
@@ -209,16 +215,19 @@ pub async fn get(
         return answer_live(&shared, answer).await;
     }
     let sandbox = load(&shared, &caller.account, &of).await?;
-    Ok(super::ready(Bytes::from(wire::answer_json(&sandbox, None))))
+    let synced = last_sync(&shared, &sandbox.id).await?;
+    Ok(super::ready(Bytes::from(wire::answer_json(&sandbox, None, synced.as_ref()))))
 }
 
-/// Answers about a live sandbox. Only of one with an agent is anything read: what its run cost.
+/// Answers about a live sandbox. Only of one with an agent, or where workspaces are synced, is
+/// anything read: what its run cost, and its last sync.
 pub async fn answer_live(shared: &Shared, answer: LiveAnswer) -> Result<HttpResponse, ApiError> {
     let LiveAnswer { json, sandbox } = answer;
     let costs = RunCosts::of(shared, [&*sandbox]).await?;
-    Ok(super::ready(match costs.of_sandbox(&sandbox) {
-        None => json,
-        cost => Bytes::from(wire::answer_json(&sandbox, cost)),
+    let synced = last_sync(shared, &sandbox.id).await?;
+    Ok(super::ready(match (costs.of_sandbox(&sandbox), synced) {
+        (None, None) => json,
+        (cost, synced) => Bytes::from(wire::answer_json(&sandbox, cost, synced.as_ref())),
     }))
 }
 

@@ -10,14 +10,14 @@ use utoipa::ToSchema;
 use crate::engine::BreakerView;
 use crate::http::Shared;
 use crate::http::answers;
-use crate::http::auth::Caller;
+use crate::http::caller::Caller;
 use crate::http::doc::words::{BreakerWord, UniquenessWord};
 use crate::http::error::ApiError;
 use crate::http::query::Query;
 use crate::http::wire::Success;
 use crate::sandbox::{Capacity, Health, Provider};
 use crate::store::Store;
-use crate::types::{AccountName, Phase, ProviderName, Timestamp};
+use crate::types::{Phase, ProviderName, Timestamp};
 
 /// The state of the server.
 #[derive(Debug, Serialize, ToSchema)]
@@ -32,7 +32,7 @@ pub struct SystemBody {
     pub uptime_seconds: u64,
     /// The configured providers.
     pub providers: Vec<ProviderBody>,
-    /// The problems that need a person, each in words.
+    /// The problems that need a person, each in words. Only admins see why drift waits for a decision.
     pub degraded: Vec<String>,
     /// The account's live sandboxes in each phase.
     pub sandboxes: BTreeMap<&'static str, u64>,
@@ -148,14 +148,14 @@ pub async fn system(
     request: HttpRequest,
 ) -> Result<HttpResponse, ApiError> {
     Query::parse(request.query_string()).finish()?;
-    Ok(HttpResponse::Ok().json(Success::of(look(&shared, &caller.account).await?)))
+    Ok(HttpResponse::Ok().json(Success::of(look(&shared, &caller).await?)))
 }
 
 /// Collects the state of the server.
 ///
 /// # Errors
 /// 503 if the store cannot be read.
-pub async fn look(shared: &Shared, account: &AccountName) -> Result<SystemBody, ApiError> {
+pub async fn look(shared: &Shared, caller: &Caller) -> Result<SystemBody, ApiError> {
     let edge = &shared.edge;
     let health = shared.provider_health().await;
     let breakers: BTreeMap<_, _> = edge.engine.figures().breakers.into_iter().collect();
@@ -174,17 +174,18 @@ pub async fn look(shared: &Shared, account: &AccountName) -> Result<SystemBody, 
         })
         .collect();
     let mut sandboxes: BTreeMap<_, _> = Phase::ALL.iter().map(|p| (p.as_str(), 0)).collect();
-    let of = account.clone();
+    let of = caller.account.clone();
     let counts = async move |store: Arc<dyn Store>| store.counts(&of).await;
     for (phase, count) in shared.read_list(counts).await? {
         sandboxes.insert(phase.as_str(), count);
     }
+    let degraded = shared.degraded(caller.is_admin()).await.into_iter();
     Ok(SystemBody {
         version: env!("CARGO_PKG_VERSION"),
         started_at: edge.started_at.to_string(),
         uptime_seconds: edge.clock.now().since(edge.started_at).as_secs(),
         providers,
-        degraded: shared.degraded().await.into_iter().map(|degraded| degraded.reason).collect(),
+        degraded: degraded.map(|degraded| degraded.reason).collect(),
         sandboxes,
     })
 }

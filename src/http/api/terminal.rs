@@ -15,7 +15,7 @@ use actix_web::{HttpRequest, HttpResponse, get, web};
 use crate::http::Shared;
 use crate::http::answers;
 use crate::http::api::command_socket::CommandSocket;
-use crate::http::auth::Caller;
+use crate::http::caller::Caller;
 use crate::http::doc::params;
 use crate::http::error::{ApiError, only};
 use crate::sandbox::Capability;

@@ -8,7 +8,7 @@ use super::conversations::UsageBody;
 use super::issues::IssueNames;
 use crate::http::Shared;
 use crate::http::answers;
-use crate::http::auth::Caller;
+use crate::http::caller::Caller;
 use crate::http::doc::words::UsageByWord;
 use crate::http::error::ApiError;
 use crate::http::query::Query;

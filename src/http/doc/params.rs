@@ -67,6 +67,29 @@ pub struct StartupWait {
     wait: Option<u64>,
 }
 
+/// Where files are.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct FilesOf {
+    /// `sandbox` (default), or `synced` for a version in the object storage.
+    source: Option<String>,
+    /// With `source=synced`: which version; default is the newest.
+    version: Option<String>,
+}
+
+/// Which page of a tree of files.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct FilesPage {
+    /// `list` or `tree`: everything below the directory, in pages.
+    format: Option<String>,
+    /// With `format`: entries on the page; default 1,000.
+    #[param(minimum = 1, maximum = 10000)]
+    limit: Option<u64>,
+    /// With `format`: `nextCursor` of the page before.
+    cursor: Option<String>,
+}
+
 /// Which page of a list.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]

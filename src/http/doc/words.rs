@@ -10,6 +10,7 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::conversation::RunWait;
 use crate::engine::{BreakerState, DriftKind, Remedy};
+use crate::http::api::configuration::TemplateToday;
 use crate::http::api::deliveries::Status;
 use crate::http::api::exec::Encoding;
 use crate::http::api::sandboxes::DELETED;
@@ -20,8 +21,8 @@ use crate::sandbox::Uniqueness;
 use crate::store::github::GithubState;
 use crate::store::usage::UsageBy;
 use crate::types::{
-    CheckoutState, FailureCode, Mode, NetworkKind, ObjectState, Outcome, Phase, ProviderStep,
-    RunState, Wanted,
+    CheckoutState, FailureCode, Mode, NetworkKind, ObjectState, OnLimit, Outcome, Phase,
+    ProviderStep, Role, RunState, SyncDirection, Wanted,
 };
 
 /// Declares schemas of words, each with its name in the description.
@@ -79,6 +80,11 @@ words! {
     /// What a sandbox can reach: nothing, a list of hosts, every public address, or all that the
     /// server's machine reaches.
     NetworkWord as "Network" = NetworkKind::ALL;
+    /// What happens when a sandbox reaches a limit: the command is killed, or the sandbox stopped.
+    LimitEffectWord as "LimitEffect" = OnLimit::ALL;
+    /// How the template of a sandbox is now: as it was when the sandbox was recorded, changed since, or
+    /// no longer configured.
+    TemplateTodayWord as "TemplateToday" = TemplateToday::ALL;
     /// What kind of failure a sandbox has.
     FailureWord as "FailureCode" = FailureCode::ALL;
     /// A step that a provider carries out.
@@ -107,6 +113,9 @@ words! {
     UniquenessWord as "Uniqueness" = [Uniqueness::EnforcedNames, Uniqueness::None];
     /// What is at a path of a workspace.
     FileWord as "FileKind" = [Plain("file"), Plain("directory"), Plain("link"), Plain("other")];
+    /// What a caller may do: read, work with sandboxes, or manage the server. Each role may do what those
+    /// before it may.
+    RoleWord as "Role" = Role::ALL;
     /// What a hold covers.
     ScopeWord as "HoldScope" =
         [Plain("server"), Plain("account"), Plain("repository"), Plain("issue")];
@@ -117,6 +126,8 @@ words! {
     EncodingWord as "Encoding" = [Encoding::Utf8, Encoding::Base64];
     /// How far the checkout of a sandbox is. A `failed` one is no failed sandbox.
     CheckoutWord as "CheckoutState" = CheckoutState::ALL;
+    /// Which way a sync goes: from the workspace to the object storage, or back.
+    SyncDirectionWord as "SyncDirection" = SyncDirection::ALL;
     /// What is to be done at GitHub.
     GithubWorkWord as "GitHubWork" = github_work();
     /// How far something is that is to be done at GitHub: `due`, `asked` (a call is under way), `look`

@@ -1,39 +1,78 @@
 //! An end that comes, and sessions for tests of what it ends.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use async_trait::async_trait;
 
 use super::*;
 use crate::clock::{SystemClock, SystemIds};
-use crate::http::auth::{LiveToken, TokenHash};
+use crate::http::sessions::SessionHolder;
 use crate::http::sse::HEARTBEAT;
-use crate::store::session::{SessionHash, SessionStore};
+use crate::http::{LiveToken, TokenHash};
+use crate::store::access::AccessStore;
+use crate::store::session::{SessionHash, SessionRow, SessionStore};
 use crate::store::{CommitError, StoreError};
-use crate::types::{Secret, Timestamp};
+use crate::types::{AccountName, AccountRules, ApiToken, Secret, Timestamp, TokenId};
 
-/// OneSession session, in memory.
+/// One session, in memory.
 #[derive(Default)]
-struct OneSession(Mutex<Option<Timestamp>>);
+struct OneSession(Mutex<Option<SessionRow>>);
 
 #[async_trait]
 impl SessionStore for OneSession {
     async fn put_session(
         &self,
         _: SessionHash,
+        row: SessionRow,
         _: Timestamp,
-        ends_at: Timestamp,
     ) -> Result<(), CommitError> {
-        *self.0.lock().expect("not poisoned") = Some(ends_at);
+        *self.0.lock().expect("not poisoned") = Some(row);
         Ok(())
     }
 
-    async fn session_end(&self, _: SessionHash) -> Result<Option<Timestamp>, StoreError> {
-        Ok(*self.0.lock().expect("not poisoned"))
+    async fn session(&self, _: SessionHash) -> Result<Option<SessionRow>, StoreError> {
+        Ok(self.0.lock().expect("not poisoned").clone())
+    }
+
+    async fn choose_account(&self, _: SessionHash, _: AccountName) -> Result<(), CommitError> {
+        Ok(())
+    }
+
+    async fn keep_sessions_of(&self, _: Vec<String>) -> Result<(), CommitError> {
+        Ok(())
     }
 
     async fn end_session(&self, _: SessionHash) -> Result<(), CommitError> {
         *self.0.lock().expect("not poisoned") = None;
+        Ok(())
+    }
+}
+
+/// No token, and no account but `default`.
+#[async_trait]
+impl AccessStore for OneSession {
+    async fn tokens(&self) -> Result<Vec<ApiToken>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn put_token(&self, _: ApiToken) -> Result<(), CommitError> {
+        Ok(())
+    }
+
+    async fn remove_token(&self, _: &TokenId) -> Result<(), CommitError> {
+        Ok(())
+    }
+
+    async fn note_uses(&self, _: Vec<(TokenId, Timestamp)>) -> Result<(), CommitError> {
+        Ok(())
+    }
+
+    async fn accounts(&self) -> Result<Vec<(AccountName, AccountRules)>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn put_account(&self, _: AccountName, _: AccountRules) -> Result<(), CommitError> {
         Ok(())
     }
 }
@@ -47,10 +86,13 @@ pub struct TestSession {
 impl TestSession {
     pub async fn begin() -> Self {
         let token = TokenHash::of(&Secret::new("token"));
-        let sessions =
-            Sessions::new(Arc::new(OneSession::default()), LiveToken::new(token.clone()));
+        let access = Access::open(Arc::new(OneSession::default()), BTreeMap::new()).await;
+        let access = Arc::new(access.expect("it is read"));
+        let live = LiveToken::new(token.clone());
+        let sessions = Sessions::new(Arc::new(OneSession::default()), live, access);
         let now = SystemClock.now();
-        let secret = sessions.begin(token, &SystemIds, now).await.expect("it begins");
+        let secret =
+            sessions.begin(SessionHolder::Admin(token), &SystemIds, now).await.expect("it begins");
         let key = sessions.find(&secret, now).await.expect("it is read").expect("there");
         Self { sessions, key }
     }
@@ -63,7 +105,9 @@ impl TestSession {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let (sessions, key) = (self.sessions.clone(), self.key.clone());
         let good_until = Instant::now() + HEARTBEAT;
-        let watched = WatchedSession { sessions, key, clock, lag_max: HEARTBEAT, good_until };
+        let changed = sessions.access_changed();
+        let lag_max = HEARTBEAT;
+        let watched = WatchedSession { sessions, key, clock, lag_max, good_until, changed };
         Ending { closing, asked_by: AskedBy::Session(watched) }
     }
 }
@@ -93,7 +137,7 @@ async fn it_comes_with_the_server_at_once_and_with_the_session_soon() {
 async fn it_comes_with_the_token_however_often_it_is_asked() {
     let (_open, closing) = watch::channel(false);
     let token = LiveToken::new(TokenHash::of(&Secret::new("one")));
-    let mut ending = Ending { closing, asked_by: AskedBy::Token(token.watch()) };
+    let mut ending = Ending { closing, asked_by: AskedBy::Admin(token.watch()) };
     assert_eq!(ending.has_come().await, None);
     tokio::time::timeout(HEARTBEAT * 9, ending.come()).await.expect_err("nothing has ended");
     // While it is waited for, polled first.

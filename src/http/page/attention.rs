@@ -7,9 +7,11 @@ use maud::{Markup, html};
 
 use crate::engine::DriftItem;
 use crate::http::Shared;
+use crate::http::caller::Caller;
+use crate::http::hold_access;
 use crate::http::hold_labels;
 use crate::http::survey::{SandboxGroup, Survey};
-use crate::types::{AccountName, Hold, Phase, ProviderName, Sandbox, tally};
+use crate::types::{Hold, Phase, ProviderName, Sandbox, tally};
 
 use super::text::shown;
 use super::time::ago;
@@ -37,23 +39,23 @@ pub struct Attention {
 
 impl Attention {
     /// Collects the problems.
-    pub async fn look(shared: &Shared, account: &AccountName) -> Self {
+    pub async fn look(shared: &Shared, caller: &Caller) -> Self {
         let engine = &shared.edge.engine;
-        let (holds, mut labels) = (engine.holds(), Vec::new());
+        let (mut holds, mut labels) = (engine.holds(), Vec::new());
+        holds.retain(|hold| hold_access::may_see(shared, caller, &hold.scope));
         for hold in holds.iter().take(LINES_MAX) {
-            labels.push(hold_labels::label(shared, account, &hold.scope).await);
+            labels.push(hold_labels::label(shared, &hold.scope).await);
         }
+        let drift_count = || {
+            let sweeps = engine.figures().sweeps;
+            sweeps.iter().flat_map(|s| s.counts.iter()).map(|(_, n)| *n as u64).sum()
+        };
         Self {
-            survey: shared.survey(),
+            survey: shared.survey(&caller.account),
             providers: shared.troubled_providers().await,
-            alarms: engine.drift_alarms(),
-            drift_count: engine
-                .figures()
-                .sweeps
-                .iter()
-                .flat_map(|s| s.counts.iter())
-                .map(|(_, n)| *n as u64)
-                .sum(),
+            // Drift is of the server, not of an account.
+            alarms: if caller.is_admin() { engine.drift_alarms() } else { Vec::new() },
+            drift_count: if caller.is_admin() { drift_count() } else { 0 },
             holds,
             labels,
             now: shared.edge.clock.now(),

@@ -10,20 +10,21 @@ use std::sync::Arc;
 use actix_web::{HttpRequest, HttpResponse, get, post, web};
 use maud::{Markup, html};
 
-use crate::github::policy::TriggerPolicy;
+use crate::github::policy::{TriggerPolicies, TriggerPolicy};
 use crate::http::Shared;
 use crate::http::api::deliveries::{DeliveryAsk, DeliveryBody, Status, find};
 use crate::http::auth::base_url;
+use crate::http::caller::Caller;
 use crate::http::error::{ApiError, Code};
 use crate::http::query::Query;
 use crate::store::{DeliveryFilter, PageAsk, SandboxFilter, Store};
-use crate::types::{AccountName, Timestamp, inert};
+use crate::types::{Timestamp, inert};
 
 use super::deliveries;
 use super::error::PageError;
 use super::form;
 use super::shell::{Frame, PageSection};
-use super::visitor::Visitor;
+use super::visitor::{AdminVisitor, Visitor};
 use app_card::AppCard;
 
 /// Deliveries that are shown below the checklist.
@@ -63,7 +64,7 @@ impl Progress {
     pub async fn look(
         shared: &Shared,
         request: &HttpRequest,
-        account: &AccountName,
+        caller: &Caller,
     ) -> Result<Self, ApiError> {
         let latest = DeliveryAsk {
             event: None,
@@ -79,10 +80,10 @@ impl Progress {
         };
         let everything = SandboxFilter { include_deleted: true, ..SandboxFilter::default() };
         let one = PageAsk { limit: 1, cursor: None };
-        let of = account.clone();
+        let of = caller.account.clone();
         let any_sandbox =
             async move |store: Arc<dyn Store>| store.sandboxes(&of, &everything, &one).await;
-        let latest = find(shared, account, latest).await?.data;
+        let latest = find(shared, caller, latest).await?.data;
         let newest = latest.first();
         let is_refused = |one: &&DeliveryBody| {
             [Status::BadlySigned, Status::Refused].iter().any(|bad| bad.as_str() == one.status)
@@ -112,7 +113,7 @@ impl Progress {
 #[get("/connect")]
 pub async fn show(
     shared: web::Data<Shared>,
-    visitor: Visitor,
+    visitor: AdminVisitor,
     request: HttpRequest,
 ) -> Result<HttpResponse, PageError> {
     let mut query = Query::parse(request.query_string());
@@ -126,7 +127,7 @@ pub async fn show(
 #[post("/connect/secret")]
 pub async fn reveal(
     shared: web::Data<Shared>,
-    visitor: Visitor,
+    visitor: AdminVisitor,
     request: HttpRequest,
     payload: web::Payload,
 ) -> Result<HttpResponse, PageError> {
@@ -143,7 +144,7 @@ pub async fn reveal(
 #[post("/connect/sample")]
 pub async fn send_sample(
     shared: web::Data<Shared>,
-    visitor: Visitor,
+    visitor: AdminVisitor,
     request: HttpRequest,
     payload: web::Payload,
 ) -> Result<HttpResponse, PageError> {
@@ -167,7 +168,7 @@ async fn page(
     let frame = Frame::begin(shared, visitor, PageSection::Deliveries, "Connect GitHub").await;
     // An update would hide the secret.
     let frame = if secret.is_none() { frame.polled(POLL_SECS) } else { frame.still() };
-    let progress = Progress::look(shared, request, &visitor.caller.account).await?;
+    let progress = Progress::look(shared, request, &visitor.caller).await?;
     Ok(super::html(&frame.render(&html! {
         div .head { h1 { "Connect GitHub" } }
         section #live data-live[secret.is_none()] aria-label="First steps" {
@@ -306,7 +307,16 @@ fn copy(of: &str) -> Markup {
 }
 
 /// The configured triggers, in a sentence.
-fn trigger(policy: &TriggerPolicy) -> String {
+fn trigger(policies: &TriggerPolicies) -> String {
+    let usual = policies.usual();
+    let usually = trigger_by(usual);
+    match policies.all().all(|policy| policy == usual) {
+        true => usually,
+        false => format!("{usually} Some repositories have others, as [repositories] says."),
+    }
+}
+
+fn trigger_by(policy: &TriggerPolicy) -> String {
     let mut ways = Vec::new();
     if !policy.label.is_empty() {
         ways.push(format!("put the label “{}” on an issue", policy.label));

@@ -36,7 +36,7 @@ pub async fn show(
     query.finish()?;
     let frame = Frame::begin(&shared, &visitor, PageSection::Deliveries, "Deliveries").await;
     let frame = frame.polled(POLL_SECS);
-    let found = find(&shared, &visitor.caller.account, ask.clone()).await?;
+    let found = find(&shared, &visitor.caller, ask.clone()).await?;
     let now = shared.edge.clock.now();
     Ok(super::html(&frame.render(&render(&ask, &found, now))))
 }

@@ -15,7 +15,7 @@ use super::form;
 use super::shell::{Frame, PageSection};
 use super::text::shown;
 use super::time::{ago, since};
-use super::visitor::Visitor;
+use super::visitor::AdminVisitor;
 
 /// Items on the page; more are counted.
 const ITEMS_MAX: usize = 100;
@@ -26,7 +26,7 @@ const POLL_SECS: u32 = 5;
 #[get("/drift")]
 pub async fn show(
     shared: web::Data<Shared>,
-    visitor: Visitor,
+    visitor: AdminVisitor,
     request: HttpRequest,
 ) -> Result<HttpResponse, PageError> {
     let mut query = Query::parse(request.query_string());
@@ -43,7 +43,7 @@ pub async fn show(
 #[post("/drift/{id}/{remedy}")]
 pub async fn carry_out(
     shared: web::Data<Shared>,
-    visitor: Visitor,
+    visitor: AdminVisitor,
     request: HttpRequest,
     path: web::Path<(String, String)>,
     payload: web::Payload,
@@ -96,7 +96,9 @@ fn card(item: &DriftItem, token: &Markup, now: Timestamp) -> Markup {
                 h2 .first-up { (item.kind.as_str().replace('_', " ")) " at " (shown(item.provider.as_str())) }
                 span .tag .bad[item.kind.is_alarm()] .mild[!item.kind.is_alarm()] { (item.attention().words()) }
             }
-            p { bdi { (shown(&item.reason)) } }
+            p { bdi { (shown(&item.reason)) }
+                @if let Some(account) = &item.account { " " span .tag { (account) } }
+            }
             div .sides {
                 (record(item.record.as_ref()))
                 (object(item.object.as_ref()))

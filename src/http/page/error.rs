@@ -23,6 +23,8 @@ pub enum PageError {
         next: String,
         /// The front page was requested, which is no error.
         is_welcome: bool,
+        /// The address that begins a log-in with GitHub, if people can.
+        with_github: Option<String>,
     },
     /// As for programs.
     #[error(transparent)]
@@ -58,9 +60,9 @@ impl ResponseError for PageError {
 
     fn error_response(&self) -> HttpResponse {
         match self {
-            Self::LogIn { next, is_welcome: _ } => {
+            Self::LogIn { next, is_welcome: _, with_github } => {
                 let answer = HttpResponse::build(self.status_code());
-                respond(answer, &session::log_in_page(None, next))
+                respond(answer, &session::log_in_page(None, next, with_github.as_deref()))
             }
             Self::Failed(error) => {
                 let message = inert(error.message());
@@ -103,7 +105,9 @@ const fn headline(code: Code) -> &'static str {
 /// What to do next, in words for people.
 pub const fn advice(code: Code) -> Option<&'static str> {
     match code {
-        Code::Forbidden => Some("Load the page again and repeat what you did."),
+        Code::Forbidden => {
+            Some("Ask an admin of this server; or load the page again and repeat it.")
+        }
         Code::RouteNotFound => Some("There is no page at this address."),
         Code::MethodNotAllowed => Some("This address is for programs, or for a form."),
         Code::Unauthorized => Some("Log in on the front page, then open this address again."),
@@ -114,7 +118,11 @@ pub const fn advice(code: Code) -> Option<&'static str> {
         Code::RunRefused => Some("The conversation says what it is now."),
         Code::QueueFull => Some("Wait for the run in progress, or stop it."),
         Code::AgentUnknown => Some("Set `agent` in the sandbox's template."),
+        Code::TemplateUnknown | Code::TemplateOnly => Some("Name one of the templates alone."),
         Code::NotFailed => Some("Only failed sandboxes can be retried: check its phase."),
+        Code::SyncNotConfigured => Some("Set `url` in [sync] and restart the server."),
+        Code::VersionNotFound => Some("Push the workspace first, or choose another version."),
+        Code::SyncFailed => Some("The server's log has the reason. Try again later."),
         Code::NotPublished => Some("Look at the sandbox's log for what its last push said."),
         Code::Stopped | Code::NotRunning => Some("Start it first."),
         Code::DriftOver => Some("List the drift again: the last sweep changed it."),
@@ -134,7 +142,11 @@ pub const fn advice(code: Code) -> Option<&'static str> {
         Code::PortClosed => Some("Start a server on that port first."),
         Code::PortNotListed => Some("List the port in the sandbox's template."),
         Code::FileNotFound => Some("It may have been removed meanwhile."),
+        Code::AccountNotFound => Some("An admin can create it."),
         Code::InvalidRequest
+        | Code::TokenNotFound
+        | Code::AccountConfigured
+        | Code::TooManyTokens
         | Code::PathNotAllowed
         | Code::BadSignature
         | Code::RequestTimeout
@@ -144,7 +156,6 @@ pub const fn advice(code: Code) -> Option<&'static str> {
         | Code::ProcessNotFound
         | Code::StdinClosed
         | Code::IssueUnknown
-        | Code::TemplateUnknown
         | Code::RangeNotSatisfiable
         | Code::BadArchive
         | Code::WrongKind

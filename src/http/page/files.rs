@@ -316,7 +316,7 @@ const fn ending(kind: FileKind) -> &'static str {
 }
 
 /// Such as `312 B`, `4.0 KiB` or `1.5 MiB`.
-fn size(bytes: u64) -> String {
+pub fn size(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     if bytes < 1024 {
         return format!("{bytes} B");

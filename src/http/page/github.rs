@@ -15,7 +15,7 @@ use super::form;
 use super::shell::{Frame, PageSection};
 use super::text::shown;
 use super::time::ago;
-use super::visitor::Visitor;
+use super::visitor::AdminVisitor;
 
 /// Seconds between updates of the page: calls to GitHub cause no event.
 const POLL_SECS: u32 = 5;
@@ -24,7 +24,7 @@ const POLL_SECS: u32 = 5;
 #[get("/github")]
 pub async fn show(
     shared: web::Data<Shared>,
-    visitor: Visitor,
+    visitor: AdminVisitor,
     request: HttpRequest,
 ) -> Result<HttpResponse, PageError> {
     let mut query = Query::parse(request.query_string());
@@ -54,7 +54,7 @@ pub async fn show(
 #[post("/github/retry")]
 pub async fn retry(
     shared: web::Data<Shared>,
-    visitor: Visitor,
+    visitor: AdminVisitor,
     request: HttpRequest,
     payload: web::Payload,
 ) -> Result<HttpResponse, PageError> {

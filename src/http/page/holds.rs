@@ -7,11 +7,13 @@ use crate::engine::Quotas;
 use crate::http::Shared;
 use crate::http::api::holds::parse_scope;
 use crate::http::api::sandboxes::bounded;
+use crate::http::caller::Caller;
 use crate::http::error::ApiError;
+use crate::http::hold_access;
 use crate::http::hold_labels;
 use crate::http::query::Query;
 use crate::http::survey::Survey;
-use crate::types::{Hold, HoldScope, Timestamp};
+use crate::types::{AccountName, Hold, HoldScope, Timestamp};
 
 use super::error::PageError;
 use super::form;
@@ -40,12 +42,13 @@ pub async fn show(
     let frame = Frame::begin(&shared, &visitor, PageSection::Holds, "Holds and quotas").await;
     let frame = frame.polled(POLL_SECS);
     let now = shared.edge.clock.now();
-    let waiting = waiting(&shared).await?;
+    let waiting = waiting(&shared, &visitor.caller.account).await?;
     let attention = frame.attention();
     let quotas = shared.edge.engine.quotas();
+    let of_server = visitor.caller.is_admin().then(|| shared.edge.feed.live.len() as u64);
     let mut holds = Vec::with_capacity(attention.holds.len());
     for hold in &attention.holds {
-        let label = hold_labels::label(&shared, &visitor.caller.account, &hold.scope).await;
+        let label = hold_labels::label(&shared, &hold.scope).await;
         holds.push((label, hold));
     }
     let main = html! {
@@ -63,7 +66,7 @@ pub async fn show(
             }
             (hold_form(&frame.token()))
             section #quotas .stack data-live aria-label="Quotas" {
-                (usage(quotas, &attention.survey))
+                (usage(quotas, &attention.survey, of_server))
                 (pending_starts(&waiting, now))
             }
         }
@@ -80,11 +83,12 @@ pub async fn put_on(
     payload: web::Payload,
 ) -> Result<HttpResponse, PageError> {
     let mut form = form::read_change(&shared, &request, &visitor, payload).await?;
-    let scope = scope(&mut form)?;
+    let scope = scope(&visitor.caller, &mut form)?;
     let reason = bounded("reason", form.text("reason")?)?.unwrap_or_default();
     form.finish()?;
     let caller = &visitor.caller;
-    shared.edge.engine.hold(&caller.account, scope, reason, caller.name.to_owned()).await?;
+    hold_access::check(&shared, caller, &scope)?;
+    shared.edge.engine.hold(scope, reason, caller.name.to_string()).await?;
     Ok(super::see("/holds?done=hold"))
 }
 
@@ -97,16 +101,17 @@ pub async fn take_off(
     payload: web::Payload,
 ) -> Result<HttpResponse, PageError> {
     let mut form = form::read_change(&shared, &request, &visitor, payload).await?;
-    let scope = scope(&mut form)?;
+    let scope = scope(&visitor.caller, &mut form)?;
     form.finish()?;
+    hold_access::check(&shared, &visitor.caller, &scope)?;
     shared.edge.engine.release(&scope).await?;
     Ok(super::see("/holds?done=release"))
 }
 
-fn scope(form: &mut Query) -> Result<HoldScope, ApiError> {
+fn scope(caller: &Caller, form: &mut Query) -> Result<HoldScope, ApiError> {
     let kind = form.text("kind")?.unwrap_or_default();
     let name = form.text("name")?.unwrap_or_default();
-    parse_scope(&kind, name.trim())
+    parse_scope(caller, &kind, name.trim())
 }
 
 /// An issue whose start is pending.
@@ -117,10 +122,14 @@ struct PendingIssue {
     since: Timestamp,
 }
 
-/// The first pending starts, and the number of all.
-async fn waiting(shared: &Shared) -> Result<(Vec<PendingIssue>, usize), ApiError> {
+/// The first pending starts of an account, and the number of all.
+async fn waiting(
+    shared: &Shared,
+    account: &AccountName,
+) -> Result<(Vec<PendingIssue>, usize), ApiError> {
     let store = &shared.edge.store;
-    let rows = store.pending_starts(0, PENDING_COUNTED_MAX).await?;
+    let mut rows = store.pending_starts(0, PENDING_COUNTED_MAX).await?;
+    rows.retain(|row| row.account == *account);
     let mut named = Vec::new();
     for row in rows.iter().take(PENDING_MAX) {
         let Some(issue) = store.load(row.home).await? else { continue };
@@ -144,7 +153,7 @@ fn list(holds: &[(String, &Hold)], token: &Markup, now: Timestamp) -> Markup {
         } @else {
             ul .rows role="list" {
                 @for (name, hold) in holds {
-                    li .row .held data-key={ "hold-" (hold.scope.kind()) "-" (shown(&hold.scope.folded())) } {
+                    li .row .held .with-action data-key={ "hold-" (hold.scope.kind()) "-" (shown(&hold.scope.folded())) } {
                         span .mark aria-hidden="true" {}
                         div .what {
                             p .title { bdi { (shown(name)) } }
@@ -195,20 +204,21 @@ fn hold_form(token: &Markup) -> Markup {
     }
 }
 
-fn usage(quotas: Quotas, survey: &Survey) -> Markup {
+/// `of_server`: the live sandboxes of all accounts, if the visitor may know them.
+fn usage(quotas: Quotas, survey: &Survey, of_server: Option<u64>) -> Markup {
     let busiest = survey.repositories.iter().max_by_key(|(_, count)| *count);
     // The key stands below its words, so that the table fits a narrow screen.
-    let row = |what: Markup, key: &str, taken: u64, allowed: u64| {
+    let row = |what: Markup, key: &str, taken: Option<u64>, allowed: u64| {
         html! {
             tr {
                 td { p { (what) } p { code { (key) } } }
-                td .num { (taken) }
+                td .num { @match taken { Some(taken) => (taken), None => span .soft title="Only admins see what other accounts use" { "–" } } }
                 td .num { @if allowed == 0 { "no limit" } @else { (allowed) } }
             }
         }
     };
     let of_busiest = html! {
-        "of the busiest repository" @if let Some((name, _)) = busiest { ", " bdi { (shown(name)) } }
+        "of the account's busiest repository" @if let Some((name, _)) = busiest { ", " bdi { (shown(name)) } }
     };
     let busiest = busiest.map_or(0, |(_, count)| *count);
     html! {
@@ -217,9 +227,9 @@ fn usage(quotas: Quotas, survey: &Survey) -> Markup {
                 caption .hidden { "Quotas of live sandboxes" }
                 thead { tr { th { "Live sandboxes" } th .num { "Used" } th .num { "Limit" } } }
                 tbody {
-                    (row(html! { "of the account" }, "quota.live", survey.total, quotas.account))
-                    (row(of_busiest, "quota.live_per_repository", busiest, quotas.repository))
-                    (row(html! { "on this server" }, "quota.live_server", survey.total, quotas.server))
+                    (row(html! { "of the account" }, "quota.live", Some(survey.total), quotas.account))
+                    (row(of_busiest, "quota.live_per_repository", Some(busiest), quotas.repository))
+                    (row(html! { "of all accounts" }, "quota.live_server", of_server, quotas.server))
                 }
             }
         }

@@ -13,7 +13,7 @@ use crate::http::query::Query;
 use crate::http::survey::Survey;
 use crate::sandbox::Health;
 use crate::store::{Page, PageAsk, SandboxFilter, Store};
-use crate::types::{Phase, ProviderName, Sandbox, Timestamp};
+use crate::types::{Phase, ProviderName, Role, Sandbox, Timestamp};
 
 use super::connect::{self, Progress};
 use super::error::PageError;
@@ -53,8 +53,10 @@ pub async fn home(
     let (account, of) = (visitor.caller.account.clone(), filter.clone());
     let list = async move |store: Arc<dyn Store>| store.sandboxes(&account, &of, &ask).await;
     let found = shared.read_list(list).await?;
-    let progress = if found.items.is_empty() && !is_narrowed(&filter) && is_first_page {
-        Some(Progress::look(&shared, &request, &visitor.caller.account).await?)
+    let is_new = found.items.is_empty() && !is_narrowed(&filter) && is_first_page;
+    // Connecting the server is for admins, and names what is installed for every account.
+    let progress = if is_new && visitor.caller.is_admin() {
+        Some(Progress::look(&shared, &request, &visitor.caller).await?)
     } else {
         None
     };
@@ -81,6 +83,7 @@ pub async fn home(
         found,
         health: shared.provider_health().await,
         templates: templates.into_iter().map(|template| template.name.to_string()).collect(),
+        may_create: visitor.caller.role >= Role::Operator,
         progress,
     };
     Ok(super::html(&frame.render(&render(&view, &frame.token()))))
@@ -104,6 +107,8 @@ struct ListView {
     health: Arc<Vec<(ProviderName, Health)>>,
     /// The names of the templates.
     templates: Vec<String>,
+    /// Whether the visitor may create one.
+    may_create: bool,
     /// The progress of the first steps, as long as there was never a sandbox.
     progress: Option<Progress>,
 }
@@ -113,6 +118,7 @@ fn render(view: &ListView, token: &Markup) -> Markup {
     html! {
         div .head {
             h1 { "Sandboxes" }
+            @if view.may_create { a .button .primary href="/create" { "New sandbox" } }
             (filters(view))
         }
         section #live data-live aria-label="Sandboxes" {

@@ -343,7 +343,7 @@
 
   // Keys.
   const help = document.getElementById("help");
-  const places = { s: "/", d: "/deliveries", p: "/providers", r: "/drift", h: "/holds", o: "/overview" };
+  const places = { s: "/", d: "/deliveries", p: "/providers", r: "/drift", h: "/holds", a: "/tokens", o: "/overview" };
   let going = false;
   const step = (by) => {
     const rows = [...document.querySelectorAll("[data-row]")];

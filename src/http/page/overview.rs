@@ -86,7 +86,7 @@ pub async fn show(
     let frame = Frame::begin(&shared, &visitor, PageSection::Overview, "Overview").await;
     let frame = frame.polled(POLL_SECS);
     let account = visitor.caller.account.clone();
-    let server = system::look(&shared, &account).await?;
+    let server = system::look(&shared, &visitor.caller).await?;
     let activity = read(&shared, account, back.ask(shared.edge.clock.now())).await?;
     Ok(super::html(&frame.render(&render(&server, &activity, back))))
 }

@@ -122,10 +122,10 @@ fn card(view: &ProviderView, now: Timestamp) -> Markup {
                     }))
                 }
                 (fact("Offers", html! { (capability_words(capabilities)) }))
-                (fact("Templates", html! {
+                (fact("Templates", html! { a href="/templates" {
                     @if templates.is_empty() { span .soft { "none" } }
                     @else { (shown(&templates.join(", "))) }
-                }))
+                } }))
                 @if let Some(sweeps) = sweeps { (fact("Last sweep", sweep_words(sweeps, now))) }
                 @if *dies_with_server {
                     (fact("At a restart", html! { "its sandboxes stop and keep their workspace" }))

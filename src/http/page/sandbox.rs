@@ -19,8 +19,11 @@ use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
 use crate::store::checkout::CheckoutRow;
 use crate::store::{Page, PageAsk, TimelineListRow};
-use crate::types::{CheckoutState, FailureCode, Hold, HoldScope, Phase, Sandbox, Timestamp};
+use crate::types::{
+    CheckoutState, FailureCode, Hold, HoldScope, Phase, Sandbox, TemplateVersion, Timestamp,
+};
 
+use super::create;
 use super::error::PageError;
 use super::exec;
 use super::form;
@@ -45,6 +48,7 @@ pub async fn show(
 ) -> Result<HttpResponse, PageError> {
     let mut query = Query::parse(request.query_string());
     let done = query.text("done")?.as_deref().and_then(Action::parse);
+    let outcome = query.text("outcome")?.as_deref().and_then(create::outcome);
     let cursor = query.text("cursor")?;
     query.finish()?;
     let account = &visitor.caller.account;
@@ -67,7 +71,12 @@ pub async fn show(
         endpoints: ports::states(&shared, &sandbox).await,
         limits: SandboxLimits::of(&shared, &sandbox).await,
         checkout: checkout_of(&shared, &sandbox).await?,
+        template_today: shared
+            .edge
+            .engine
+            .version_today(&sandbox.template, sandbox.repository.as_ref()),
         done,
+        outcome,
         successor,
         timeline,
         is_first_page: ask.cursor.is_none(),
@@ -104,7 +113,9 @@ fn covering(holds: &[Hold], sandbox: &Sandbox) -> Vec<Hold> {
         HoldScope::Repository(held) => {
             sandbox.repository.as_ref().is_some_and(|of| of.folded() == held.folded())
         }
-        HoldScope::Issue(issue) => *issue == sandbox.issue_id,
+        HoldScope::Issue(account, issue) => {
+            *account == sandbox.account && *issue == sandbox.issue_id
+        }
     };
     holds.iter().filter(covers).cloned().collect()
 }
@@ -119,8 +130,12 @@ struct View {
     endpoints: Vec<EndpointState>,
     limits: SandboxLimits,
     checkout: Option<CheckoutRow>,
+    /// The version of its template as it is configured now; `None` if it is not.
+    template_today: Option<TemplateVersion>,
     /// The action that the visitor just carried out.
     done: Option<Action>,
+    /// What came of creating it.
+    outcome: Option<&'static str>,
     timeline: Page<TimelineListRow>,
     is_first_page: bool,
 }
@@ -152,6 +167,7 @@ fn render(view: &View, frame: &Frame) -> Markup {
 pub enum PageTab {
     Overview,
     Conversation,
+    Versions,
 }
 
 /// The links to those pages. The conversation's says what the agent does, unless it is idle.
@@ -167,12 +183,14 @@ pub fn tabs(sandbox: &Sandbox, current: PageTab) -> Markup {
                 @if agent != "idle" { " " span .badge { (agent) } }
             }
             @if sandbox.phase.is_some() { a href={ (base) "/files" } { "Files" } }
+            a href={ (base) "/versions" } aria-current=[is(PageTab::Versions)] { "Versions" }
             a href={ (base) "/logs" } { "Logs" }
         }
     }
 }
 
-fn head(sandbox: &Sandbox, now: Timestamp) -> Markup {
+/// What a sandbox is about, and its phase with the reason.
+pub fn head(sandbox: &Sandbox, now: Timestamp) -> Markup {
     let phase = sandbox.phase.map_or("deleted", Phase::as_str);
     let at = sandbox.deleted_at.unwrap_or(sandbox.phase_since);
     let title = sandbox.issue_title.as_deref().unwrap_or(&sandbox.name);
@@ -197,8 +215,11 @@ fn head(sandbox: &Sandbox, now: Timestamp) -> Markup {
 
 /// Notices: the last action, the failure, holds, a successor.
 fn notices(view: &View) -> Markup {
-    let View { sandbox, successor, holds, checkout, done, .. } = view;
+    let View { sandbox, successor, holds, checkout, done, outcome, .. } = view;
     html! {
+        @if let Some(outcome) = outcome {
+            p .notice .good role="status" data-key="outcome" { (outcome) }
+        }
         @if let Some(done) = done {
             p .notice .good role="status" data-key="done" { (done.what_next(sandbox)) }
         }
@@ -272,6 +293,10 @@ const fn what_to_do(code: FailureCode, phase: Option<Phase>) -> &'static str {
         }
         FailureCode::DuplicateObject => {
             "The provider has two objects for this issue. Remove one on the page “Drift”."
+        }
+        FailureCode::HookFailed => {
+            "A step of the template's cold start failed. What a create made is deleted; a sandbox that \
+             was there before keeps its workspace. See the sandbox's log, then retry."
         }
         FailureCode::DeadlineExceeded => {
             "The step timed out. Retry it, or raise its timeout in the configuration."

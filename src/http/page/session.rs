@@ -7,20 +7,32 @@ use actix_web::{HttpRequest, HttpResponse, get, post, web};
 use maud::{Markup, html};
 
 use crate::http::Shared;
-use crate::http::auth::{check_change, check_origin, check_token, session, take_link};
+use crate::http::api::accounts::parse_account;
+use crate::http::auth::{
+    Bearer, account_not_found, check_change, check_origin, check_token, session, take_link,
+};
 use crate::http::error::{ApiError, Code, only};
 use crate::http::query::Query;
-use crate::http::sessions::{SESSION_COOKIE_HTTPS, SESSION_LIFETIME};
+use crate::http::sessions::{SESSION_COOKIE_HTTPS, SESSION_LIFETIME, SessionHolder};
+use crate::types::inert;
 
+use super::error::PageError;
 use super::form::{self, FORM_TOKEN, is_local_path};
-use super::{error, respond, shell};
+use super::github_login::begin_url;
+use super::visitor::AdminVisitor;
+use super::{error, respond, see, shell};
 
-/// The log-in form; `failed` says why the last attempt failed, `next` is shown after the log-in.
-pub fn log_in_page(failed: Option<&str>, next: &str) -> Markup {
+/// The log-in form; `failed` says why the last attempt failed, `next` is shown after the log-in,
+/// `with_github` begins a log-in with GitHub. That is a link: browsers apply `form-action` to where a form
+/// is redirected, too.
+pub fn log_in_page(failed: Option<&str>, next: &str, with_github: Option<&str>) -> Markup {
     let main = html! {
         form .login .card method="post" action="/login" {
             h1 { "Log in" }
-            p .lead { "Use the server's admin token, or a link from " code { "issuebox login" } ". The token is in the file "
+            @if let Some(address) = with_github {
+                a .button .primary href=(address) { "Log in with GitHub" }
+            }
+            p .lead { "Use a token of this server, or a link from " code { "issuebox login" } ". The admin token is in the file "
                 code { "admin-token" } " in the data directory, unless the configuration sets another one." }
             @if let Some(why) = failed {
                 p #why .wrong role="alert" { (why) }
@@ -28,10 +40,10 @@ pub fn log_in_page(failed: Option<&str>, next: &str) -> Markup {
             input type="hidden" name="next" value=(next);
             // For password managers, which keep a password by its user.
             input type="text" name="username" value="admin" autocomplete="username" hidden;
-            label for="token" { "Admin token" }
+            label for="token" { "Token" }
             input #token type="password" name="token" required autofocus autocomplete="current-password"
                 spellcheck="false" aria-describedby=[failed.map(|_| "why")];
-            button .primary type="submit" { "Log in" }
+            button .primary[with_github.is_none()] type="submit" { "Log in" }
         }
     };
     shell::bare("Log in", &main)
@@ -66,12 +78,17 @@ fn link_page(key: &str, next: &str) -> Markup {
     )
 )]
 #[get("/login")]
-pub async fn login_page(request: HttpRequest) -> Result<HttpResponse, ApiError> {
+pub async fn login_page(
+    shared: web::Data<Shared>,
+    request: HttpRequest,
+) -> Result<HttpResponse, ApiError> {
     let mut query = Query::parse(request.query_string());
     let key = query.text("key")?;
     let next = query.text("next")?.filter(|next| is_local_path(next)).unwrap_or_else(|| "/".into());
     query.finish()?;
-    let shown = key.map_or_else(|| log_in_page(None, &next), |key| link_page(&key, &next));
+    let with_github = begin_url(&shared, &next);
+    let form = || log_in_page(None, &next, with_github.as_deref());
+    let shown = key.map_or_else(form, |key| link_page(&key, &next));
     let mut page = super::html(&shown);
     // Otherwise requests for assets would send the key to a proxy's log as their referrer.
     let policy = HeaderValue::from_static("strict-origin");
@@ -105,26 +122,34 @@ pub async fn login(
     let mut form = form::read(&shared, &request, payload).await?;
     let (token, key) = (form.text("token")?, form.text("key")?);
     let next = form.text("next")?.filter(|next| is_local_path(next)).unwrap_or_else(|| "/".into());
-    let shown = shared.edge.admin_token.in_force();
+    let with_github = begin_url(&shared, &next);
     let checked = check_origin(&shared, &request).and_then(|()| match &key {
         Some(key) => take_link(&shared, &request, key),
-        None => check_token(&shared, &request, token.as_deref()),
+        None => Ok(match check_token(&shared, &request, token.as_deref())? {
+            Bearer::Admin(token) => SessionHolder::Admin(token.borrow().clone()),
+            Bearer::Token(token) => SessionHolder::Token(token),
+        }),
     });
-    if let Err(refused) = checked {
-        let why = match refused.code() {
-            Code::Unauthorized if key.is_some() => {
-                "The link was already used or has expired. Create another one with: issuebox login"
-            }
-            Code::Unauthorized => "This is not the admin token.",
-            _ => refused.message(),
-        };
-        return Ok(respond(error::begin(&refused), &log_in_page(Some(why), &next)));
-    }
-    let begun = shared.sessions.begin(shown, &*shared.edge.ids, shared.edge.clock.now()).await;
+    let holder = match checked {
+        Ok(holder) => holder,
+        Err(refused) => {
+            let why = match refused.code() {
+                Code::Unauthorized if key.is_some() => {
+                    "The link was already used or has expired. Create another one with: issuebox login"
+                }
+                Code::Unauthorized => "This is no token of this server.",
+                _ => refused.message(),
+            };
+            let page = log_in_page(Some(why), &next, with_github.as_deref());
+            return Ok(respond(error::begin(&refused), &page));
+        }
+    };
+    let begun = shared.sessions.begin(holder, &*shared.edge.ids, shared.edge.clock.now()).await;
     let secret = match begun {
         Ok(secret) => secret,
         Err(error) => {
-            return Ok(respond(error::begin(&error), &log_in_page(Some(error.message()), &next)));
+            let page = log_in_page(Some(error.message()), &next, with_github.as_deref());
+            return Ok(respond(error::begin(&error), &page));
         }
     };
     let age = i64::try_from(SESSION_LIFETIME.as_secs()).expect("some hours");
@@ -155,7 +180,28 @@ pub async fn logout(
     Ok(go_with("/", session_cookie(&shared, String::new(), CookieAge::ZERO)))
 }
 
-fn session_cookie(shared: &Shared, value: String, age: CookieAge) -> Cookie<'static> {
+/// Lets the session of an admin work in another account.
+#[post("/account")]
+pub async fn choose_account(
+    shared: web::Data<Shared>,
+    visitor: AdminVisitor,
+    request: HttpRequest,
+    payload: web::Payload,
+) -> Result<HttpResponse, PageError> {
+    let mut form = form::read_change(&shared, &request, &visitor, payload).await?;
+    let account = parse_account(&form.text("account")?.unwrap_or_default())?;
+    let next = form.text("next")?.filter(|next| is_local_path(next)).unwrap_or_else(|| "/".into());
+    form.finish()?;
+    if !shared.edge.access.has_account(&account) {
+        return Err(account_not_found(&account).into());
+    }
+    tracing::info!(%account, by = %inert(&visitor.caller.name), "the account of a session was chosen");
+    shared.sessions.choose(&visitor.session, account).await?;
+    Ok(see(&next))
+}
+
+/// The cookie of a session.
+pub fn session_cookie(shared: &Shared, value: String, age: CookieAge) -> Cookie<'static> {
     let name = shared.session_cookie();
     Cookie::build(name, value)
         .path("/")

@@ -6,12 +6,17 @@
 use maud::{DOCTYPE, Markup, html};
 
 use crate::http::Shared;
+use crate::http::caller::Caller;
+use crate::types::AccountName;
 
 use super::NONCE_MARK;
 use super::assets::{ICON, SCRIPT, STYLE};
 use super::attention::{self, Attention};
 use super::form::FORM_TOKEN;
 use super::visitor::Visitor;
+
+/// Most accounts in the menu of a page; if there are more, the page of accounts has them.
+const ACCOUNTS_OFFERED_MAX: usize = 50;
 
 /// The sections of the page, in the order of the navigation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,17 +27,19 @@ pub enum PageSection {
     Drift,
     Holds,
     Github,
+    Access,
     Overview,
 }
 
 impl PageSection {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Sandboxes,
         Self::Deliveries,
         Self::Providers,
         Self::Drift,
         Self::Holds,
         Self::Github,
+        Self::Access,
         Self::Overview,
     ];
 
@@ -44,6 +51,7 @@ impl PageSection {
             Self::Drift => "/drift",
             Self::Holds => "/holds",
             Self::Github => "/github",
+            Self::Access => "/tokens",
             Self::Overview => "/overview",
         }
     }
@@ -56,6 +64,7 @@ impl PageSection {
             Self::Drift => "Drift",
             Self::Holds => "Holds",
             Self::Github => "GitHub",
+            Self::Access => "Access",
             Self::Overview => "Overview",
         }
     }
@@ -67,7 +76,7 @@ impl PageSection {
             Self::Drift => attention.drift_count,
             Self::Holds => attention.holds.len() as u64,
             Self::Providers => attention.providers.len() as u64,
-            Self::Deliveries | Self::Github | Self::Overview => 0,
+            Self::Deliveries | Self::Github | Self::Access | Self::Overview => 0,
         };
         (count > 0).then_some(count)
     }
@@ -76,7 +85,19 @@ impl PageSection {
     const fn is_trouble(self) -> bool {
         match self {
             Self::Drift | Self::Holds | Self::Providers => true,
-            Self::Sandboxes | Self::Deliveries | Self::Github | Self::Overview => false,
+            Self::Sandboxes | Self::Deliveries | Self::Github | Self::Access | Self::Overview => {
+                false
+            }
+        }
+    }
+
+    /// Whether it is about the server or its accounts, which only admins see.
+    const fn is_of_admins(self) -> bool {
+        match self {
+            Self::Drift | Self::Github | Self::Access => true,
+            Self::Sandboxes | Self::Deliveries | Self::Providers | Self::Holds | Self::Overview => {
+                false
+            }
         }
     }
 }
@@ -106,6 +127,54 @@ pub struct Frame {
     is_first: bool,
     is_still: bool,
     attention: Attention,
+    account: AccountMenu,
+}
+
+/// The account that a page shows, and those that its visitor can choose.
+struct AccountMenu {
+    current: AccountName,
+    is_admin: bool,
+    /// Whether there is another one.
+    is_needed: bool,
+    /// Those to choose from; empty for others than admins, and if they are too many for a menu.
+    offered: Vec<AccountName>,
+}
+
+impl AccountMenu {
+    fn of(shared: &Shared, caller: &Caller) -> Self {
+        let accounts = shared.edge.access.accounts();
+        let count = accounts.iter().count();
+        let offered = if caller.is_admin() && count <= ACCOUNTS_OFFERED_MAX {
+            accounts.iter().map(|(name, _)| name.clone()).collect()
+        } else {
+            Vec::new()
+        };
+        let current = caller.account.clone();
+        Self { current, is_admin: caller.is_admin(), is_needed: count > 1, offered }
+    }
+
+    /// `is_still`: the page has no script that switches when another one is selected.
+    fn render(&self, token: &Markup, next: &str, is_still: bool) -> Markup {
+        let Self { current, is_admin, is_needed, offered } = self;
+        html! {
+            @if !is_needed {
+            } @else if !is_admin {
+                span .account title="The account whose sandboxes you see" { (current) }
+            } @else if offered.is_empty() {
+                a .account href="/accounts" title="Switch to another account" { (current) }
+            } @else {
+                form .account method="post" action="/account" {
+                    (token)
+                    input type="hidden" name="next" value=(next);
+                    select name="account" aria-label="Account" data-submit autocomplete="off" {
+                        @for one in offered { option value=(one) selected[one == current] { (one) } }
+                    }
+                    @if is_still { button .quiet type="submit" { "Switch" } }
+                    @else { noscript { button .quiet type="submit" { "Switch" } } }
+                }
+            }
+        }
+    }
 }
 
 impl Frame {
@@ -128,7 +197,8 @@ impl Frame {
             poll_secs: None,
             is_first: false,
             is_still: false,
-            attention: Attention::look(shared, &visitor.caller.account).await,
+            attention: Attention::look(shared, &visitor.caller).await,
+            account: AccountMenu::of(shared, &visitor.caller),
         }
     }
 
@@ -176,13 +246,14 @@ impl Frame {
             span #status .status role="status" title="Whether this page updates itself" {
                 span .beacon aria-hidden="true" {} span .word {}
             }
+            (self.account.render(&self.token(), self.section.map_or("/", PageSection::path), self.is_still))
             form method="post" action="/logout" {
                 (self.token())
                 button .quiet type="submit" { "Log out" }
             }
         };
         let body = html! {
-            (navigation(self.section, &self.attention))
+            (navigation(self.section, &self.attention, self.account.is_admin))
             main #main data-cursor=(self.event_cursor) data-watch=[watched] data-issue=[issue]
                 data-poll=[self.poll_secs] {
                 @if self.is_first { (attention::strip(&self.attention)) }
@@ -203,10 +274,11 @@ pub fn token_field(form_token: &str) -> Markup {
     html! { input type="hidden" name=(FORM_TOKEN) value=(form_token); }
 }
 
-fn navigation(section: Option<PageSection>, attention: &Attention) -> Markup {
+fn navigation(section: Option<PageSection>, attention: &Attention, is_admin: bool) -> Markup {
+    let offered = PageSection::ALL.into_iter().filter(|one| is_admin || !one.is_of_admins());
     html! {
         nav #nav .nav aria-label="Sections" data-live {
-            @for one in PageSection::ALL {
+            @for one in offered {
                 @let current = (section == Some(one)).then_some("page");
                 a href=(one.path()) aria-current=[current] data-key={ "nav-" (one.word()) } {
                     (one.word())
@@ -229,8 +301,8 @@ fn help() -> Markup {
                 dt { kbd { "j" } " " kbd { "k" } } dd { "next and previous row" }
                 dt { kbd { "Enter" } } dd { "open the row" }
                 dt { kbd { "g" } " then " kbd { "s" } " " kbd { "d" } " " kbd { "p" } " " kbd { "r" }
-                    " " kbd { "h" } " " kbd { "o" } }
-                dd { "go to sandboxes, deliveries, providers, drift, holds, overview" }
+                    " " kbd { "h" } " " kbd { "a" } " " kbd { "o" } }
+                dd { "go to sandboxes, deliveries, providers, drift, holds, access, overview" }
                 dt { kbd { "?" } } dd { "this help" }
                 dt { kbd { "Esc" } } dd { "close" }
             }

@@ -20,10 +20,10 @@ use crate::http::query::Query;
 use crate::http::shared::sandbox_ref;
 use crate::types::{AgentQuestion, HomeId, RunId, Sandbox, Timestamp, dollars};
 
+use super::create;
 use super::error::PageError;
 use super::form;
-use super::list::issue_link;
-use super::sandbox::{PageTab, tabs};
+use super::sandbox::{PageTab, head, tabs};
 use super::shell::{Frame, LiveScope, PageSection};
 use super::text::shown;
 use super::time::since;
@@ -47,6 +47,8 @@ struct TalkView {
     is_cut: bool,
     usage: RunUsage,
     done: Option<TalkAction>,
+    /// What came of creating the sandbox.
+    outcome: Option<&'static str>,
 }
 
 /// What a person does on the page.
@@ -95,6 +97,7 @@ pub async fn show(
 ) -> Result<HttpResponse, PageError> {
     let mut query = Query::parse(request.query_string());
     let done = query.text("done")?.as_deref().and_then(TalkAction::parse);
+    let outcome = query.text("outcome")?.as_deref().and_then(create::outcome);
     query.finish()?;
     let sandbox = load(&shared, &visitor.caller.account, &sandbox_ref(&id)).await?;
     let watch =
@@ -111,6 +114,7 @@ pub async fn show(
         is_cut,
         usage: RunUsage::of_home(&shared, sandbox.home).await?,
         done,
+        outcome,
         sandbox,
     };
     Ok(super::html(&frame.render(&page(&view, &frame))))
@@ -159,7 +163,7 @@ pub async fn change(
             if text.trim().is_empty() || text.len() > MESSAGE_LEN_MAX {
                 return Err(ApiError::field("text", "enter a message of at most 4 MiB").into());
             }
-            let author = visitor.caller.name.to_owned();
+            let author = visitor.caller.name.to_string();
             let words = SaidWords { interrupts, ..SaidWords::of_caller(author, text) };
             let of = SandboxRef::Id(sandbox.id.clone());
             engine.say_in(&visitor.caller.account, &of, words, visitor.caller.cause()).await?;
@@ -174,7 +178,7 @@ pub async fn change(
             }
         }
         TalkAction::Answer => {
-            let (run, by) = (run()?, visitor.caller.name.to_owned());
+            let (run, by) = (run()?, visitor.caller.name.to_string());
             let question = question.ok_or_else(|| ApiError::field("question", "is missing"))?;
             let option = option.ok_or_else(|| ApiError::field("option", "is missing"))?;
             let answer = PersonAnswer { question, option, by };
@@ -190,18 +194,18 @@ pub async fn change(
 
 fn page(view: &TalkView, frame: &Frame) -> Markup {
     let TalkView { sandbox, .. } = view;
-    let title = sandbox.issue_title.as_deref().unwrap_or(&sandbox.name);
     let base = format!("/sandboxes/{}/conversation", sandbox.id);
     let events = format!("/v1/sandboxes/{}/conversation/events?tail=0", sandbox.id);
     html! {
         p .back { a href="/" { "← Sandboxes" } }
-        header .one {
-            h1 { bdi { (shown(title)) } }
-            p .of { (issue_link(sandbox)) span .name { (shown(&sandbox.name)) } }
-        }
-        section #live data-live aria-label="Sections of the sandbox" {
+        section #live data-live aria-label="The sandbox" {
+            (head(sandbox, view.now))
             (tabs(sandbox, PageTab::Conversation))
+            @if let Some(failure) = &sandbox.failure {
+                p .notice .bad role="alert" data-key="failure" { bdi { (shown(&failure.message)) } }
+            }
         }
+        @if let Some(outcome) = view.outcome { p .notice .good role="status" { (outcome) } }
         @if let Some(done) = view.done { p .notice .good role="status" { (done.what_next()) } }
         section #doing .doing data-live aria-label="What the agent does" { (doing(view, frame, &base)) }
         // Its end is in view, also without a script.

@@ -11,7 +11,7 @@ use crate::github::model::{FaultKind, HookDoor, ModelFault};
 use crate::intake::{DeliverySourceKind, ReceivedDelivery, RecoveryPace};
 use crate::sabotage::{Bug, with};
 use crate::store::recovered::RecoveryStore;
-use crate::types::{AccountName, DeliveryId, Phase, Timestamp};
+use crate::types::{DeliveryId, Phase, Timestamp};
 
 #[actix::test]
 async fn what_did_not_arrive_is_recovered_whatever_answered_in_our_place() {
@@ -90,7 +90,7 @@ async fn what_is_stored_is_neither_read_nor_applied_again() {
         received_at: Timestamp::from_unix_ms(1_900_000_000_000),
         source: DeliverySourceKind::Webhook,
     };
-    let again = world.intake.take(&AccountName::default_account(), received).await;
+    let again = world.intake.take(received).await;
     assert_eq!(again.expect("an answer").status, DeliveredStatus::Duplicate, "{event}");
     world.nothing_wrong();
 }

@@ -8,7 +8,7 @@ use crate::github::client::GitHubCredentials;
 use crate::github::model::HookDoor;
 use crate::intake::{DeliverySourceKind, ReceivedDelivery, RecoveryPace, RecoveryWorker};
 use crate::store::recovered::RecoveryStore;
-use crate::types::{AccountName, DeliveryId, Phase, Secret, Timestamp};
+use crate::types::{DeliveryId, Phase, Secret, Timestamp};
 
 const EVENTS: [&str; 2] = ["issues", "issue_comment"];
 
@@ -34,7 +34,7 @@ async fn known(world: &RecoveryWorld, repository_id: u64) {
         received_at: Timestamp::from_unix_ms(1_900_000_000_000),
         source: DeliverySourceKind::Webhook,
     };
-    world.intake.take(&AccountName::default_account(), received).await.expect("it is taken in");
+    world.intake.take(received).await.expect("it is taken in");
 }
 
 #[actix::test]

@@ -8,7 +8,7 @@ use actix::Arbiter;
 use tempfile::TempDir;
 
 use crate::clock::{Clock, SystemClock, SystemIds};
-use crate::config::{IntakeMode, RepositoryPattern};
+use crate::config::IntakeMode;
 use crate::engine::tests::{NoPublisher, SetForward, eventually};
 use crate::engine::{Engine, EngineParts, GithubParts, Quotas, Retention, SandboxRef, Threads};
 use crate::git::LatePublisher;
@@ -25,6 +25,7 @@ use crate::sandbox::simulated::{SimulatedConfig, SimulatedFaults, SimulatedProvi
 use crate::store::recovered::RecoveryStore;
 use crate::store::sqlite::SqliteStore;
 use crate::store::{DeliveryFilter, DeliveryRow, PageAsk, SandboxFilter, Store};
+use crate::types::RepositoryPattern;
 use crate::types::*;
 
 pub const REPOSITORY: &str = "octo/hello";
@@ -257,10 +258,11 @@ fn said_by(github: &GithubModel, store: &Arc<SqliteStore>, clock: &Arc<SetForwar
             instance: store.instance(),
             public_url: None,
             command: "/issuebox".into(),
-        },
+        }
+        .into(),
         runs: Arc::clone(store) as _,
         live: Arc::new(()),
-        texts: crate::github::messages::OutgoingTexts::default(),
+        texts: crate::types::PerRepository::default(),
     }
 }
 
@@ -324,7 +326,8 @@ async fn engine(
             idle_stop: None,
             delete_after_close: Duration::from_secs(86_400),
             ttl: None,
-            trigger_label: "agent".into(),
+            trigger_label: "agent".to_owned().into(),
+            repositories: Default::default(),
             default_template: template.clone(),
             providers: HashMap::from([(name.clone(), provider_rules)]),
         },

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::{Command, Rules};
+use crate::types::Repository;
 
 /// What a delivery may do, by the table of effects.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,12 +61,12 @@ pub enum TriggerKind {
 }
 
 impl TriggerKind {
-    /// What happened, for reasons.
-    pub fn describe(self, rules: &Rules) -> Cow<'static, str> {
+    /// What happened in this repository, for reasons.
+    pub fn describe(self, rules: &Rules, repository: Option<&Repository>) -> Cow<'static, str> {
         Cow::Borrowed(match self {
             Self::Opened => "the issue was opened",
             Self::Label | Self::LabelForGood => {
-                return Cow::Owned(format!("label {} added", rules.trigger_label));
+                return Cow::Owned(format!("label {} added", rules.trigger_label.of(repository)));
             }
             Self::Command => "a comment gave the command",
             Self::EditedComment => "an edited comment gave the command",

@@ -42,7 +42,7 @@ impl IssueEvent {
         match self {
             Self::Ensure(ask) => EventMeta {
                 repository: ask.numbered.as_ref().map(|(repository, _)| repository),
-                template: ask.template.as_ref(),
+                template: ask.sandbox.template.as_ref(),
                 claims: &ask.claims,
                 ..of_issue("ensure")
             },
@@ -59,7 +59,9 @@ impl IssueEvent {
             Self::Adopt(ask) => EventMeta { claims: &ask.claims, ..of_issue("adopt") },
             Self::Command(_) => of_home("command"),
             Self::Worked { .. } => of_home("worked"),
+            Self::SetMeta { .. } => of_home("set_meta"),
             Self::LimitStruck { .. } => of_home("limit_struck"),
+            Self::Noted { .. } => of_home("noted"),
             Self::Answered(_) => of_home("answered"),
             Self::Due { .. } => of_home("due"),
             Self::Learned { from, facts, .. } => EventMeta {

@@ -6,6 +6,7 @@ use crate::issue::state::{Goal, IssueState, Record, Step, StoppedBy, Verb};
 use crate::sabotage::{Bug, on};
 use crate::types::{ExternalId, Phase, ProviderStep};
 
+use super::cold_start::CameUp;
 use super::creating::is_ours;
 use super::transition::{LOOK_TIMEOUT, Transition};
 
@@ -23,7 +24,14 @@ impl Transition<'_> {
         let may_land = match (verb, &answer.result) {
             (Verb::Create, Err(CallError::Unavailable { .. })) => Some(*until),
             (Verb::Create, Ok(_) | Err(_))
-            | (Verb::Look | Verb::Start | Verb::Stop | Verb::Delete { .. }, _) => None,
+            | (
+                Verb::Look
+                | Verb::Start
+                | Verb::ColdStart { .. }
+                | Verb::Stop
+                | Verb::Delete { .. },
+                _,
+            ) => None,
         };
         if *verb == Verb::Look && !on(Bug::LookShowsItsAnswersTime) {
             // What lands between the look and its answer is not in the answer.
@@ -43,14 +51,27 @@ impl Transition<'_> {
         let may_stop = match (verb, &answer.result) {
             (Verb::Stop, Err(CallError::Unavailable { .. })) => Some(*until),
             (Verb::Stop, Ok(_) | Err(_))
-            | (Verb::Look | Verb::Create | Verb::Start | Verb::Delete { .. }, _) => None,
+            | (
+                Verb::Look
+                | Verb::Create
+                | Verb::Start
+                | Verb::ColdStart { .. }
+                | Verb::Delete { .. },
+                _,
+            ) => None,
         };
+        let is_last = matches!(verb, Verb::Stop | Verb::Delete { .. });
         let mut state = self.take_state();
         if let (Some(until), Some(record)) = (may_land, state.record_mut()) {
             self.may_land(record, until);
         }
         if let (Some(until), Some(record)) = (may_stop, state.record_mut()) {
             self.may_stop(record, until);
+        }
+        let was_asked =
+            !matches!(answer.result, Err(CallError::NotAsked(_))) || on(Bug::FarewellWithoutCall);
+        if let (true, Some(record)) = (was_asked && is_last, state.record_mut()) {
+            record.owes_farewell = false;
         }
         self.answered_in(state, answer.result);
     }
@@ -73,8 +94,12 @@ impl Transition<'_> {
                 record,
                 external_id,
                 goal,
-                step: Step::Asked { tries_left, .. },
-            } => self.starting_answered(record, external_id, goal, tries_left, result),
+                step: Step::Asked { verb, tries_left, .. },
+            } => {
+                let from = Phase::Starting;
+                let starting = CameUp { from, record, external_id, goal, tries_left };
+                self.starting_answered(starting, &verb, result);
+            }
             IssueState::Stopping {
                 record,
                 external_id,
@@ -110,20 +135,22 @@ impl Transition<'_> {
 
     fn starting_answered(
         &mut self,
-        record: Record,
-        external_id: ExternalId,
-        goal: Goal,
-        tries_left: u32,
+        starting: CameUp,
+        verb: &Verb,
         result: Result<Done, CallError>,
     ) {
         let trouble = match result {
-            Ok(Done::Up(seen)) if is_ours(&record, &seen) => {
-                return self.up(Phase::Starting, record, external_id, goal, "it is up again");
+            Ok(Done::ColdStarted(end)) if matches!(verb, Verb::ColdStart { .. }) => {
+                return self.cold_started(starting, end);
+            }
+            Ok(Done::Up(seen)) if is_ours(&starting.record, &seen) => {
+                return self.came_up(starting, "it is up again");
             }
             Ok(Done::Up(seen)) => CallError::Present(seen),
-            Ok(Done::Found(_) | Done::Down | Done::Removing) => unexpected(),
+            Ok(Done::Found(_) | Done::Down | Done::Removing | Done::ColdStarted(_)) => unexpected(),
             Err(trouble) => trouble,
         };
+        let CameUp { record, external_id, goal, tries_left, .. } = starting;
         let rules = self.context.rules.start;
         let tries_left = self.tries_in_time(&record, tries_left);
         match self.after_trouble(ProviderStep::Start, &trouble, tries_left) {
@@ -155,7 +182,9 @@ impl Transition<'_> {
                 let reason = "it is down; it was asked for meanwhile".to_owned();
                 return self.start(Some(Phase::Stopping), record, external_id, goal, reason);
             }
-            (Ok(Done::Found(_) | Done::Up(_) | Done::Removing), _) => unexpected(),
+            (Ok(Done::Found(_) | Done::Up(_) | Done::Removing | Done::ColdStarted(_)), _) => {
+                unexpected()
+            }
             (Err(trouble), _) => trouble,
         };
         let rules = self.context.rules.stop;

@@ -8,7 +8,7 @@ use crate::conversation::{
     RunRefusal, RunReply, SaidWords, SandboxStanding, SayAsk,
 };
 use crate::issue::commit::{DeliveryResult, Reply};
-use crate::issue::event::{DeliveryEffect, DenialKind, IssueDelivery, SayIssue};
+use crate::issue::event::{DeliveryEffect, DenialKind, IssueDelivery, SandboxAsk, SayIssue};
 use crate::issue::instruction::{Instruction, InstructionSource};
 use crate::issue::state::{Goal, Issue, IssueState, StoppedBy};
 use crate::types::{AgentName, RunState, Template, WhileRunning};
@@ -163,7 +163,7 @@ impl Transition<'_> {
             match self.context.denial {
                 Some(_) => self.pending_start(NEEDED, None),
                 None => {
-                    self.want_running(None, None, NEEDED);
+                    self.want_running(SandboxAsk::default(), NEEDED);
                 }
             }
             self.converse(|step, around, _| step.follow(around));
@@ -193,7 +193,7 @@ impl Transition<'_> {
         &mut self,
         act: impl FnOnce(&mut ConversationStep, &Around, Option<&str>) -> T,
     ) -> T {
-        let around = around(&self.issue, &self.context.rules.default_template);
+        let around = self.around();
         let denial = self.context.denial.as_ref();
         let held = denial.filter(|denial| denial.kind == DenialKind::Held);
         let before = self.issue.conversation.take().map(|boxed| *boxed).unwrap_or_default();
@@ -208,7 +208,12 @@ impl Transition<'_> {
 
     /// The agent that answers, if there is one.
     fn agent(&self) -> Option<AgentName> {
-        around(&self.issue, &self.context.rules.default_template).agent
+        self.around().agent
+    }
+
+    fn around(&self) -> Around {
+        let repository = self.issue.facts.repository.as_ref();
+        around(&self.issue, &self.context.rules.template_for(repository))
     }
 }
 
@@ -258,7 +263,8 @@ fn news_of(run: &Run) -> Option<String> {
 /// An issue's sandbox, as far as runs are concerned. `default` is the template that a new one gets.
 pub fn around(issue: &Issue, default: &Template) -> Around {
     let record = issue.state.record();
-    let pending = issue.pending_start.as_ref().and_then(|pending| pending.template.as_ref());
+    let pending = issue.pending_start.as_ref().and_then(|pending| pending.plan.as_ref());
+    let pending = pending.map(|plan| &plan.template);
     let template = record.map(|record| &record.template).or(pending).unwrap_or(default);
     Around {
         sandbox: record.map(|record| record.id.clone()),

@@ -10,6 +10,7 @@ use crate::sabotage::{Bug, on};
 use crate::types::{Failure, FailureCode, Mode, ObjectState, Phase, ProviderStep};
 
 use super::answer::unexpected;
+use super::cold_start::{CameUp, cold_start_end};
 use super::transition::Transition;
 
 impl Transition<'_> {
@@ -23,9 +24,25 @@ impl Transition<'_> {
         result: Result<Done, CallError>,
     ) {
         let asked = verb.step();
+        if let Verb::ColdStart { external_id } = verb {
+            let from = Phase::Creating;
+            return match cold_start_end(result) {
+                Ok(end) => {
+                    self.cold_started(CameUp { from, record, external_id, goal, tries_left }, end);
+                }
+                Err(trouble) => self.creating_trouble(record, goal, tries_left, asked, trouble),
+            };
+        }
         match result {
             Ok(Done::Up(seen)) if is_ours(&record, &seen) => {
-                self.up(Phase::Creating, record, seen.external_id, goal, "it is up");
+                let came_up = CameUp {
+                    from: Phase::Creating,
+                    record,
+                    external_id: seen.external_id,
+                    goal,
+                    tries_left,
+                };
+                self.came_up(came_up, "it is up");
             }
             Ok(Done::Up(seen)) | Err(CallError::Present(seen)) => {
                 self.creating_found(record, goal, tries_left, vec![seen]);
@@ -35,7 +52,7 @@ impl Transition<'_> {
             Ok(Done::Removing) | Err(CallError::Absent) if matches!(verb, Verb::Delete { .. }) => {
                 self.creating_look(record, goal, tries_left);
             }
-            Ok(Done::Removing | Done::Down) => {
+            Ok(Done::Removing | Done::Down | Done::ColdStarted(_)) => {
                 self.creating_trouble(record, goal, tries_left, asked, unexpected());
             }
             Err(trouble) => self.creating_trouble(record, goal, tries_left, asked, trouble),
@@ -90,7 +107,11 @@ impl Transition<'_> {
         match found.state {
             ObjectState::Running => {
                 let how = "adopted: the provider had it running";
-                self.up(Phase::Creating, record, found.external_id, goal, how);
+                let (from, external_id) = (Phase::Creating, found.external_id);
+                if on(Bug::AdoptedWithoutColdStart) {
+                    return self.up(from, record, external_id, goal, how);
+                }
+                self.came_up(CameUp { from, record, external_id, goal, tries_left }, how);
             }
             ObjectState::Stopped => {
                 let reason = "adopted: the provider had it stopped".to_owned();
@@ -229,7 +250,7 @@ impl Transition<'_> {
         let leftover = match result {
             Ok(Done::Found(seen)) => seen.into_iter().find(|seen| is_ours(&record, seen)),
             Ok(Done::Up(seen)) if is_ours(&record, &seen) => Some(seen),
-            Ok(Done::Removing | Done::Up(_) | Done::Down) => {
+            Ok(Done::Removing | Done::Up(_) | Done::Down | Done::ColdStarted(_)) => {
                 let step = self.ask(&mut record, None, Verb::Look, tries_left);
                 let giving_up = Some(failure);
                 return self.keep(IssueState::Creating { record, goal, step, giving_up });

@@ -12,6 +12,7 @@ use crate::issue::event::{CallError, StepRules};
 use crate::issue::state::{IssueState, Record, Step, Verb};
 use crate::types::{Failure, FailureCode, Phase, ProviderStep, Timestamp};
 
+use super::farewell::grace;
 use super::transition::{LOOK_TIMEOUT, Transition};
 
 impl Transition<'_> {
@@ -31,8 +32,12 @@ impl Transition<'_> {
                 all_tries(rules.create, self.provider_rules(record).late_effect_window)
             }
             Phase::Starting => all_tries(rules.start, Duration::ZERO),
-            Phase::Stopping => all_tries(rules.stop, Duration::ZERO),
-            Phase::Deleting => all_tries(rules.delete, Duration::ZERO),
+            Phase::Stopping => {
+                all_tries(rules.stop, Duration::ZERO).map(|time| time + grace(record))
+            }
+            Phase::Deleting => {
+                all_tries(rules.delete, Duration::ZERO).map(|time| time + grace(record))
+            }
             Phase::Running | Phase::Stopped | Phase::Failed => None,
         }
     }
@@ -106,7 +111,9 @@ impl Transition<'_> {
         let left = match step {
             ProviderStep::Delete => "it is still retried; force=true deletes the record",
             ProviderStep::Look | ProviderStep::Create => "the provider may have created something",
-            ProviderStep::Start | ProviderStep::Stop => "its object may still be running",
+            ProviderStep::Start | ProviderStep::ColdStart | ProviderStep::Stop => {
+                "its object may still be running"
+            }
         };
         Failure {
             code: FailureCode::DeadlineExceeded,

@@ -2,9 +2,9 @@
 //! provider no longer has any object of this home, and is tried again for as long as that takes.
 
 use crate::issue::event::{CallError, Done, ObservedObject, StepRules};
-use crate::issue::state::{IssueState, Record, Step, Verb};
+use crate::issue::state::{IssueState, Record, SandboxPlan, Step, Verb};
 use crate::sabotage::{Bug, on};
-use crate::types::{ExternalId, Failure, ObjectState, Template};
+use crate::types::{ExternalId, Failure, ObjectState};
 
 use super::answer::unexpected;
 use super::creating::{is_ours, removal};
@@ -19,7 +19,7 @@ pub(super) struct Deleting {
     pub external_id: Option<ExternalId>,
     pub tries_left: u32,
     pub failure: Option<Failure>,
-    pub next: Option<Template>,
+    pub next: Option<SandboxPlan>,
 }
 
 impl Transition<'_> {
@@ -57,6 +57,9 @@ impl Transition<'_> {
             // What else came up says nothing of ours.
             (Verb::Create | Verb::Start, Ok(Done::Up(_))) => self.deleting_look(deleting),
             (Verb::Stop, Ok(Done::Down)) => self.deleting_remove_known(deleting),
+            (Verb::ColdStart { .. }, Ok(Done::ColdStarted(_))) => {
+                self.deleting_remove_known(deleting);
+            }
             (Verb::Delete { .. }, Ok(Done::Removing)) if on(Bug::GoneByAsking) => {
                 self.gone(deleting.record, deleting.next);
             }
@@ -77,14 +80,16 @@ impl Transition<'_> {
             }
             (Verb::Create, Err(_)) => self.deleting_look(deleting),
             (
-                Verb::Start | Verb::Stop | Verb::Delete { .. },
+                Verb::Start | Verb::ColdStart { .. } | Verb::Stop | Verb::Delete { .. },
                 Err(CallError::Absent | CallError::Present(_)),
             ) => {
                 deleting.external_id = None;
                 self.deleting_look(deleting);
             }
-            (Verb::Start | Verb::Stop, Err(_)) => self.deleting_remove_known(deleting),
-            (_, Ok(Done::Up(_) | Done::Down | Done::Removing)) => {
+            (Verb::Start | Verb::ColdStart { .. } | Verb::Stop, Err(_)) => {
+                self.deleting_remove_known(deleting);
+            }
+            (_, Ok(Done::Up(_) | Done::Down | Done::Removing | Done::ColdStarted(_))) => {
                 self.deleting_stuck(deleting, &verb, &unexpected());
             }
             (Verb::Look | Verb::Delete { .. }, Err(trouble)) => {
@@ -155,7 +160,9 @@ impl Transition<'_> {
         let is_news = before.as_ref().map(|failure| failure.code) != Some(failure.code);
         let again = match verb {
             Verb::Delete { .. } => verb.clone(),
-            Verb::Look | Verb::Create | Verb::Start | Verb::Stop => Verb::Look,
+            Verb::Look | Verb::Create | Verb::Start | Verb::ColdStart { .. } | Verb::Stop => {
+                Verb::Look
+            }
         };
         let step = self.wait(again, self.patience(), tries_left.saturating_sub(1), Some(trouble));
         let failure = Some(failure);

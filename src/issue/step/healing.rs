@@ -81,6 +81,7 @@ const fn heals(code: FailureCode) -> bool {
         FailureCode::ProviderBroken
         | FailureCode::ProviderRefused
         | FailureCode::ProviderUnknown
+        | FailureCode::HookFailed
         | FailureCode::NameTaken
         | FailureCode::ObjectLost
         | FailureCode::KilledOutside

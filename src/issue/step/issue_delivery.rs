@@ -4,7 +4,7 @@
 
 use crate::issue::acts::{ActKind, Verdict, of_change};
 use crate::issue::commit::{DeliveryResult, Reply};
-use crate::issue::event::{Command, DeliveryEffect, IssueDelivery, News, TriggerKind};
+use crate::issue::event::{Command, DeliveryEffect, IssueDelivery, News, SandboxAsk, TriggerKind};
 use crate::issue::state::{Dated, Facts, IssueState, StoppedBy};
 use crate::types::{Alias, Cause, Phase, Timestamp, Wanted};
 
@@ -309,7 +309,8 @@ impl Transition<'_> {
 
     /// What a trigger comes to that has its place.
     fn trigger(&mut self, kind: TriggerKind, is_latest: bool, before: Verdict) -> DeliveryResult {
-        let why = &kind.describe(self.context.rules);
+        let repository = self.issue.facts.repository.as_ref();
+        let why = &kind.describe(self.context.rules, repository);
         let after = self.verdict();
         match after.wanted {
             Wanted::Running if is_latest || after != before => self.grant_or_wait(why),
@@ -375,8 +376,8 @@ impl Transition<'_> {
             return applied(reason);
         }
         let (_, reason) = match retry {
-            true => self.want_running_again(None, None, why),
-            false => self.want_running(None, None, why),
+            true => self.want_running_again(SandboxAsk::default(), why),
+            false => self.want_running(SandboxAsk::default(), why),
         };
         applied(format!("{why}; {reason}"))
     }

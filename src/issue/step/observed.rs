@@ -15,7 +15,7 @@ use crate::issue::{Cleanup, CleanupAction, Effect};
 use crate::sabotage::{Bug, on};
 use crate::types::{
     Attempt, Cause, ExternalId, Failure, FailureCode, Mode, ObjectState, Phase, ProviderName,
-    ProviderStep, SandboxId, Timestamp,
+    ProviderStep, SandboxId, SandboxMeta, Timestamp,
 };
 
 use super::transition::Transition;
@@ -178,12 +178,16 @@ impl Transition<'_> {
             return;
         };
         let now = self.now();
+        let template = self.context.rules.laid_over(template, self.issue.facts.repository.as_ref());
         let record = Record {
             id: owner.sandbox,
             name: self.issue.facts.issue_id.sandbox_name(),
             object_name: name,
             generation: owner.generation,
+            template_version: template.version(),
             template,
+            agent_id: None,
+            meta: SandboxMeta::default(),
             mode: owner.mode,
             created_at: now,
             phase_since: now,
@@ -196,6 +200,8 @@ impl Transition<'_> {
             made_at_ns: None,
             healing: None,
             left_nothing: false,
+            needs_cold_start: false,
+            owes_farewell: false,
         };
         let external_id = object.external_id;
         let state = match object.state {

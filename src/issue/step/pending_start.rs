@@ -2,12 +2,14 @@
 
 use crate::issue::acts::ActKind;
 use crate::issue::commit::{CommandRefusal, Reply};
-use crate::issue::event::{Command, CommandAsk, Denial, EnsureAsk};
-use crate::issue::state::{Dated, Goal, IssueState, PendingStart, Step, StoppedBy, Verb};
+use crate::issue::event::{Command, CommandAsk, Denial, EnsureAsk, SandboxAsk};
+use crate::issue::state::{
+    Dated, Goal, IssueState, PendingStart, SandboxPlan, Step, StoppedBy, Verb,
+};
 use crate::sabotage::{Bug, on};
 use crate::types::{
-    Attempt, Cause, IssueNumber, Mode, Outcome, Phase, ProviderStep, Repository, SandboxId,
-    Template, Wanted,
+    Attempt, Cause, IssueNumber, MetaChange, Outcome, Phase, ProviderStep, Repository, SandboxId,
+    Wanted,
 };
 
 use super::transition::Transition;
@@ -26,24 +28,39 @@ impl Transition<'_> {
         }
         self.aliases = std::mem::take(&mut ask.claims);
         self.learn_from_caller(ask.numbered.as_ref(), ask.title.as_ref());
-        let mismatch = match (&ask.template, &self.issue.state, self.issue.state.record()) {
-            // The next generation gets the template that was asked for.
-            (_, IssueState::Deleting { .. } | IssueState::Absent, _) | (None, _, _) => vec![],
-            (Some(asked), _, Some(record)) if asked.name != record.template.name => {
-                vec!["template"]
-            }
-            (Some(_), _, _) => vec![],
-        };
+        let repository = self.issue.facts.repository.as_ref();
+        let rules = self.context.rules;
+        let asked = ask.sandbox.template.take();
+        ask.sandbox.template = asked.map(|asked| rules.laid_over(asked, repository));
+        let mismatch = self.mismatch(&ask.sandbox);
         self.ensured_here();
         let why = "a caller asked for it";
         let (outcome, reason) = match ask.retry {
-            true => self.want_running_again(ask.template, ask.mode, why),
-            false => self.want_running(ask.template, ask.mode, why),
+            true => self.want_running_again(ask.sandbox, why),
+            false => self.want_running(ask.sandbox, why),
         };
         // A caller wants it although its issue may be closed.
         self.issue.delete_due = None;
         self.touch();
         self.reply = Reply::Ensured { outcome, reason, mismatch };
+    }
+
+    /// In what the sandbox that there is differs from what a caller asks for.
+    fn mismatch(&self, ask: &SandboxAsk) -> Vec<&'static str> {
+        let record = match &self.issue.state {
+            // The next generation will be as it was asked for.
+            IssueState::Deleting { .. } => None,
+            state => state.record(),
+        };
+        let Some(record) = record else { return vec![] };
+        let other_template = ask.template.as_ref().and_then(|asked| match ask.by_provider {
+            true => (asked.provider != record.template.provider).then_some("provider"),
+            false => (asked.name != record.template.name).then_some("template"),
+        });
+        let is_other_agent = ask.agent_id.is_some() && ask.agent_id != record.agent_id;
+        let is_other_agent = is_other_agent.then_some("agentId");
+        let is_other_meta = (!record.meta.has_all_of(&ask.meta)).then_some("meta");
+        other_template.into_iter().chain(is_other_agent).chain(is_other_meta).collect()
     }
 
     /// Whether the issue is known to be in another place than a caller says.
@@ -91,12 +108,12 @@ impl Transition<'_> {
     }
 
     /// Keeps a start request that is denied now, to be granted later.
-    pub fn pending_start(&mut self, why: &str, template: Option<Template>) {
+    pub fn pending_start(&mut self, why: &str, plan: Option<SandboxPlan>) {
         let Some(denial) = &self.context.denial else { return };
         if self.issue.pending_start.is_none() {
             let reason = format!("the start waits: {}", denial.reason);
             let (since, why) = (self.now(), why.to_owned());
-            self.issue.pending_start = Some(PendingStart { since, why, template });
+            self.issue.pending_start = Some(PendingStart { since, why, plan });
             self.record_entry(reason);
         }
     }
@@ -107,49 +124,55 @@ impl Transition<'_> {
         if self.denial_to_begin(true).is_some() {
             return;
         }
-        let Some(PendingStart { why, template, .. }) = self.issue.pending_start.take() else {
+        let Some(PendingStart { why, plan, .. }) = self.issue.pending_start.take() else {
             return;
         };
         if self.issue.merged_into.is_none() && !on(Bug::PendingStartDropped) {
-            self.want_running_again(template, None, &why);
+            self.want_running_again(plan.map(SandboxAsk::from).unwrap_or_default(), &why);
             self.issue.delete_due = None;
         }
     }
 
+    /// What is to be made: as it is asked for now, else as before, else from the template of the
+    /// repository.
+    fn plan(&self, ask: SandboxAsk, before: Option<SandboxPlan>) -> SandboxPlan {
+        let SandboxAsk { template, agent_id, meta, .. } = ask;
+        let Some(before) = before else {
+            let repository = self.issue.facts.repository.as_ref();
+            let default = || self.context.rules.template_for(repository);
+            return SandboxPlan { template: template.unwrap_or_else(default), agent_id, meta };
+        };
+        SandboxPlan {
+            template: template.unwrap_or(before.template),
+            agent_id: agent_id.or(before.agent_id),
+            meta: if meta.is_empty() { before.meta } else { meta },
+        }
+    }
+
     /// The same as [`Self::want_running`], by one who wants a failed sandbox to be retried.
-    pub fn want_running_again(
-        &mut self,
-        template: Option<Template>,
-        mode: Option<Mode>,
-        why: &str,
-    ) -> (Outcome, String) {
+    pub fn want_running_again(&mut self, ask: SandboxAsk, why: &str) -> (Outcome, String) {
         match self.retry_by_person(Some(Goal::Running), why) {
             Some(step) => {
                 self.issue.pending_start = None;
                 (Outcome::Resumed, format!("it had failed; {step} is retried"))
             }
-            None => self.want_running(template, mode, why),
+            None => self.want_running(ask, why),
         }
     }
 
     /// Sets the desired state to *running* by the table of *ensure*, and says what that came to. The
     /// caller has checked that nothing forbids it.
-    pub fn want_running(
-        &mut self,
-        template: Option<Template>,
-        mode: Option<Mode>,
-        why: &str,
-    ) -> (Outcome, String) {
+    pub fn want_running(&mut self, ask: SandboxAsk, why: &str) -> (Outcome, String) {
         self.issue.pending_start = None;
         let wanted = self.issue.state.wanted();
         let goal = Goal::Running;
         let answer = match self.take_state() {
             IssueState::Absent => {
-                let template =
-                    template.unwrap_or_else(|| self.context.rules.default_template.clone());
-                let mode = mode.unwrap_or(template.mode);
+                let mode = ask.mode;
+                let plan = self.plan(ask, None);
+                let mode = mode.unwrap_or(plan.template.mode);
                 let reason = "the sandbox is being created".to_owned();
-                self.begin(template, mode, format!("{why}; {reason}"));
+                self.begin(plan, mode, format!("{why}; {reason}"));
                 return (Outcome::Created, reason);
             }
             IssueState::Stopped { record, external_id, .. } => {
@@ -189,10 +212,7 @@ impl Transition<'_> {
                 (Outcome::Failed, reason)
             }
             IssueState::Deleting { record, external_id, step, failure, next } => {
-                let template = template
-                    .or(next)
-                    .unwrap_or_else(|| self.context.rules.default_template.clone());
-                let next = Some(template);
+                let next = Some(self.plan(ask, next));
                 self.keep(IssueState::Deleting { record, external_id, step, failure, next });
                 (
                     Outcome::Queued,
@@ -351,7 +371,7 @@ impl Transition<'_> {
             | IssueState::Stopping { .. }
             | IssueState::Stopped { .. }
             | IssueState::Failed { .. } => {
-                self.want_running_again(None, None, "a caller asked for it");
+                self.want_running_again(SandboxAsk::default(), "a caller asked for it");
                 self.issue.delete_due = None;
                 None
             }
@@ -435,6 +455,7 @@ impl Transition<'_> {
             IssueState::Failed { record, external_id, .. } => (record, external_id, None),
         };
         let mut record = record;
+        record.owes_farewell |= from == Some(Phase::Running);
         let step = match in_flight {
             // One call at a time: the answer to this one, whatever it is, leads on to the removal.
             Some(Step::Asked { verb, until, .. }) => {
@@ -446,6 +467,23 @@ impl Transition<'_> {
         };
         let state = IssueState::Deleting { record, external_id, step, failure: None, next: None };
         self.enter(from, state, reason);
+    }
+
+    /// A caller changes what is noted with a certain sandbox.
+    pub fn set_meta(&mut self, sandbox: &SandboxId, change: MetaChange, cause: &Cause) {
+        self.cause = cause.to_string();
+        let record = self.issue.state.record_mut().filter(|record| record.id == *sandbox);
+        self.reply = match record.map(|record| (record.meta.changed(change), record)) {
+            None => Reply::Refused(CommandRefusal::SandboxDeleted),
+            Some((Err(why), _)) => Reply::Refused(CommandRefusal::BadMeta(why)),
+            Some((Ok(meta), record)) => {
+                record.meta = meta;
+                Reply::Accepted
+            }
+        };
+        if self.reply == Reply::Accepted {
+            self.record_entry("what is noted with it was changed".to_owned());
+        }
     }
 
     /// A caller works in a certain sandbox, or is about to.
@@ -473,7 +511,7 @@ impl Transition<'_> {
                         return;
                     }
                     self.acted_here(ActKind::Started);
-                    self.want_running(None, None, "work in it was asked for");
+                    self.want_running(SandboxAsk::default(), "work in it was asked for");
                     self.issue.delete_due = None;
                 }
             }

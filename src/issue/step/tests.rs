@@ -3,6 +3,7 @@
 mod answers;
 mod healing;
 mod histories;
+mod hooks;
 mod issue_deliveries;
 mod life;
 mod model;
@@ -11,6 +12,7 @@ mod order;
 mod pending_starts;
 mod properties;
 mod provider_trouble;
+mod repositories;
 mod said;
 mod tables;
 mod unions;
@@ -62,7 +64,8 @@ pub(super) fn rules(names_enforced: bool) -> Rules {
         idle_stop: None,
         delete_after_close: Duration::from_secs(86_400),
         ttl: None,
-        trigger_label: "agent".into(),
+        trigger_label: "agent".to_owned().into(),
+        repositories: Default::default(),
         default_template: template("default"),
         providers: HashMap::from([(ProviderName::trusted("p"), provider)]),
     }
@@ -121,8 +124,7 @@ impl StepBench {
     /// With or without the retry of a failed sandbox.
     pub fn ensure_with(&mut self, retry: bool) -> Commit {
         self.apply(IssueEvent::Ensure(EnsureAsk {
-            template: None,
-            mode: None,
+            sandbox: crate::issue::event::SandboxAsk::default(),
             title: None,
             numbered: None,
             claims: vec![],

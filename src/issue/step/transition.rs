@@ -7,13 +7,15 @@ use crate::conversation::ConversationRows;
 use crate::issue::commit::{Commit, ProviderCall, Reply};
 use crate::issue::event::{CallError, NotAsked, ProviderRules, StepContext, StepRules};
 use crate::issue::instruction::InstructionSource;
-use crate::issue::state::{Goal, Issue, IssueState, Record, Step, StoppedBy, Verb};
+use crate::issue::state::{Goal, Issue, IssueState, Record, SandboxPlan, Step, StoppedBy, Verb};
 use crate::issue::{Effect, Instruction};
 use crate::types::{
     Alias, Attempt, Cause, ExternalId, Failure, FailureCode, HomeId, Mode, ObjectName, Phase,
-    ProviderStep, Sandbox, SandboxId, Template, TimelineEntry, Timestamp,
+    ProviderStep, Sandbox, SandboxId, TimelineEntry, Timestamp,
 };
 
+use super::cold_start;
+use super::farewell::farewell;
 use super::life::life_due;
 
 /// How long one look at a provider may take.
@@ -48,7 +50,7 @@ pub(super) struct Transition<'a> {
     pub seen_as_of: Timestamp,
     pub ended: Option<Sandbox>,
     timeline: Vec<TimelineEntry>,
-    call: Option<ProviderCall>,
+    pub call: Option<ProviderCall>,
 }
 
 impl<'a> Transition<'a> {
@@ -143,6 +145,7 @@ impl<'a> Transition<'a> {
             }
             if matches!(to, Some(Phase::Running | Phase::Stopped)) {
                 record.healing = None;
+                record.owes_farewell = false;
             }
             record.reason.clone_from(&reason);
             generation = record.generation;
@@ -197,18 +200,25 @@ impl<'a> Transition<'a> {
             Verb::Look => LOOK_TIMEOUT,
             Verb::Create => rules.create.timeout,
             Verb::Start => rules.start.timeout,
+            Verb::ColdStart { .. } => cold_start::cold_start_time_max(&record.template),
             Verb::Stop => rules.stop.timeout,
             Verb::Delete { .. } => rules.delete.timeout,
         };
+        let before = farewell(record, &verb);
         let until = self.context.now.after(timeout);
+        let until = until.after(before.map_or(Duration::ZERO, |what| what.grace));
         if verb == Verb::Start {
             record.settle_stop(self.context.now);
         }
         let force = match &verb {
             Verb::Stop => tries_left <= 1 || self.is_overdue(record),
             Verb::Delete { .. } => self.is_overdue(record),
-            Verb::Look | Verb::Create | Verb::Start => false,
+            Verb::Look | Verb::Create | Verb::Start | Verb::ColdStart { .. } => false,
         };
+        if verb == Verb::Create {
+            let hooks = &record.template.workload.hooks;
+            record.needs_cold_start = !hooks.on_cold_start.is_empty();
+        }
         record.attempt = record.attempt.next();
         self.call = Some(ProviderCall {
             provider: record.template.provider.clone(),
@@ -220,6 +230,7 @@ impl<'a> Transition<'a> {
             external_id: external_id.cloned(),
             force,
             deadline: until,
+            before,
         });
         Step::Asked { verb, until, tries_left }
     }
@@ -272,7 +283,8 @@ impl<'a> Transition<'a> {
 
     /// Begins the next generation: recorded first, then asked for; in fast mode asked for while
     /// the record is being written, if the last generation is known for certain.
-    pub fn begin(&mut self, template: Template, mode: Mode, reason: String) {
+    pub fn begin(&mut self, plan: SandboxPlan, mode: Mode, reason: String) {
+        let SandboxPlan { template, agent_id, meta } = plan;
         let now = self.context.now;
         let generation = self.issue.generation.next();
         let name = self.issue.facts.issue_id.sandbox_name();
@@ -288,7 +300,10 @@ impl<'a> Transition<'a> {
             name,
             generation,
             mode: if fast { Mode::Fast } else { Mode::Strong },
+            template_version: template.version(),
             template,
+            agent_id,
+            meta,
             created_at: now,
             phase_since: now,
             last_activity_at: now,
@@ -301,6 +316,8 @@ impl<'a> Transition<'a> {
             made_at_ns,
             healing: None,
             left_nothing: false,
+            needs_cold_start: false,
+            owes_farewell: false,
         };
         self.issue.generation = generation;
         self.issue.may_land_until = None;
@@ -339,8 +356,9 @@ impl<'a> Transition<'a> {
         by: StoppedBy,
         reason: String,
     ) {
-        let step =
-            self.ask(&mut record, Some(&external_id), Verb::Stop, self.context.rules.stop.attempts);
+        record.owes_farewell = from == Some(Phase::Running);
+        let tries = self.context.rules.stop.attempts;
+        let step = self.ask(&mut record, Some(&external_id), Verb::Stop, tries);
         let goal = Goal::Stopped(by);
         self.enter(from, IssueState::Stopping { record, external_id, by, goal, step }, reason);
     }
@@ -379,15 +397,15 @@ impl<'a> Transition<'a> {
 
     /// The sandbox is confirmed absent: it becomes history, and the generation that was asked for
     /// meanwhile begins, or waits until nothing forbids it.
-    pub fn gone(&mut self, record: Record, next: Option<Template>) {
+    pub fn gone(&mut self, record: Record, next: Option<SandboxPlan>) {
         self.end(Phase::Deleting, record, None, "the provider no longer has it".to_owned());
-        let Some(template) = next else { return };
+        let Some(plan) = next else { return };
         let why = "asked for while the last one was being deleted";
         if self.context.denial.is_some() {
-            return self.pending_start(why, Some(template));
+            return self.pending_start(why, Some(plan));
         }
-        let mode = template.mode;
-        self.begin(template, mode, why.to_owned());
+        let mode = plan.template.mode;
+        self.begin(plan, mode, why.to_owned());
     }
 
     /// Makes a sandbox history.

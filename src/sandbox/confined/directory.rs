@@ -15,8 +15,10 @@ use super::files::Files;
 use super::transfer::{CHUNK_LEN_MAX, CHUNKS_LEN, pass_on, receive};
 use super::upload::fill;
 use super::{RequestFailure, broken, pipe as new_pipe};
+use crate::sandbox::walk::receive as receive_walk;
 use crate::sandbox::{
-    ChunkReceiver, FileContent, FileListing, FilePart, WorkError, WorkspacePath, Written,
+    ChunkReceiver, FileContent, FileListing, FilePart, WalkedTree, WorkError, WorkspacePath,
+    Written,
 };
 
 /// The longest file that can be written, in MiB.
@@ -59,6 +61,15 @@ impl DirectoryFiles {
             Err(error) => return Err(error),
         }
         Ok(listing)
+    }
+
+    pub async fn walk(&self) -> Result<WalkedTree, WorkError> {
+        let (reader, writer) = new_pipe()?;
+        let reader = pipe::Receiver::from_owned_fd(reader).map_err(broken)?;
+        let work = self.with(move |files| files.walk(b"", Some(writer)));
+        let (received, walked) = tokio::join!(receive_walk(reader), work);
+        let tree = received?;
+        walked.map(|_| tree)
     }
 
     pub async fn read(

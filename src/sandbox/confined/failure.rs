@@ -23,7 +23,7 @@ pub enum WorkFailure {
     CommandNotFound,
     /// The command could not be started for another reason.
     CannotStart,
-    /// No room, no permission, too many processes.
+    /// No room on the disk, no permission, too many processes.
     Refused,
     /// Anything else.
     Broken,
@@ -33,6 +33,8 @@ pub enum WorkFailure {
     BadArchive,
     /// No process accepts connections on that port.
     NotListening,
+    /// The process that does the work lacks file descriptors or memory now, whatever the file is.
+    Shortage,
 }
 
 /// A failed operation.
@@ -86,14 +88,13 @@ impl From<Errno> for RequestFailure {
             | Errno::NOSPC
             | Errno::DQUOT
             | Errno::ROFS
-            | Errno::MFILE
-            | Errno::NFILE
-            | Errno::TOOMANYREFS
-            | Errno::NOMEM
             | Errno::AGAIN
             | Errno::MLINK
             | Errno::BUSY
             | Errno::NOTEMPTY => WorkFailure::Refused,
+            Errno::MFILE | Errno::NFILE | Errno::TOOMANYREFS | Errno::NOMEM => {
+                WorkFailure::Shortage
+            }
             _ => WorkFailure::Broken,
         };
         let message = match errno {
@@ -118,6 +119,7 @@ impl From<RequestFailure> for WorkError {
             WorkFailure::CannotStart => Self::CannotStart(message),
             WorkFailure::Refused => Self::Refused(message),
             WorkFailure::NotListening => Self::NotListening,
+            WorkFailure::Shortage => Self::Shortage(message),
             WorkFailure::Broken => Self::Broken(message),
         }
     }

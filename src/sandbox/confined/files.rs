@@ -13,6 +13,7 @@ mod fresh;
 mod left_out;
 mod pack;
 mod unpack;
+mod walk;
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};

@@ -211,6 +211,8 @@ pub enum HelperRequest {
         /// Which directory.
         path: Bytes,
     },
+    /// Walk through the workspace: [`FileChunk`]s with the entries.
+    Walk,
 }
 
 /// Which bytes of a file are meant, as [`FilePart`](crate::sandbox::FilePart).

@@ -1,10 +1,12 @@
 //! Work in running containers: files, commands, ports, by calls to their helpers.
 
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures_util::{Stream, StreamExt};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -20,11 +22,12 @@ use super::wire::{
 };
 use crate::sandbox::command_pipes::check;
 use crate::sandbox::confined::transfer::{CHUNKS_LEN, receive as receive_listing};
+use crate::sandbox::walk::receive as receive_walk;
 use crate::sandbox::{
     ChunkReceiver, ExecRequest, Execution, FileContent, FileListing, FilePart, Offset,
     OutputStream, Overflow, PortAccess, ProcessEvent, ProcessExit, ProcessId, ProcessOutput,
-    ProcessSpec, Processes, Signal, StdinMode, Target, Terminal, TerminalRequest, WorkError,
-    Workspace, WorkspacePath, Written, exec_by_spawn,
+    ProcessSpec, Processes, Signal, StdinMode, Target, Terminal, TerminalRequest, WalkedTree,
+    WorkError, Workspace, WorkspacePath, Written, exec_by_spawn,
 };
 
 /// Pieces of output that wait for one reader.
@@ -183,6 +186,25 @@ fn chunks(mut call: HelperCall) -> ChunkReceiver {
     chunks
 }
 
+/// What the chunks of a call are read by.
+type ChunkReader = StreamReader<Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>>, Bytes>;
+
+/// Reads the entries that a call sends; also whether there would have been more.
+async fn read_entries<T, R: Future<Output = Result<T, WorkError>>>(
+    mut call: HelperCall,
+    receive: impl FnOnce(ChunkReader) -> R,
+) -> (Result<T, WorkError>, bool) {
+    let (sender, received) = mpsc::channel(CHUNKS_LEN);
+    let pieces = ReceiverStream::new(received)
+        .map(|piece: Result<Bytes, String>| piece.map_err(io::Error::other));
+    let give = async {
+        let is_cut = take_chunks(&mut call, &sender).await;
+        drop(sender);
+        is_cut
+    };
+    tokio::join!(receive(StreamReader::new(Box::pin(pieces))), give)
+}
+
 fn bytes(path: &WorkspacePath) -> Bytes {
     Bytes::copy_from_slice(path.as_bytes())
 }
@@ -196,19 +218,8 @@ impl Workspace for DockerProvider {
         depth: u32,
     ) -> Result<FileListing, WorkError> {
         let request = HelperRequest::List { path: bytes(&path), depth };
-        let mut call = self.links().done(&target, &request).await?;
-        let (sender, received) = mpsc::channel(CHUNKS_LEN);
-        let pieces = ReceiverStream::new(received);
-        let reader = StreamReader::new(futures_util::StreamExt::map(
-            pieces,
-            |piece: Result<Bytes, String>| piece.map_err(io::Error::other),
-        ));
-        let give = async {
-            let is_cut = take_chunks(&mut call, &sender).await;
-            drop(sender);
-            is_cut
-        };
-        let (listing, is_cut) = tokio::join!(receive_listing(reader, &path), give);
+        let call = self.links().done(&target, &request).await?;
+        let (listing, is_cut) = read_entries(call, |reader| receive_listing(reader, &path)).await;
         let mut listing = listing?;
         listing.truncated |= is_cut;
         Ok(listing)
@@ -300,6 +311,11 @@ impl Workspace for DockerProvider {
             HelperReply::Done => Ok(()),
             _ => Err(nonsense()),
         }
+    }
+
+    async fn walk(&self, target: Target) -> Result<WalkedTree, WorkError> {
+        let call = self.links().done(&target, &HelperRequest::Walk).await?;
+        read_entries(call, receive_walk).await.0
     }
 }
 

@@ -100,7 +100,10 @@ impl RequestedCommand {
         let answer = self.call.answer().await;
         self.is_over = matches!(
             answer,
-            Err(WorkError::CommandNotFound(_) | WorkError::CannotStart(_) | WorkError::Refused(_))
+            Err(WorkError::CommandNotFound(_)
+                | WorkError::CannotStart(_)
+                | WorkError::Refused(_)
+                | WorkError::Shortage(_))
         );
         answer
     }

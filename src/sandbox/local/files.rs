@@ -21,8 +21,10 @@ use super::frame::{Answer, FileWork, Request};
 use super::link::{Call, Link, broken, ends, pipe};
 use crate::sandbox::confined::transfer::{CHUNKS_LEN, pass_on, receive};
 use crate::sandbox::confined::upload;
+use crate::sandbox::walk::receive as receive_walk;
 use crate::sandbox::{
-    ChunkReceiver, FileContent, FileListing, FilePart, WorkError, WorkspacePath, Written,
+    ChunkReceiver, FileContent, FileListing, FilePart, WalkedTree, WorkError, WorkspacePath,
+    Written,
 };
 
 /// The timeout of listing or deleting; the sandbox may go on with it.
@@ -52,6 +54,26 @@ pub async fn list(
         // What is too long is not read to its end, so the worker cannot write it.
         Err(_) if listing.truncated => Ok(listing),
         Err(error) => Err(error),
+        Ok(_) => Err(broken("the sandbox gave an answer that makes no sense")),
+    }
+}
+
+/// Walks through the workspace. See [`Workspace::walk`](crate::sandbox::Workspace::walk).
+///
+/// # Errors
+/// [`WorkError`].
+pub async fn walk(link: &Arc<Link>) -> Result<WalkedTree, WorkError> {
+    let (reader, writer) = pipe()?;
+    let work = FileWork::Walk { path: Vec::new() };
+    let mut call = link.call(|id| Request::Files { id, work }, &ends([&writer])).await?;
+    drop(writer);
+    let reader = Receiver::from_owned_fd(reader).map_err(broken)?;
+    let received = tokio::time::timeout(TREE_WAIT, receive_walk(reader)).await;
+    let tree = received.map_err(|_| broken("the walk took too long"))?;
+    match call.answer().await {
+        Ok((Answer::Done { .. }, _)) => tree,
+        // The worker cannot write what is not read to its end.
+        Err(error) => tree.and(Err(error)),
         Ok(_) => Err(broken("the sandbox gave an answer that makes no sense")),
     }
 }

@@ -12,7 +12,8 @@ use crate::sandbox::confined::DirectoryFiles;
 use crate::sandbox::{
     ChunkReceiver, ExecEvent, ExecRequest, Execution, FileContent, FileListing, FilePart, Offset,
     PortAccess, ProcessExit, ProcessId, ProcessOutput, ProcessSpec, Processes, Signal, Target,
-    Terminal, TerminalRequest, WorkError, Workspace, WorkspacePath, Written, exec_by_spawn,
+    Terminal, TerminalRequest, WalkedTree, WorkError, Workspace, WorkspacePath, Written,
+    exec_by_spawn,
 };
 
 impl SimulatedProvider {
@@ -98,6 +99,10 @@ impl Workspace for SimulatedProvider {
         archive: ChunkReceiver,
     ) -> Result<(), WorkError> {
         self.files(&target)?.unpack(path, archive).await
+    }
+
+    async fn walk(&self, target: Target) -> Result<WalkedTree, WorkError> {
+        self.files(&target)?.walk().await
     }
 }
 

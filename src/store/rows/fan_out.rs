@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::BadRow;
 use crate::issue::{FanOut, Scope, ScopeEvent};
-use crate::types::{DeliveryId, Repository, Timestamp};
+use crate::types::{AccountName, DeliveryId, Repository, Timestamp};
 
 #[derive(Serialize, Deserialize)]
 struct FanOutBody<'a> {
@@ -37,8 +37,16 @@ enum NewsPart<'a> {
 /// # Errors
 /// As for [`IssueRow::encode`](super::IssueRow::encode).
 pub(in super::super) fn fan_out_body(fan_out: &FanOut) -> Result<String, BadRow> {
-    let FanOut { scope, news, delivery: _, received_at: _, recovered: _, event: _, action: _ } =
-        fan_out;
+    let FanOut {
+        scope,
+        news,
+        account: _,
+        delivery: _,
+        received_at: _,
+        recovered: _,
+        event: _,
+        action: _,
+    } = fan_out;
     Ok(serde_json::to_string(&FanOutBody {
         scope: match scope {
             Scope::Repositories(ids) => ScopePart::Repositories(Cow::Borrowed(ids)),
@@ -57,7 +65,7 @@ pub(in super::super) fn fan_out_body(fan_out: &FanOut) -> Result<String, BadRow>
     })?)
 }
 
-/// Reads the news back, together with what is known of their delivery.
+/// Reads the news back, together with what is known of their delivery but for its account.
 ///
 /// # Errors
 /// [`BadRow::Body`] if it is not such a body.
@@ -84,7 +92,8 @@ pub(in super::super) fn fan_out(
         NewsPart::LabelGone => ScopeEvent::LabelGone,
         NewsPart::Noted(what) => ScopeEvent::Noted(what.into_owned()),
     };
-    Ok(FanOut { delivery, received_at, recovered, event, action, scope, news })
+    let account = AccountName::default_account();
+    Ok(FanOut { account, delivery, received_at, recovered, event, action, scope, news })
 }
 
 #[cfg(test)]

@@ -4,20 +4,21 @@
 //! added later must be optional here, so that older rows can still be read.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::BadRow;
 use super::network::NetworkPart;
-use super::shared::{no_workload, shared};
+use super::shared::{no_workload, shared, version_of};
 use super::workload::WorkloadPart;
 use crate::issue::acts::Acts;
-use crate::issue::{Dated, Facts, Healing, PendingStart, Record};
+use crate::issue::{Dated, Facts, Healing, PendingStart, Record, SandboxPlan};
 use crate::types::{
     Attempt, Failure, FailureCode, Generation, IssueId, IssueNumber, Mode, Network, NetworkKind,
     ObjectName, OnLimit, Phase, ProviderName, ProviderStep, Repository, Resources, SandboxId,
-    Template, TemplateName, Timestamp, Wanted,
+    SandboxMeta, Template, TemplateName, Timestamp, Wanted,
 };
 
 /// An enum of the vocabulary, stored as its stable word.
@@ -215,6 +216,10 @@ pub(super) struct RecordPart<'a> {
     generation: u32,
     #[serde(borrow)]
     template: TemplatePart<'a>,
+    #[serde(default, borrow, skip_serializing_if = "Option::is_none")]
+    agent_id: Option<Cow<'a, str>>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    meta: BTreeMap<String, String>,
     mode: Word<Mode>,
     phase_since: i64,
     last_activity_at: i64,
@@ -233,6 +238,10 @@ pub(super) struct RecordPart<'a> {
     healing: Option<HealingPart>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     left_nothing: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    needs_cold_start: bool,
+    #[serde(default, skip_serializing_if = "is_false")]
+    owes_farewell: bool,
 }
 
 /// The automatic retries of a failure: since when, how many, when next.
@@ -246,6 +255,8 @@ impl<'a> From<&'a Record> for RecordPart<'a> {
             object: Cow::Borrowed(record.object_name.as_str()),
             generation: record.generation.0,
             template: (&record.template).into(),
+            agent_id: record.agent_id.as_deref().map(Cow::Borrowed),
+            meta: record.meta.to_entries(),
             mode: Word(record.mode),
             phase_since: record.phase_since.unix_ms(),
             last_activity_at: record.last_activity_at.unix_ms(),
@@ -259,6 +270,8 @@ impl<'a> From<&'a Record> for RecordPart<'a> {
                 HealingPart(since.unix_ms(), tries, due.unix_ms())
             }),
             left_nothing: record.left_nothing,
+            needs_cold_start: record.needs_cold_start,
+            owes_farewell: record.owes_farewell,
         }
     }
 }
@@ -270,12 +283,17 @@ impl RecordPart<'_> {
         provider: ProviderName,
         created_at: Timestamp,
     ) -> Result<Record, BadRow> {
+        // The version is not stored: it follows from the template, which is stored whole.
+        let template = self.template.into_template(provider)?;
         Ok(Record {
             id,
             name: self.name.into_owned(),
             object_name: ObjectName::trusted(&*self.object),
             generation: Generation(self.generation),
-            template: self.template.into_template(provider)?,
+            template_version: version_of(&template),
+            template,
+            agent_id: self.agent_id.map(|id| shared(&id)),
+            meta: SandboxMeta::stored(self.meta),
             mode: self.mode.0,
             created_at,
             phase_since: Timestamp::from_unix_ms(self.phase_since),
@@ -292,6 +310,8 @@ impl RecordPart<'_> {
                 due: Timestamp::from_unix_ms(due),
             }),
             left_nothing: self.left_nothing,
+            needs_cold_start: self.needs_cold_start,
+            owes_farewell: self.owes_farewell,
         })
     }
 }
@@ -375,8 +395,8 @@ pub(super) struct PendingStartPart<'a> {
     since: i64,
     #[serde(borrow)]
     why: Cow<'a, str>,
-    #[serde(borrow, skip_serializing_if = "Option::is_none")]
-    template: Option<NextPart<'a>>,
+    #[serde(borrow, rename = "template", skip_serializing_if = "Option::is_none")]
+    plan: Option<NextPart<'a>>,
 }
 
 impl<'a> From<&'a PendingStart> for PendingStartPart<'a> {
@@ -384,7 +404,7 @@ impl<'a> From<&'a PendingStart> for PendingStartPart<'a> {
         Self {
             since: pending_start.since.unix_ms(),
             why: Cow::Borrowed(&pending_start.why),
-            template: pending_start.template.as_ref().map(Into::into),
+            plan: pending_start.plan.as_ref().map(Into::into),
         }
     }
 }
@@ -394,29 +414,43 @@ impl PendingStartPart<'_> {
         Ok(PendingStart {
             since: Timestamp::from_unix_ms(self.since),
             why: self.why.into_owned(),
-            template: self.template.map(NextPart::into_template).transpose()?,
+            plan: self.plan.map(NextPart::into_plan).transpose()?,
         })
     }
 }
 
-/// The template of a generation that waits for the removal of the last one.
+/// What a generation is to be that waits for the removal of the last one, or to be granted.
 #[derive(Serialize, Deserialize)]
 pub(super) struct NextPart<'a> {
     #[serde(borrow)]
     provider: Cow<'a, str>,
     #[serde(borrow)]
     template: TemplatePart<'a>,
+    #[serde(default, borrow, skip_serializing_if = "Option::is_none")]
+    agent_id: Option<Cow<'a, str>>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    meta: BTreeMap<String, String>,
 }
 
-impl<'a> From<&'a Template> for NextPart<'a> {
-    fn from(template: &'a Template) -> Self {
-        Self { provider: Cow::Borrowed(template.provider.as_str()), template: template.into() }
+impl<'a> From<&'a SandboxPlan> for NextPart<'a> {
+    fn from(plan: &'a SandboxPlan) -> Self {
+        let SandboxPlan { template, agent_id, meta } = plan;
+        Self {
+            provider: Cow::Borrowed(template.provider.as_str()),
+            template: template.into(),
+            agent_id: agent_id.as_deref().map(Cow::Borrowed),
+            meta: meta.to_entries(),
+        }
     }
 }
 
 impl NextPart<'_> {
-    pub(super) fn into_template(self) -> Result<Template, BadRow> {
-        self.template.into_template(ProviderName::trusted(&*self.provider))
+    pub(super) fn into_plan(self) -> Result<SandboxPlan, BadRow> {
+        Ok(SandboxPlan {
+            template: self.template.into_template(ProviderName::trusted(&*self.provider))?,
+            agent_id: self.agent_id.map(|id| shared(&id)),
+            meta: SandboxMeta::stored(self.meta),
+        })
     }
 }
 

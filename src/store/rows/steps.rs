@@ -80,6 +80,10 @@ pub(super) enum VerbPart<'a> {
     Look,
     Create,
     Start,
+    ColdStart {
+        #[serde(borrow)]
+        external_id: Cow<'a, str>,
+    },
     Stop,
     Delete {
         #[serde(borrow)]
@@ -95,6 +99,9 @@ impl<'a> From<&'a Verb> for VerbPart<'a> {
             Verb::Look => Self::Look,
             Verb::Create => Self::Create,
             Verb::Start => Self::Start,
+            Verb::ColdStart { external_id } => {
+                Self::ColdStart { external_id: Cow::Borrowed(external_id.as_str()) }
+            }
             Verb::Stop => Self::Stop,
             Verb::Delete { external_id, expected } => Self::Delete {
                 external_id: Cow::Borrowed(external_id.as_str()),
@@ -110,6 +117,9 @@ impl From<VerbPart<'_>> for Verb {
             VerbPart::Look => Self::Look,
             VerbPart::Create => Self::Create,
             VerbPart::Start => Self::Start,
+            VerbPart::ColdStart { external_id } => {
+                Self::ColdStart { external_id: ExternalId::trusted(&*external_id) }
+            }
             VerbPart::Stop => Self::Stop,
             VerbPart::Delete { external_id, expected } => Self::Delete {
                 external_id: ExternalId::trusted(&*external_id),

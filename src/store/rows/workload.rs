@@ -6,9 +6,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::BadRow;
+use super::hooks::HooksPart;
 use crate::types::{
     AgentName, AgentWorkload, CloneMode, GitWorkload, HostMount, Repository, SecretName,
-    WhileRunning, Workload, WorkloadSource,
+    SyncMoments, WhileRunning, Workload, WorkloadSource,
 };
 
 /// A workload that is not empty.
@@ -35,6 +36,12 @@ pub(super) struct WorkloadPart {
     git: Option<GitPart>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     agent: Option<AgentPart>,
+    #[serde(default, skip_serializing_if = "HooksPart::is_default")]
+    hooks: HooksPart,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    push_on_stop: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    push_before_delete: bool,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     options: BTreeMap<String, String>,
 }
@@ -86,6 +93,8 @@ impl AgentPart {
 #[derive(Serialize, Deserialize)]
 struct GitPart {
     clone: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    base: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     read: Vec<String>,
     push_max_mb: u64,
@@ -97,6 +106,7 @@ impl GitPart {
     fn of(git: &GitWorkload) -> Self {
         Self {
             clone: git.clone.as_str().to_owned(),
+            base: git.base.clone(),
             read: git.read.iter().map(ToString::to_string).collect(),
             push_max_mb: git.push_max_mb,
             workflows: git.workflows,
@@ -107,6 +117,7 @@ impl GitPart {
         let read = |text: String| Repository::parse(&text).map_err(|_| BadRow::UnknownWord(text));
         Ok(GitWorkload {
             clone: CloneMode::parse(&self.clone).ok_or(BadRow::UnknownWord(self.clone))?,
+            base: self.base,
             read: self.read.into_iter().map(read).collect::<Result<_, _>>()?,
             push_max_mb: self.push_max_mb,
             workflows: self.workflows,
@@ -137,6 +148,9 @@ impl WorkloadPart {
             mounts: workload.mounts.iter().map(ToString::to_string).collect(),
             git: workload.git.as_ref().map(GitPart::of),
             agent: workload.agent.as_ref().map(AgentPart::of),
+            hooks: HooksPart::of(&workload.hooks),
+            push_on_stop: workload.sync.on_stop,
+            push_before_delete: workload.sync.before_delete,
             options: workload.options.clone(),
         })
     }
@@ -156,6 +170,11 @@ impl WorkloadPart {
             mounts: self.mounts.into_iter().map(mount).collect::<Result<_, _>>()?,
             git: self.git.map(GitPart::into_git).transpose()?,
             agent: self.agent.map(AgentPart::into_agent).transpose()?,
+            hooks: self.hooks.into_hooks()?,
+            sync: SyncMoments {
+                on_stop: self.push_on_stop,
+                before_delete: self.push_before_delete,
+            },
             options: self.options,
         })
     }

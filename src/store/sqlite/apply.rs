@@ -23,11 +23,11 @@ use crate::types::{
 ///
 /// Number and name belong together only once committed: after anything was undone this forgets.
 #[derive(Default)]
-pub(super) struct Accounts {
+pub(super) struct AccountNumbers {
     known: HashMap<AccountName, i64>,
 }
 
-impl Accounts {
+impl AccountNumbers {
     /// The number of this account, which gets one if it is new.
     fn number(&mut self, conn: &Connection, name: &AccountName) -> rusqlite::Result<i64> {
         if let Some(number) = self.known.get(name) {
@@ -133,7 +133,7 @@ pub(super) fn probe(conn: &Connection) -> Result<(), CommitError> {
 /// Applies a write, or says why not.
 pub(super) fn apply(
     conn: &Connection,
-    accounts: &mut Accounts,
+    accounts: &mut AccountNumbers,
     write: &Write,
 ) -> Result<(), CommitError> {
     let Write { issue, aliases, taken_over, names_go_to, ended, timeline, .. } = write;
@@ -211,6 +211,12 @@ fn hand_over(
     usage::hand_over(conn, home, other)
 }
 
+/// How the account of a delivery or a hold is stored: NULL for `default`, as in rows from before there
+/// were others.
+pub(super) fn stored_account(account: &AccountName) -> Option<&str> {
+    (*account != AccountName::default_account()).then(|| account.as_str())
+}
+
 fn insert_delivery(conn: &Connection, delivery: &DeliveryRow) -> Result<(), CommitError> {
     match delivery.state {
         DeliveryState::Done => {}
@@ -220,8 +226,9 @@ fn insert_delivery(conn: &Connection, delivery: &DeliveryRow) -> Result<(), Comm
     }
     let inserted = execute(
         conn,
-        "INSERT INTO delivery (guid, received_at, event, action, home, applied, reason, recovered)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (guid) DO NOTHING",
+        "INSERT INTO delivery (guid, received_at, event, action, home, applied, reason, recovered,
+                               account)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT (guid) DO NOTHING",
         params![
             GuidKey::of(&delivery.id),
             delivery.received_at.unix_ms(),
@@ -231,6 +238,7 @@ fn insert_delivery(conn: &Connection, delivery: &DeliveryRow) -> Result<(), Comm
             delivery.applied,
             delivery.reason,
             delivery.recovered,
+            stored_account(&delivery.account),
         ],
     )?;
     if inserted == 0 { Err(CommitError::DuplicateDelivery) } else { Ok(()) }

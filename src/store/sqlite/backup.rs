@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::apply::{self, Accounts};
+use super::apply::{self, AccountNumbers};
 use super::installation::DataDirectory;
 use super::open::{DATABASE_FILE, LOCK_FILE, connect, private_file};
 use super::schema::{self, with_ending};
@@ -236,7 +236,7 @@ fn prepare(path: &Path, hold: &Hold, now: Timestamp) -> Result<String, BackupErr
 fn bring_to_rest(conn: &Connection, now: Timestamp) -> Result<(), String> {
     conn.execute_batch("BEGIN").map_err(|error| error.to_string())?;
     // An issue that cannot be read stays as it is, and the server says so of it.
-    let (mut accounts, troubles) = (Accounts::default(), Troubles::default());
+    let (mut accounts, troubles) = (AccountNumbers::default(), Troubles::default());
     let mut after = None;
     loop {
         let page =

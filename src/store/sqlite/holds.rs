@@ -2,8 +2,8 @@
 
 use rusqlite::{Connection, params};
 
-use super::apply::execute;
-use super::read::all;
+use super::apply::{execute, stored_account};
+use super::read::{account_of, all};
 use crate::store::rows::BadRow;
 use crate::store::{CommitError, StoreError};
 use crate::types::{AccountName, Hold, HoldScope, IssueId, Repository, Timestamp};
@@ -11,12 +11,13 @@ use crate::types::{AccountName, Hold, HoldScope, IssueId, Repository, Timestamp}
 pub(super) fn list(conn: &Connection) -> Result<Vec<Hold>, StoreError> {
     all(
         conn,
-        "SELECT kind, shown, reason, since, held_by, followed_to FROM hold ORDER BY kind, name",
+        "SELECT kind, shown, reason, since, held_by, followed_to, account FROM hold
+         ORDER BY kind, name",
         [],
         |row| {
             let (kind, shown) = (row.get_ref(0)?.as_str()?, row.get_ref(1)?.as_str()?);
             Ok(Hold {
-                scope: scope(kind, shown)?,
+                scope: scope(kind, shown, account_of(row, 6)?)?,
                 reason: row.get(2)?,
                 since: Timestamp::from_unix_ms(row.get(3)?),
                 by: row.get(4)?,
@@ -26,13 +27,13 @@ pub(super) fn list(conn: &Connection) -> Result<Vec<Hold>, StoreError> {
     )
 }
 
-/// Reads back what [`HoldScope::kind`] and [`HoldScope::name`] gave.
-fn scope(kind: &str, name: &str) -> Result<HoldScope, BadRow> {
+/// Reads back what [`HoldScope::kind`] and [`HoldScope::name`] gave, and the account of an issue.
+fn scope(kind: &str, name: &str, account: AccountName) -> Result<HoldScope, BadRow> {
     match kind {
         "server" => Ok(HoldScope::Server),
         "account" => Ok(HoldScope::Account(AccountName::trusted(name))),
         "repository" => Ok(HoldScope::Repository(Repository::trusted(name))),
-        "issue" => Ok(HoldScope::Issue(IssueId::trusted(name))),
+        "issue" => Ok(HoldScope::Issue(account, IssueId::trusted(name))),
         other => Err(BadRow::UnknownWord(other.into())),
     }
 }
@@ -44,10 +45,14 @@ pub(super) fn put(conn: &Connection, holds: &[Hold]) -> Result<usize, CommitErro
 fn put_one(conn: &Connection, hold: &Hold) -> Result<usize, CommitError> {
     let Hold { scope, reason, since, by, followed_to } = hold;
     let followed_to = followed_to.as_ref().map(Repository::as_str);
+    let account = match scope {
+        HoldScope::Issue(account, _) => stored_account(account),
+        HoldScope::Server | HoldScope::Account(_) | HoldScope::Repository(_) => None,
+    };
     execute(
         conn,
-        "INSERT INTO hold (kind, name, shown, reason, since, held_by, followed_to)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+        "INSERT INTO hold (kind, name, shown, reason, since, held_by, followed_to, account)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
          ON CONFLICT DO UPDATE SET shown = excluded.shown, reason = excluded.reason,
                                    since = excluded.since, held_by = excluded.held_by,
                                    followed_to = excluded.followed_to",
@@ -58,7 +63,8 @@ fn put_one(conn: &Connection, hold: &Hold) -> Result<usize, CommitError> {
             reason,
             since.unix_ms(),
             by,
-            followed_to
+            followed_to,
+            account
         ],
     )
 }

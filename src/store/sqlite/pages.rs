@@ -8,7 +8,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, params, params_from_iter};
 
-use super::apply::GuidKey;
+use super::apply::{GuidKey, stored_account};
 use super::read::{all, bound, failed, one, readable};
 use super::trouble::Troubles;
 use super::{columns, instructions, read};
@@ -65,7 +65,11 @@ impl Conditions {
     /// Of deliveries.
     fn of_deliveries(filter: &DeliveryFilter) -> Self {
         let mut all = Self { sql: "TRUE".into(), values: Vec::new() };
-        let DeliveryFilter { home, applied, event, action, state, sample } = filter;
+        let DeliveryFilter { account, home, applied, event, action, state, sample } = filter;
+        if let Some(account) = account {
+            let account = stored_account(account).map(str::to_owned);
+            all.and("d.account IS ?", [Value::from(account)]);
+        }
         if let Some(home) = home {
             all.and("d.home = ?", [Value::Integer(home.0)]);
         }
@@ -313,7 +317,7 @@ pub(super) fn deliveries(
     conditions.values.push(Value::Integer(bound(ask.limit.saturating_add(1))));
     let sql = format!(
         "SELECT d.received_at, d.event, d.action, d.home, d.applied, d.reason, d.state,
-                d.recovered, d.id, d.guid, i.body ->> '$.facts.issue_id',
+                d.recovered, d.account, d.id, d.guid, i.body ->> '$.facts.issue_id',
                 coalesce(i.body ->> '$.record.name',
                          (SELECT e.body ->> '$.name' FROM ended AS e
                           WHERE e.home = d.home ORDER BY e.generation DESC LIMIT 1)),
@@ -326,14 +330,14 @@ pub(super) fn deliveries(
         conditions.sql
     );
     let rows = all(&moment, &sql, params_from_iter(&conditions.values), |row| {
-        let (number, id) = (row.get(8)?, GuidKey::read(row, 9)?);
+        let (number, id) = (row.get(9)?, GuidKey::read(row, 10)?);
         let listed = DeliveryListRow {
             row: read::delivery_row(row, &id)?,
-            issue_id: row.get_ref(10)?.as_str_or_null()?.map(IssueId::trusted),
-            sandbox_name: row.get(11)?,
-            instruction: match row.get_ref(12)? {
+            issue_id: row.get_ref(11)?.as_str_or_null()?.map(IssueId::trusted),
+            sandbox_name: row.get(12)?,
+            instruction: match row.get_ref(13)? {
                 ValueRef::Null => None,
-                _ => Some(instructions::instruction(row, 12)?),
+                _ => Some(instructions::instruction(row, 13)?),
             },
             cursor: place("d:", number),
         };

@@ -3,8 +3,8 @@
 
 use rusqlite::{Connection, params};
 
-use super::apply::{GuidKey, execute, failed};
-use super::read::readable;
+use super::apply::{GuidKey, execute, failed, stored_account};
+use super::read::{account_of, readable};
 use super::trouble::Troubles;
 use crate::issue::FanOut;
 use crate::store::{CommitError, PENDING_TRIES_MAX, PendingRow, StoreError, rows};
@@ -17,8 +17,8 @@ pub(super) fn put(conn: &Connection, fan_out: &FanOut) -> Result<usize, CommitEr
     let inserted = execute(
         conn,
         "INSERT INTO delivery (guid, received_at, event, action, home, applied, reason, state,
-                               recovered)
-         VALUES (?1, ?2, ?3, ?4, NULL, 0, ?5, 'pending', ?6) ON CONFLICT (guid) DO NOTHING",
+                               recovered, account)
+         VALUES (?1, ?2, ?3, ?4, NULL, 0, ?5, 'pending', ?6, ?7) ON CONFLICT (guid) DO NOTHING",
         params![
             GuidKey::of(&fan_out.delivery),
             fan_out.received_at.unix_ms(),
@@ -26,6 +26,7 @@ pub(super) fn put(conn: &Connection, fan_out: &FanOut) -> Result<usize, CommitEr
             fan_out.action,
             REASON,
             fan_out.recovered,
+            stored_account(&fan_out.account),
         ],
     )?;
     if inserted == 0 {
@@ -46,7 +47,8 @@ pub(super) fn list(
     readable(
         conn,
         troubles,
-        "SELECT d.guid, d.received_at, d.event, d.action, p.tries, p.done_to, p.body, d.recovered
+        "SELECT d.guid, d.received_at, d.event, d.action, p.tries, p.done_to, p.body, d.recovered,
+                d.account
          FROM pending AS p JOIN delivery AS d ON d.id = p.delivery
          ORDER BY p.delivery",
         [],
@@ -56,8 +58,12 @@ pub(super) fn list(
                 (GuidKey::read(row, 0)?, Timestamp::from_unix_ms(row.get(1)?));
             let body = row.get_ref(6)?.as_str()?;
             let (event, action, recovered) = (row.get(2)?, row.get(3)?, row.get(7)?);
+            let account = account_of(row, 8)?;
             Ok(PendingRow {
-                fan_out: rows::fan_out(body, delivery, received_at, recovered, event, action)?,
+                fan_out: FanOut {
+                    account,
+                    ..rows::fan_out(body, delivery, received_at, recovered, event, action)?
+                },
                 tries: row.get(4)?,
                 done_to: row.get::<_, Option<i64>>(5)?.map(HomeId),
             })

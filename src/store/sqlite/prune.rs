@@ -46,3 +46,19 @@ pub(super) fn timeline(
         params![before.unix_ms(), bound(limit), bound(limit + STAYING_ROWS_MAX)],
     )
 }
+
+/// Those with a synced workspace stay: by them its versions are found.
+pub(super) fn deleted(
+    conn: &Connection,
+    before: Timestamp,
+    limit: usize,
+) -> Result<usize, CommitError> {
+    execute(
+        conn,
+        "DELETE FROM ended WHERE id IN (
+             SELECT id FROM (SELECT id, sandbox_id, body ->> '$.deleted_at' AS at FROM ended
+                             ORDER BY id LIMIT ?3)
+             WHERE at < ?1 AND sandbox_id NOT IN (SELECT sandbox FROM sync) LIMIT ?2)",
+        params![before.unix_ms(), bound(limit), bound(limit + STAYING_ROWS_MAX)],
+    )
+}

@@ -158,7 +158,7 @@ pub(super) fn look(
 ) -> Result<Look, StoreError> {
     let found = one(
         conn,
-        "SELECT received_at, event, action, d.home, applied, reason, state, recovered,
+        "SELECT received_at, event, action, d.home, applied, reason, state, recovered, d.account,
                 (SELECT i.home FROM issue_alias AS i
                  WHERE i.account = a.id AND i.issue_id = ?3),
                 n.home, n.repository_id
@@ -178,11 +178,11 @@ pub(super) fn look(
             let delivery = ask.delivery.filter(|_| is_stored).map(|id| delivery_row(row, id));
             Ok(Look {
                 delivery: delivery.transpose()?,
-                by_issue: row.get::<_, Option<i64>>(8)?.map(HomeId),
-                by_number: match row.get::<_, Option<i64>>(9)? {
+                by_issue: row.get::<_, Option<i64>>(9)?.map(HomeId),
+                by_number: match row.get::<_, Option<i64>>(10)? {
                     Some(home) => Some(NumberedHome {
                         home: HomeId(home),
-                        repository_id: row.get::<_, Option<i64>>(10)?.map(i64::cast_unsigned),
+                        repository_id: row.get::<_, Option<i64>>(11)?.map(i64::cast_unsigned),
                     }),
                     None => None,
                 },
@@ -198,16 +198,17 @@ pub(super) fn delivery(
 ) -> Result<Option<DeliveryRow>, StoreError> {
     one(
         conn,
-        "SELECT received_at, event, action, home, applied, reason, state, recovered
+        "SELECT received_at, event, action, home, applied, reason, state, recovered, account
          FROM delivery WHERE guid = ?1",
         [GuidKey::of(id)],
         |row| delivery_row(row, id),
     )
 }
 
-/// Reads the first eight columns of a row of `delivery`, as they are selected above.
+/// Reads the first nine columns of a row of `delivery`, as they are selected above.
 pub(super) fn delivery_row(row: &Row<'_>, id: &DeliveryId) -> rusqlite::Result<DeliveryRow> {
     Ok(DeliveryRow {
+        account: account_of(row, 8)?,
         id: id.clone(),
         received_at: Timestamp::from_unix_ms(row.get(0)?),
         event: row.get(1)?,
@@ -223,6 +224,12 @@ pub(super) fn delivery_row(row: &Row<'_>, id: &DeliveryId) -> rusqlite::Result<D
         },
         recovered: row.get(7)?,
     })
+}
+
+/// Reads what [`stored_account`](super::apply::stored_account) wrote.
+pub(super) fn account_of(row: &Row<'_>, column: usize) -> rusqlite::Result<AccountName> {
+    let name = row.get_ref(column)?.as_str_or_null()?;
+    Ok(name.map_or_else(AccountName::default_account, AccountName::trusted))
 }
 
 pub(super) fn due(

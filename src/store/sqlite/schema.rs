@@ -31,6 +31,9 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/sqlite/0013_models.sql"),
     include_str!("../../../migrations/sqlite/0014_conversations.sql"),
     include_str!("../../../migrations/sqlite/0015_follow_ups.sql"),
+    include_str!("../../../migrations/sqlite/0016_access.sql"),
+    include_str!("../../../migrations/sqlite/0017_sync.sql"),
+    include_str!("../../../migrations/sqlite/0018_people.sql"),
 ];
 
 /// Brings the database at `path` to the version of `migrations`.

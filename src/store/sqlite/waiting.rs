@@ -99,6 +99,7 @@ fn put(conn: &Connection, delivery: &WaitingDelivery) -> Result<usize, CommitErr
 mod tests {
     use super::*;
     use crate::store::{DeliveryRow, DeliveryState, Store, Write};
+    use crate::types::AccountName;
 
     fn at(ms: i64) -> Timestamp {
         Timestamp::from_unix_ms(ms)
@@ -153,6 +154,7 @@ mod tests {
         let again = store.put_waiting(waiting("d-1", 1)).await;
         assert_eq!(again, Err(CommitError::DuplicateDelivery));
         let row = DeliveryRow {
+            account: AccountName::default_account(),
             id: DeliveryId::trusted("d-2"),
             received_at: at(1),
             recovered: false,

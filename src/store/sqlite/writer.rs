@@ -23,7 +23,7 @@ use std::time::Duration;
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use super::apply::{self, Accounts, failed};
+use super::apply::{self, AccountNumbers, failed};
 use super::checkpoints::Checkpoints;
 use super::log_sync::{LogFile, LogSync};
 use super::presence::Presence;
@@ -77,7 +77,7 @@ impl StoreWriter {
         troubles: Arc<Troubles>,
     ) -> std::io::Result<Self> {
         let (queue, jobs) = sync_channel(QUEUE_WRITES_MAX);
-        let accounts = Accounts::default();
+        let accounts = AccountNumbers::default();
         let desk = WriterDesk { checkpoints, conn, log, epoch, accounts, presence, troubles };
         let thread =
             thread::Builder::new().name("store-writer".into()).spawn(move || desk.run(&jobs))?;
@@ -151,7 +151,7 @@ struct WriterDesk {
     conn: Connection,
     log: LogFile,
     epoch: Epoch,
-    accounts: Accounts,
+    accounts: AccountNumbers,
     presence: Presence,
     troubles: Arc<Troubles>,
 }
@@ -332,7 +332,7 @@ mod tests {
             log: LogFile::open(&opened.path).expect("it is there"),
             conn: opened.writer,
             epoch: opened.epoch,
-            accounts: Accounts::default(),
+            accounts: AccountNumbers::default(),
             presence: Presence::of(&opened.path).expect("its files are there"),
             troubles: Arc::default(),
         }
@@ -340,6 +340,7 @@ mod tests {
 
     fn job(guid: &str) -> Job {
         let delivery = DeliveryRow {
+            account: AccountName::default_account(),
             id: DeliveryId::trusted(guid),
             received_at: Timestamp::from_unix_ms(0),
             recovered: false,

@@ -25,6 +25,7 @@ const CALLS: &[(&str, &str, &str)] = &[
     ("GET", "/v1/sandboxes/claude-issue-1/ports", ""),
     ("GET", "/v1/sandboxes/claude-issue-1/limits", ""),
     ("GET", "/v1/sandboxes/claude-issue-1/checkout", ""),
+    ("GET", "/v1/sandboxes/claude-issue-1/configuration", ""),
     ("GET", "/v1/sandboxes/claude-issue-1/logs?tail=5", ""),
     ("PUT", "/v1/sandboxes/claude-issue-1/files/content?path=f", "x"),
     ("PUT", "/v1/sandboxes/claude-issue-1/files/content?path=f", "y"),
@@ -39,10 +40,13 @@ const CALLS: &[(&str, &str, &str)] = &[
     ("PUT", "/v1/sandboxes/claude-issue-1/files/archive?path=d", "x"),
     ("GET", "/v1/sandboxes/claude-issue-1/files/archive?path=d", ""),
     ("DELETE", "/v1/sandboxes/claude-issue-1/files/content?path=f", ""),
+    ("POST", "/v1/sandboxes/claude-issue-1/sync", ""),
+    ("GET", "/v1/sandboxes/claude-issue-1/sync/versions", ""),
     ("POST", "/v1/sandboxes/claude-issue-1/stop?wait=5", ""),
     ("POST", "/v1/sandboxes/claude-issue-1/start?wait=5", ""),
     ("POST", "/v1/sandboxes/claude-issue-1/publish", ""),
     ("POST", "/v1/sandboxes/claude-issue-2/messages", r#"{"text":"x","agentId":"cat"}"#),
+    ("PUT", "/v1/sandboxes/claude-issue-1/meta", r#"{"meta":{"team":"core"}}"#),
     ("PUT", "/v1/issues/2/messages", r#"{"text":"x","agentId":"cat"}"#),
     ("GET", "/v1/sandboxes/claude-issue-2/conversation", ""),
     ("GET", "/v1/issues/2/conversation", ""),
@@ -62,8 +66,13 @@ const CALLS: &[(&str, &str, &str)] = &[
     ("DELETE", "/v1/holds/repositories/o/r", ""),
     ("PUT", "/v1/holds/issues/9", ""),
     ("DELETE", "/v1/holds/issues/9", ""),
+    ("PUT", "/v1/accounts/a", r#"{"owners":["x"]}"#),
+    ("GET", "/v1/accounts", ""),
+    ("POST", "/v1/tokens", r#"{"name":"t","role":"viewer","account":"a"}"#),
+    ("GET", "/v1/tokens", ""),
     ("POST", "/v1/login-links", ""),
     ("GET", "/v1/system", ""),
+    ("GET", "/v1/templates", ""),
     ("GET", "/v1/system/drift", ""),
     ("GET", "/v1/github", ""),
     ("POST", "/v1/github/effects/1/retry", ""),
@@ -110,6 +119,12 @@ async fn what_goes_well_goes_as_described() {
         assert!(answer.status < 400, "{method} {address}: {answer:?}");
         seen.insert((operation.name(), listed(operation, &answer).0));
     }
+    let tokens = server.get("/v1/tokens").await.json();
+    let token = tokens["data"][0]["id"].as_str().expect("an id").to_owned();
+    let path = format!("/v1/tokens/{token}");
+    let deleted = send(server.request(Method::DELETE, &path)).await;
+    let of_token = operation(&all, "DELETE", &path);
+    seen.insert((of_token.name(), listed(of_token, &deleted).0));
     let webhook = operation(&all, "POST", "/webhooks/github");
     for (id, duplicate) in [("d-1", 202), ("d-1", 200)] {
         let answer = server.deliver("issues", id, &opened(9, "x")).await;

@@ -178,9 +178,6 @@ pub(super) fn redeliver(state: &mut ModelState, request: &RestRequest) -> ModelR
     Ok(reply(202, json!({})))
 }
 
-/// The secret for logging people in through the App, which nothing here needs.
-const CLIENT_SECRET: &str = "model-client-secret";
-
 /// The name of an App in addresses.
 pub(in crate::github::model) fn slug_of(name: &str) -> String {
     name.to_lowercase().replace(|c: char| !c.is_alphanumeric(), "-")
@@ -208,7 +205,7 @@ pub(super) fn convert(state: &mut ModelState, request: &RestRequest) -> ModelRes
     // Without an address the App has no webhook.
     let secret = manifest.get("hook_attributes").map(|_| state.app.secret.clone());
     let more = json!({
-        "client_id": "Iv1.0123456789abcdef", "client_secret": CLIENT_SECRET,
+        "client_id": state.client.0, "client_secret": state.client.1,
         "webhook_secret": secret, "pem": state.app.key,
     });
     shown.as_object_mut().into_iter().zip(more.as_object()).for_each(|(shown, more)| {
@@ -228,6 +225,40 @@ pub(super) fn rate_limit(state: &mut ModelState, request: &RestRequest) -> Model
     });
     let resources = json!({"core": rate, "search": rate, "graphql": rate});
     Ok(reply(200, json!({"resources": resources, "rate": rate})))
+}
+
+/// The App's installation on an organisation.
+pub(super) fn organization_installation(
+    state: &mut ModelState,
+    request: &RestRequest,
+) -> ModelResult<RestReply> {
+    let organization = state.user_id(&request.parts[0]).ok_or_else(missing)?;
+    let mut all = state.installations.iter();
+    let found = all.find(|(_, found)| found.account == organization).map(|(id, _)| *id);
+    Ok(reply(200, state.show_installation(found.ok_or_else(missing)?)))
+}
+
+/// Whether an account is a member of an organisation: 204 or 404, without a body.
+pub(super) fn member(state: &mut ModelState, request: &RestRequest) -> ModelResult<RestReply> {
+    let organization = state.user_id(&request.parts[0]).ok_or_else(missing)?;
+    let held = request.access.token.as_ref().and_then(|token| token.permissions.as_ref());
+    if held.is_some_and(|held| !enough(held.get("members"), false)) {
+        return Err(failure(403, "Resource not accessible by integration"));
+    }
+    let is_member = |user: u64| state.members.contains(&(organization, user));
+    if let ModelCaller::User(asker) = request.access.caller
+        && !is_member(asker)
+    {
+        let elsewhere = request.path.replace("/members/", "/public_members/");
+        let location = format!("{}{elsewhere}", state.base);
+        return Ok(RestReply {
+            status: 302,
+            body: json!(null),
+            headers: vec![("location", location)],
+        });
+    }
+    let user = state.user_id(&request.parts[1]);
+    Ok(reply(if user.is_some_and(is_member) { 204 } else { 404 }, json!(null)))
 }
 
 pub(super) fn own_user(state: &mut ModelState, request: &RestRequest) -> ModelResult<RestReply> {

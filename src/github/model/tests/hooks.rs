@@ -8,12 +8,11 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 use super::{Garden, ORCHARD};
-use crate::config::RepositoryPattern;
 use crate::github::model::HookDoor;
 use crate::github::model::hooks::HookSource;
 use crate::github::policy::TriggerPolicy;
 use crate::github::webhook::{Interpreted, interpret};
-use crate::types::{DeliveryId, Timestamp};
+use crate::types::{DeliveryId, RepositoryPattern, Timestamp};
 
 /// A receiver that answers each delivery with this status: header lines and body of each.
 async fn receive(listener: TcpListener, status: u16, count: usize) -> Vec<(String, String)> {
@@ -141,7 +140,7 @@ async fn what_people_do_is_a_delivery_that_the_server_understands() {
     github.delete_issue(("pear-garden/press", 1), "mira-holt");
     github.rename_repository(ORCHARD, "pear-garden/meadow");
     github.set_suspended(garden.installation, true);
-    let policy = policy(github.bot().0);
+    let policy = policy(github.bot().0).into();
     let state = github.state();
     let log = state.delivery_log(HookSource::App);
     let meanings: Vec<String> = log

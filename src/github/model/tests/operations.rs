@@ -50,6 +50,7 @@ async fn apps_and_deliveries(garden: &Garden, hook: u64) {
     app(Method::GET, "/app/installations?per_page=100").await.expect(200);
     app(Method::GET, &format!("/app/installations/{}", garden.installation)).await.expect(200);
     app(Method::GET, &format!("{repo}/installation")).await.expect(200);
+    app(Method::GET, "/orgs/pear-garden/installation").await.expect(200);
     for (source, id) in [("/app/hook".to_owned(), None), (format!("{repo}/hooks/{hook}"), Some(()))]
     {
         let owner = github.user_token("pear-garden", None);
@@ -75,6 +76,11 @@ async fn reads(garden: &Garden) {
     }
     let user = github.user_token("mira-holt", None);
     garden.call_as(&user, Method::GET, "/user", Value::Null).await.expect(200);
+    for (is_member, status) in [(false, 302), (true, 204)] {
+        github.set_member("pear-garden", "mira-holt", is_member);
+        let path = "/orgs/pear-garden/members/mira-holt";
+        garden.call_as(&user, Method::GET, path, Value::Null).await.expect(status);
+    }
     for path in [
         "",
         "/issues?labels=agent&state=open&assignee=mira-holt&sort=updated&direction=asc",

@@ -16,7 +16,7 @@ fn asked(
 ) -> Result<(u64, DeliveryEffect, Option<DeliveryEffect>), String> {
     match result {
         Ok(Interpreted::IfPermitted(delivery)) => {
-            let ConditionalDelivery { asker, permitted, otherwise } = *delivery;
+            let ConditionalDelivery { asker, level: _, permitted, otherwise } = *delivery;
             Ok((asker.id, permitted.effect, otherwise))
         }
         other => Err(effect(other).map_or_else(|reason| reason, |effect| format!("{effect:?}"))),

@@ -17,7 +17,7 @@ use super::{TIMEOUT_SECS_MAX, check, went_away};
 use crate::http::Shared;
 use crate::http::answers;
 use crate::http::api::command_socket::{CommandSocket, START_WAIT};
-use crate::http::auth::Caller;
+use crate::http::caller::Caller;
 use crate::http::doc::params;
 use crate::http::error::{ApiError, only};
 use crate::http::fields::Fields;

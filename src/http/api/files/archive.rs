@@ -10,8 +10,8 @@ use super::transfer::{Upload, under};
 use crate::http::Shared;
 use crate::http::answers;
 use crate::http::api::exec::work_with;
-use crate::http::auth::Caller;
 use crate::http::body;
+use crate::http::caller::Caller;
 use crate::http::doc::params;
 use crate::http::doc::words::AnyBytes;
 use crate::http::ending::Ending;
@@ -41,7 +41,7 @@ pub async fn pack(
     id: web::Path<String>,
 ) -> Result<HttpResponse, ApiError> {
     let (path, at_most) = read_query(Query::parse(request.query_string()))?;
-    let (start, needs) = (caller.session.is_none(), Some(Capability::Archives));
+    let (start, needs) = (caller.starts_to_read(), Some(Capability::Archives));
     let work = OpenSandbox::open(&shared, &caller, &id, start, at_most, needs).await?;
     let OpenSandbox { provider, target, at_work, .. } = work;
     let chunks = provider.workspace.pack_directory(target, path).await?;

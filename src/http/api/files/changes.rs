@@ -8,7 +8,7 @@ use crate::http::Shared;
 use crate::http::answers;
 use crate::http::api;
 use crate::http::api::exec::work;
-use crate::http::auth::Caller;
+use crate::http::caller::Caller;
 use crate::http::doc::params;
 use crate::http::error::{ApiError, only};
 use crate::http::query::Query;

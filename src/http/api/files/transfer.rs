@@ -5,7 +5,6 @@
 //! session ends, the channel must end with an error instead: [`Upload`] reserves a slot for it.
 
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::error::PayloadError;
@@ -14,7 +13,6 @@ use futures_util::{Stream, StreamExt, stream};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
-use crate::engine::AtWork;
 use crate::http::body;
 use crate::http::ending::Ending;
 use crate::http::error::ApiError;
@@ -29,7 +27,7 @@ const PIECES_MAX: usize = 8;
 /// shutdown or at the end of its caller's session.
 pub fn under(
     pieces: impl Stream<Item = Result<Bytes, std::io::Error>>,
-    at_work: Arc<AtWork>,
+    at_work: impl Send + 'static,
     mut ending: Ending,
 ) -> impl Stream<Item = Result<Bytes, std::io::Error>> {
     let ended = Box::pin(async move { ending.come().await });

@@ -7,7 +7,8 @@ use hyper::header::{HeaderName, HeaderValue};
 use super::allowed;
 use super::http_way::HttpWay;
 use crate::http::Shared;
-use crate::http::auth::{self, Caller};
+use crate::http::auth;
+use crate::http::caller::Caller;
 use crate::http::sessions::{SESSION_COOKIE, SESSION_COOKIE_HTTPS};
 
 /// Gives a document an opaque origin, without access to our origin's data.
@@ -61,7 +62,7 @@ impl Head {
         let (prefix, tail) = split(request.uri().path());
         let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
         let opens_websocket = opens_websocket(request.headers());
-        let with_cookies = caller.session.is_none();
+        let with_cookies = caller.session().is_none();
         let mut on = hyper::Request::new(());
         // A path and a method of actix-web are valid here, too.
         *on.method_mut() = request.method().as_str().parse().unwrap_or_default();

@@ -25,7 +25,7 @@ use crate::types::Secret;
 use super::super::error::PageError;
 use super::super::shell::{self, Frame, PageSection};
 use super::super::text::shown;
-use super::super::visitor::Visitor;
+use super::super::visitor::{AdminVisitor, Visitor};
 use super::super::{form, html as answer, respond, respond_with_forms_to, see};
 use super::app_card::{hook_url, upload_form, without_hook};
 
@@ -38,7 +38,7 @@ const CARRIED_LEN_MAX: usize = 256;
 #[post("/connect/github")]
 pub async fn ask(
     shared: web::Data<Shared>,
-    visitor: Visitor,
+    visitor: AdminVisitor,
     request: HttpRequest,
     payload: web::Payload,
 ) -> Result<HttpResponse, PageError> {
@@ -105,7 +105,7 @@ pub async fn come_back(request: HttpRequest) -> Result<HttpResponse, PageError> 
 #[post("/connect/github/created")]
 pub async fn adopt(
     shared: web::Data<Shared>,
-    visitor: Visitor,
+    visitor: AdminVisitor,
     request: HttpRequest,
     payload: web::Payload,
 ) -> Result<HttpResponse, PageError> {
@@ -156,7 +156,7 @@ pub async fn adopt(
 #[post("/connect/github/prove")]
 pub async fn prove(
     shared: web::Data<Shared>,
-    visitor: Visitor,
+    visitor: AdminVisitor,
     request: HttpRequest,
     payload: web::Payload,
 ) -> Result<HttpResponse, PageError> {
@@ -173,7 +173,7 @@ pub async fn prove(
 #[post("/connect/github/key")]
 pub async fn upload(
     shared: web::Data<Shared>,
-    visitor: Visitor,
+    visitor: AdminVisitor,
     request: HttpRequest,
     payload: web::Payload,
 ) -> Result<HttpResponse, PageError> {

@@ -10,7 +10,7 @@ use crate::github::policy::SAMPLE_REPOSITORY_ID;
 use crate::github::webhook::sign;
 use crate::http::Shared;
 use crate::http::auth::reachable;
-use crate::types::DeliveryId;
+use crate::types::{DeliveryId, Repository};
 
 /// The sample repository.
 pub const REPOSITORY: &str = "issuebox/sample";
@@ -35,7 +35,8 @@ pub async fn send(shared: &Shared, address: SocketAddr) -> Result<(), String> {
     let secrets = shared.edge.webhook_secrets.in_force();
     let secret = secrets.first().ok_or("there is no webhook secret")?;
     let now = shared.edge.clock.now().to_string();
-    let triggers = shared.edge.intake.triggers();
+    let repository = Repository::trusted(REPOSITORY);
+    let triggers = shared.edge.intake.triggers().of(&repository);
     for (event, payload) in [("ping", ping()), ("issues", trigger(&triggers.label, &now))] {
         let body = payload.to_string();
         let call = client

@@ -20,6 +20,7 @@ fn view(items: Vec<Sandbox>) -> ListView {
         found: Page { total, items, next: None },
         health: Arc::default(),
         templates: vec!["default".into()],
+        may_create: true,
         progress: None,
     }
 }

@@ -12,7 +12,9 @@ use crate::http::page::text::shown;
 use crate::http::page::visitor::Visitor;
 use crate::issue::Command;
 use crate::store::checkout::CheckoutRow;
-use crate::types::{CheckoutState, HoldScope, Phase, PushPermission, Sandbox, SandboxId};
+use crate::types::{
+    CheckoutState, HoldScope, Phase, PushPermission, Sandbox, SandboxId, SandboxMeta,
+};
 
 use super::View;
 
@@ -158,7 +160,7 @@ impl Action {
             None => Vec::new(),
         };
         if sandbox.phase.is_some() {
-            let is_held = view.holds.iter().any(|hold| matches!(hold.scope, HoldScope::Issue(_)));
+            let is_held = view.holds.iter().any(|hold| matches!(hold.scope, HoldScope::Issue(..)));
             all.push(if is_held { Self::Release } else { Self::Hold });
         }
         if !matches!(sandbox.phase, Some(Phase::Deleting) | None) {
@@ -189,7 +191,7 @@ impl Action {
                 Command::Retry
             }
             Self::Publish => {
-                publish_work(shared, sandbox, caller.name).await?;
+                publish_work(shared, sandbox, &caller.name).await?;
                 return Ok(sandbox.id.clone());
             }
             Self::Delete => Command::Delete,
@@ -198,20 +200,25 @@ impl Action {
                 let ask = EnsureIssue {
                     issue: IssueKey { id: Some(sandbox.issue_id.clone()), numbered: None },
                     template: None,
+                    provider: None,
+                    agent_id: None,
+                    meta: SandboxMeta::default(),
                     mode: None,
                     title: None,
                     retry: false,
                     cause: caller.cause(),
                 };
-                return Ok(shared.ensure(&caller.account, ask).await?.sandbox.id);
+                return Ok(shared.edge.callers().ensure(&caller.account, ask).await?.sandbox.id);
             }
             Self::Hold => {
-                let scope = HoldScope::Issue(sandbox.issue_id.clone());
-                engine.hold(&caller.account, scope, reason, caller.name.to_owned()).await?;
+                let scope = HoldScope::Issue(sandbox.account.clone(), sandbox.issue_id.clone());
+                engine.hold(scope, reason, caller.name.to_string()).await?;
                 return Ok(sandbox.id.clone());
             }
             Self::Release => {
-                engine.release(&HoldScope::Issue(sandbox.issue_id.clone())).await?;
+                engine
+                    .release(&HoldScope::Issue(sandbox.account.clone(), sandbox.issue_id.clone()))
+                    .await?;
                 return Ok(sandbox.id.clone());
             }
         };

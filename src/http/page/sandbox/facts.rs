@@ -2,6 +2,7 @@
 
 use maud::{Markup, html};
 
+use crate::http::api::configuration::TemplateToday;
 use crate::http::api::ports::EndpointState;
 use crate::http::limits::{Allowed, SandboxLimits};
 use crate::http::page::providers::how_it_holds;
@@ -26,7 +27,9 @@ pub(super) fn card(view: &View) -> Markup {
                 (fact("Last activity", since(sandbox.last_activity_at, now)))
                 @if let Some(at) = sandbox.deleted_at { (fact("Deleted", since(at, now))) }
                 (fact("Provider", html! { a href="/providers" { (inert(sandbox.provider.as_str())) } }))
-                (fact("Template", html! { (inert(sandbox.template.as_str())) }))
+                (fact("Template", template_words(view)))
+                @if let Some(id) = &sandbox.agent_id { (fact("Agent id", html! { bdi { (shown(id)) } })) }
+                @for (name, value) in sandbox.meta.entries() { (fact(name, html! { bdi { (shown(value)) } })) }
                 (fact("Create mode", html! { (sandbox.mode) }))
                 (fact("Generation", html! { (sandbox.generation) }))
                 (fact("Issue id", code(sandbox.issue_id.as_str())))
@@ -41,6 +44,22 @@ pub(super) fn card(view: &View) -> Markup {
             h2 { "Limits in force" }
             (limits_list(limits, sandbox.network))
         }
+    }
+}
+
+/// The template with the version that the sandbox was made from, and how it is today.
+fn template_words(view: &View) -> Markup {
+    let sandbox = &view.sandbox;
+    let today = sandbox.template_version.map(|made| TemplateToday::of(made, view.template_today));
+    let today = today.and_then(|today| match today {
+        TemplateToday::Same => None,
+        TemplateToday::Changed => Some("changed since; a new sandbox would differ"),
+        TemplateToday::Removed => Some("no longer configured"),
+    });
+    html! {
+        a href="/templates" { (inert(sandbox.template.as_str())) }
+        @if let Some(version) = sandbox.template_version { " " code { (version) } }
+        @if let Some(today) = today { " " span .soft { (today) } }
     }
 }
 

@@ -234,8 +234,7 @@ fn names_that_an_event_claims_are_given_by_it() {
     let claims = vec![Alias::Issue(IssueId::trusted("x"))];
     let cause = || Cause::Service("test");
     let ensure = EnsureAsk {
-        template: None,
-        mode: None,
+        sandbox: crate::issue::event::SandboxAsk::default(),
         title: None,
         numbered: None,
         claims: claims.clone(),
@@ -261,7 +260,7 @@ fn triggers_and_times_are_what_the_documentation_says() {
         TriggerKind::Assigned,
         TriggerKind::Reopened,
     ]
-    .map(|kind| kind.describe(&bench.rules))
+    .map(|kind| kind.describe(&bench.rules, None))
     .into();
     assert_eq!(described.len(), 7, "each in words of its own");
     assert!(described.contains("label agent added"));
@@ -320,8 +319,7 @@ fn names_alone_are_a_change_to_be_stored() {
     let mut bench = bench_in(Some(Phase::Running));
     let before = bench.issue.version;
     let commit = bench.apply(IssueEvent::Ensure(EnsureAsk {
-        template: None,
-        mode: None,
+        sandbox: crate::issue::event::SandboxAsk::default(),
         title: None,
         numbered: None,
         claims: vec![alias.clone()],

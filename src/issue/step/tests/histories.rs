@@ -6,7 +6,7 @@ mod truth;
 use super::StepBench;
 use crate::issue::IssueDelivery;
 use crate::issue::commit::DeliveryResult;
-use crate::issue::event::{CallError, Denial, DenialKind, Done, IssueEvent};
+use crate::issue::event::{CallError, ColdStartEnd, Denial, DenialKind, Done, IssueEvent};
 use crate::issue::state::{IssueState, Step, StoppedBy, Verb};
 use crate::issue::{Commit, Reply};
 use crate::types::ObjectState;
@@ -96,13 +96,14 @@ impl Diary {
                 Verb::Look if self.has_object => Ok(Done::Found(vec![ours(ObjectState::Stopped)])),
                 Verb::Look => Ok(Done::Found(vec![])),
                 Verb::Create | Verb::Start => Ok(Done::Up(ours(ObjectState::Running))),
+                Verb::ColdStart { .. } => Ok(Done::ColdStarted(ColdStartEnd::NotNeeded)),
                 Verb::Stop => Ok(Done::Down),
                 Verb::Delete { .. } => Err(CallError::Absent),
             };
             self.has_object = match verb {
                 Verb::Create => true,
                 Verb::Delete { .. } => false,
-                Verb::Look | Verb::Start | Verb::Stop => self.has_object,
+                Verb::Look | Verb::Start | Verb::ColdStart { .. } | Verb::Stop => self.has_object,
             };
             self.bench.answer(answer);
         }

@@ -292,7 +292,7 @@ fn a_trigger_says_once_what_happened_and_what_came_of_it() {
     for phase in [None, Some(Phase::Running), Some(Phase::Stopped), Some(Phase::Deleting)] {
         for kind in [TriggerKind::Label, TriggerKind::Command, TriggerKind::EditedIssue] {
             let mut bench = bench_in(phase);
-            let why = kind.describe(&bench.rules).into_owned();
+            let why = kind.describe(&bench.rules, None).into_owned();
             let trigger = DeliveryEffect::Trigger(kind);
             let commit = bench.apply(issue_delivery("labeled", trigger, 90_000, true, true));
             let said = reason(&commit);

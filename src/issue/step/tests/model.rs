@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{LATE_EFFECT_WINDOW, StepBench, unavailable};
 use crate::issue::commit::ProviderCall;
-use crate::issue::event::{CallError, Done, NotAsked, ObservedObject, Owner};
+use crate::issue::event::{CallError, ColdStartEnd, Done, NotAsked, ObservedObject, Owner};
 use crate::issue::state::Verb;
 use crate::issue::{Cleanup, CleanupAction};
 use crate::types::{ExternalId, Generation, Mode, ObjectState, SandboxId, Timestamp};
@@ -127,6 +127,8 @@ impl ModelWorld {
                 object.state = ObjectState::Stopped;
                 Ok(Done::Down)
             }
+            // No template of the model has hooks.
+            Verb::ColdStart { .. } => Ok(Done::ColdStarted(ColdStartEnd::NotNeeded)),
             Verb::Delete { external_id, expected } => {
                 let found = self.objects.iter().position(|o| o.external_id == *external_id);
                 let Some(index) = found else { return Err(CallError::Absent) };

@@ -258,7 +258,7 @@ fn an_issue_of_an_older_row_goes_on_as_it_was() {
     assert!(!applied(&bench.apply(comment_at(Command::Start, 103))));
     let mut bench = StepBench::new(true);
     let (since, why) = (bench.now, "the label".to_owned());
-    bench.issue.pending_start = Some(PendingStart { since, why, template: None });
+    bench.issue.pending_start = Some(PendingStart { since, why, plan: None });
     bench.issue.facts.acts = Acts::of_older_row(&bench.issue, None);
     assert_eq!(bench.issue.facts.acts.verdict().wanted, Wanted::Running);
 }

@@ -6,7 +6,7 @@ use super::tables::bench_in;
 use crate::issue::commit::Reply;
 use crate::issue::event::{
     CallError, Command, DeliveryEffect, Denial, DenialKind, Done, EnsureAsk, IssueEvent, IssueName,
-    NotAsked, ScopeEvent,
+    NotAsked, SandboxAsk, ScopeEvent,
 };
 use crate::issue::state::{IssueState, StoppedBy};
 use crate::types::{
@@ -332,8 +332,7 @@ fn ensured_at(
     template: Option<&str>,
 ) -> Reply {
     let ask = EnsureAsk {
-        template: template.map(super::template),
-        mode: None,
+        sandbox: SandboxAsk { template: template.map(super::template), ..SandboxAsk::default() },
         title: Some(title.to_owned()),
         numbered: Some((Repository::trusted(repository), IssueNumber(number))),
         claims: vec![],

@@ -14,6 +14,7 @@ const PATHS_MAX: usize = 1_000;
 #[derive(Debug, Default)]
 pub struct LeftOutEntries {
     lines: String,
+    paths: Vec<Vec<u8>>,
     count: usize,
 }
 
@@ -22,6 +23,7 @@ impl LeftOutEntries {
     pub fn add(&mut self, path: &[u8], why: &str) {
         self.count += 1;
         if self.count <= PATHS_MAX {
+            self.paths.push(path.to_vec());
             let path = if path.is_empty() { "the directory".into() } else { quoted(path) };
             writeln!(self.lines, "{path}: {why}").expect("a text grows");
         }
@@ -30,6 +32,12 @@ impl LeftOutEntries {
     /// The same for an error of the system.
     pub fn failed(&mut self, path: &[u8], errno: Errno) {
         self.add(path, &explain(errno));
+    }
+
+    /// The paths. If there were more than are kept, the whole directory is one of them.
+    pub fn paths(&self) -> impl Iterator<Item = &[u8]> {
+        let rest = (self.count > PATHS_MAX).then_some(&b""[..]);
+        self.paths.iter().map(Vec::as_slice).chain(rest)
     }
 
     /// Whether nothing was left out.
@@ -67,6 +75,7 @@ mod tests {
         assert_eq!(name, "issuebox-left-out-3.txt");
         assert!(text.ends_with(":\n\"a\\nb\": permission denied\nthe directory: why\n"), "{text}");
         (0..PATHS_MAX).for_each(|_| left_out.add(b"x", "y"));
+        assert_eq!(left_out.paths().last(), Some(&b""[..]));
         let (_, text) = left_out.file(|_| false);
         assert!(text.ends_with("\"x\": y\nand 2 more\n"), "{text}");
         assert_eq!(text.lines().count(), PATHS_MAX + 2);

@@ -15,14 +15,12 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, readlinkat, statat};
 use rustix::io::Errno;
-use tar::{EntryType, Header};
+use tar::EntryType;
 
 use super::left_out::LeftOutEntries;
 use super::{ENTRY_NAMES_MAX, Files, RESOLVE, RequestFailure, WorkFailure, beneath, names};
 use crate::sandbox::WorkspacePath;
-
-/// Bytes of a block: a header is one, contents are padded to whole ones.
-const BLOCK_LEN: u64 = 512;
+use crate::sandbox::confined::archive_form::{ARCHIVE_END, ArchiveFacts, fill_up, head};
 
 /// The buffer before the pipe, in bytes.
 const BUFFER_LEN: usize = 64 * 1024;
@@ -50,15 +48,14 @@ pub(super) fn pack(directory: &OwnedFd, out: impl Write) -> Result<bool, Request
     let mut out = BufWriter::with_capacity(BUFFER_LEN, out);
     let mut left_out = LeftOutEntries::default();
     let written = PackingWalk::new(directory, &mut left_out)
-        .and_then(|walk| walk.write(&mut out))
+        .and_then(|walk| walk.each(|held, name, path| entry(&mut out, held, name, path)))
         .and_then(|()| name_left_out(&mut out, directory, &left_out));
     if let Err(failure) = written {
         // Drops what is still buffered: if nothing was sent, the caller gets only the error.
         drop(out.into_parts());
         return Err(failure);
     }
-    // Two blocks of zeros are the end.
-    out.write_all(&[0; 2 * BLOCK_LEN as usize])?;
+    out.write_all(&ARCHIVE_END)?;
     out.flush()?;
     Ok(!left_out.is_empty())
 }
@@ -77,9 +74,9 @@ fn name_left_out(
     let mut stat = fstat(directory)?;
     stat.st_mode = 0o644;
     let size = text.len() as u64;
-    head(out, name.as_bytes(), &stat, EntryType::Regular, size, None)?;
+    head(out, name.as_bytes(), EntryType::Regular, &facts(&stat, size), None)?;
     out.write_all(text.as_bytes())?;
-    fill_up(out, size)
+    Ok(fill_up(out, size)?)
 }
 
 /// A directory on the way from the top to where the walk is.
@@ -92,7 +89,7 @@ struct PackedLevel {
 }
 
 /// A walk through a tree. It holds a bounded number of directories open, however deep the tree is.
-struct PackingWalk<'a> {
+pub(super) struct PackingWalk<'a> {
     top: &'a OwnedFd,
     above: Vec<PackedLevel>,
     here: PackedLevel,
@@ -101,7 +98,7 @@ struct PackingWalk<'a> {
 }
 
 /// What became of an entry.
-enum PackedEntry {
+pub(super) enum PackedEntry {
     /// It is written, or gone, or of a kind that has no place in an archive.
     Settled,
     /// A directory whose content follows.
@@ -111,12 +108,20 @@ enum PackedEntry {
 }
 
 impl<'a> PackingWalk<'a> {
-    fn new(top: &'a OwnedFd, left_out: &'a mut LeftOutEntries) -> Result<Self, RequestFailure> {
+    pub(super) fn new(
+        top: &'a OwnedFd,
+        left_out: &'a mut LeftOutEntries,
+    ) -> Result<Self, RequestFailure> {
         let here = level(top.try_clone()?, b"", left_out)?;
         Ok(Self { top, above: Vec::new(), here, path: Vec::new(), left_out })
     }
 
-    fn write(mut self, out: &mut impl Write) -> Result<(), RequestFailure> {
+    /// Goes through the tree, parents before children. `visit` gets the open directory, the name in
+    /// it and the path of each entry.
+    pub(super) fn each(
+        mut self,
+        mut visit: impl FnMut(&OwnedFd, &[u8], &[u8]) -> Result<PackedEntry, RequestFailure>,
+    ) -> Result<(), RequestFailure> {
         loop {
             let Some(name) = self.here.names.next() else {
                 if !self.go_up() {
@@ -135,7 +140,7 @@ impl<'a> PackingWalk<'a> {
                 self.left_out.add(&self.path, "its path is too long");
                 continue;
             }
-            match entry(out, held, &name, &self.path)? {
+            match visit(held, &name, &self.path)? {
                 PackedEntry::Settled => {}
                 PackedEntry::LeftOut(why) => self.left_out.add(&self.path, &why),
                 PackedEntry::Directory(below) => {
@@ -199,7 +204,7 @@ fn identity(directory: &OwnedFd) -> Result<(u64, u64), Errno> {
 }
 
 /// Whether an error is about what the reader lacks: every further entry would be left out too.
-fn is_shortage(errno: Errno) -> bool {
+pub(super) fn is_shortage(errno: Errno) -> bool {
     matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOMEM)
 }
 
@@ -213,7 +218,7 @@ fn entry(
     match look(directory, name) {
         Ok(FoundEntry::Directory(stat, below)) => {
             let path = [path, b"/"].concat();
-            head(out, &path, &stat, EntryType::Directory, 0, None)?;
+            head(out, &path, EntryType::Directory, &facts(&stat, 0), None)?;
             Ok(match below {
                 Ok(below) => PackedEntry::Directory(below),
                 Err(errno) => PackedEntry::LeftOut(super::explain(errno)),
@@ -227,7 +232,7 @@ fn entry(
             })
         }
         Ok(FoundEntry::Link(stat, target)) => {
-            head(out, path, &stat, EntryType::Symlink, 0, Some(&target))?;
+            head(out, path, EntryType::Symlink, &facts(&stat, 0), Some(&target))?;
             Ok(PackedEntry::Settled)
         }
         Ok(FoundEntry::Other) => Ok(PackedEntry::Settled),
@@ -285,6 +290,11 @@ fn look(directory: &OwnedFd, name: &[u8]) -> Result<FoundEntry, Errno> {
     }
 }
 
+fn facts(stat: &Stat, size: u64) -> ArchiveFacts {
+    let modified_seconds = u64::try_from(stat.st_mtime).unwrap_or(0);
+    ArchiveFacts { mode: stat.st_mode, modified_seconds, size }
+}
+
 /// Writes a file; returns how many bytes of it could not be read, which are zeros in the archive.
 pub(super) fn content(
     out: &mut impl Write,
@@ -293,7 +303,7 @@ pub(super) fn content(
     stat: &Stat,
 ) -> Result<u64, RequestFailure> {
     let size = u64::try_from(stat.st_size).unwrap_or(0);
-    head(out, path, stat, EntryType::Regular, size, None)?;
+    head(out, path, EntryType::Regular, &facts(stat, size), None)?;
     // No more than its header says, however fast it grows.
     let mut file = File::from(file).take(size);
     let mut piece = vec![0; BUFFER_LEN.min(usize::try_from(size).unwrap_or(BUFFER_LEN))];
@@ -312,61 +322,6 @@ pub(super) fn content(
     std::io::copy(&mut std::io::repeat(0).take(missing), out)?;
     fill_up(out, size)?;
     Ok(missing)
-}
-
-/// Writes an entry's header, preceded by the names that do not fit into it.
-fn head(
-    out: &mut impl Write,
-    path: &[u8],
-    stat: &Stat,
-    kind: EntryType,
-    size: u64,
-    link: Option<&[u8]>,
-) -> Result<(), RequestFailure> {
-    let mut header = Header::new_gnu();
-    if !place(&mut header.as_old_mut().name, path) {
-        long(out, EntryType::GNULongName, path)?;
-    }
-    if let Some(link) = link
-        && !place(&mut header.as_old_mut().linkname, link)
-    {
-        long(out, EntryType::GNULongLink, link)?;
-    }
-    header.set_entry_type(kind);
-    header.set_size(size);
-    header.set_mode(stat.st_mode & 0o777);
-    header.set_mtime(u64::try_from(stat.st_mtime).unwrap_or(0));
-    header.set_uid(0);
-    header.set_gid(0);
-    header.set_cksum();
-    Ok(out.write_all(header.as_bytes())?)
-}
-
-/// Writes a name that is too long for the following header.
-fn long(out: &mut impl Write, kind: EntryType, name: &[u8]) -> Result<(), RequestFailure> {
-    let mut header = Header::new_gnu();
-    place(&mut header.as_old_mut().name, b"././@LongLink");
-    header.set_entry_type(kind);
-    let size = name.len() as u64 + 1;
-    header.set_size(size);
-    header.set_cksum();
-    out.write_all(header.as_bytes())?;
-    out.write_all(name)?;
-    out.write_all(&[0])?;
-    fill_up(out, size)
-}
-
-/// Copies as much of a name into a field as fits; returns whether all fit.
-fn place(field: &mut [u8], name: &[u8]) -> bool {
-    let len = name.len().min(field.len());
-    field[..len].copy_from_slice(&name[..len]);
-    len == name.len()
-}
-
-fn fill_up(out: &mut impl Write, size: u64) -> Result<(), RequestFailure> {
-    let missing = size.next_multiple_of(BLOCK_LEN) - size;
-    let zeros = [0; BLOCK_LEN as usize];
-    Ok(out.write_all(&zeros[..usize::try_from(missing).expect("less than a block")])?)
 }
 
 #[cfg(test)]
@@ -430,7 +385,7 @@ mod tests {
         };
         let mut left_out = LeftOutEntries::default();
         PackingWalk::new(&top, &mut left_out)
-            .and_then(|walk| walk.write(&mut out))
+            .and_then(|walk| walk.each(|held, name, path| entry(&mut out, held, name, path)))
             .expect("written");
         let (_, text) = left_out.file(|_| false);
         assert!(text.ends_with("it was moved or closed while it was read\n"), "{text}");

@@ -10,6 +10,7 @@
 //! - Only files, directories and links are made, with permission bits only; a device, FIFO, sparse
 //!   file or unknown kind is refused. A link's target is kept as written: nothing here follows it,
 //!   and a command could have made it.
+//! - A file gets the time of its extended header, to the nanosecond, else that of its header.
 //! - A file gets its name when it is complete. A refusal names the entry; earlier entries stay. An
 //!   archive without an end mark is reported as cut off.
 //! - Memory use is bounded, whatever the archive contains.
@@ -31,6 +32,7 @@ use tar::{Archive, Entry, EntryType};
 use super::fresh::{Fresh, place};
 use super::{Files, RESOLVE, RequestFailure, WorkFailure, beneath, directories, quoted, split};
 use crate::sandbox::WorkspacePath;
+use crate::sandbox::confined::archive_form::parse_exact_time;
 
 /// Most entries of one archive.
 const ENTRIES_MAX: usize = 200_000;
@@ -44,6 +46,9 @@ const CLOSED_LEN_MAX: usize = 16 * 1024 * 1024;
 
 /// Most bytes read after the end mark, so that the sender is not cut off.
 const REST_LEN_MAX: u64 = 1024 * 1024;
+
+/// Nanoseconds of a second.
+const SECOND_NS: i64 = 1_000_000_000;
 
 /// Links are not followed, even within the workspace.
 const THROUGH_NO_LINK: ResolveFlags = RESOLVE.union(ResolveFlags::NO_SYMLINKS);
@@ -131,7 +136,7 @@ impl Tree {
         entry: &mut Entry<'_, R>,
     ) -> Result<(), RequestFailure> {
         let kind = entry.header().entry_type();
-        match kind {
+        let exact_time = match kind {
             // It describes the archive, not a file; skipped unread.
             EntryType::XGlobalHeader => {
                 return if entry.size() > BETWEEN_LEN_MAX {
@@ -143,7 +148,7 @@ impl Tree {
             // As an entry of its own (in a header of an old form) it would be read whole.
             EntryType::XHeader => return Err(wrong("its extended header is invalid")),
             _ => check_extensions(entry)?,
-        }
+        };
         match kind {
             // Old archives mark directories by a final slash.
             EntryType::Regular if name.ends_with(b"/") => {
@@ -159,7 +164,7 @@ impl Tree {
         let (above, name) = split(&path)?;
         let above = directories(&self.root, above, THROUGH_NO_LINK)?;
         match kind {
-            EntryType::Regular | EntryType::Continuous => file(above, name, entry),
+            EntryType::Regular | EntryType::Continuous => file(above, name, entry, exact_time),
             EntryType::Symlink => link(&above, name, entry),
             EntryType::Link => self.hard_link(&above, name, entry),
             EntryType::Char | EntryType::Block => Err(wrong("it is a device")),
@@ -244,6 +249,7 @@ fn file<R: Read>(
     above: OwnedFd,
     name: &[u8],
     entry: &mut Entry<'_, R>,
+    exact_time: Option<i64>,
 ) -> Result<(), RequestFailure> {
     let (fresh, writer) = Fresh::make(above, Mode::from_raw_mode(0o600))?;
     let mut file = File::from(writer);
@@ -254,7 +260,12 @@ fn file<R: Read>(
         return Err(wrong(format!("it is cut off: {copied} of {size} bytes came")));
     }
     fchmod(&file, mode)?;
-    let modified = Timespec { tv_sec: i64::try_from(time).unwrap_or(i64::MAX), tv_nsec: 0 };
+    let modified = match exact_time {
+        Some(ns) => {
+            Timespec { tv_sec: ns.div_euclid(SECOND_NS), tv_nsec: ns.rem_euclid(SECOND_NS) }
+        }
+        None => Timespec { tv_sec: i64::try_from(time).unwrap_or(i64::MAX), tv_nsec: 0 },
+    };
     let accessed = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
     let times = Timestamps { last_access: accessed, last_modification: modified };
     futimens(&file, &times)?;
@@ -296,10 +307,11 @@ fn clean(name: &[u8]) -> Result<Vec<u8>, RequestFailure> {
 }
 
 /// Extended headers may repeat a file's size, or mark it as sparse in their own way. Readers
-/// differ in which they use, so an archive could look different to each.
-fn check_extensions<R: Read>(entry: &mut Entry<'_, R>) -> Result<(), RequestFailure> {
-    let size = entry.size();
-    let Some(extensions) = entry.pax_extensions()? else { return Ok(()) };
+/// differ in which they use, so an archive could look different to each. Returns the entry's exact
+/// time, in nanoseconds since 1970, if they have it.
+fn check_extensions<R: Read>(entry: &mut Entry<'_, R>) -> Result<Option<i64>, RequestFailure> {
+    let (size, mut exact_time) = (entry.size(), None);
+    let Some(extensions) = entry.pax_extensions()? else { return Ok(None) };
     for extension in extensions {
         let extension = extension?;
         let key = extension.key_bytes();
@@ -311,8 +323,11 @@ fn check_extensions<R: Read>(entry: &mut Entry<'_, R>) -> Result<(), RequestFail
         if key == b"size" && repeated != Some(size) {
             return Err(wrong("its headers disagree on its size"));
         }
+        if key == b"mtime" {
+            exact_time = parse_exact_time(extension.value_bytes());
+        }
     }
-    Ok(())
+    Ok(exact_time)
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use super::super::wire::{CommandOrder, HelperReply};
 use super::reaper::Reaper;
 use super::{HOME, WORKSPACE};
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{IdSource, SystemIds};
 use crate::sandbox::command_pipes::OutputPipe;
 use crate::sandbox::confined::{RequestFailure, WorkFailure, broken, explain, pipe, shortened};
 use crate::sandbox::kept_output::KeptOutput;
@@ -59,8 +59,12 @@ const CHOSEN_FIRST: &str = "1000";
 /// The pause between two looks at a killed session with processes left.
 const RECHECK: Duration = Duration::from_millis(2);
 
-/// Numbers of the processes of one life of the container: the second of its start, and so many more.
-const NUMBERS_A_SECOND: u64 = 1 << 20;
+/// The number of the first process of a life of the container; each later one's is one more. It is the
+/// nanosecond of the life's begin, so that no number is used again in a later life, however short
+/// the earlier one was.
+fn first_number() -> u64 {
+    SystemIds.unix_ns().unsigned_abs()
+}
 
 /// Starts commands as the helper's own user.
 pub struct CommandStarter {
@@ -284,11 +288,9 @@ pub struct Commands {
 impl Commands {
     /// None yet.
     pub fn new(reach: Reach) -> Self {
-        // A number is never used again, also in a later life of the container.
-        let second = u64::try_from(SystemClock.now().unix_ms() / 1000).unwrap_or_default();
         Self {
             starter: CommandStarter::new(reach),
-            next: AtomicU64::new(second.saturating_mul(NUMBERS_A_SECOND)),
+            next: AtomicU64::new(first_number()),
             kept: Mutex::default(),
         }
     }
@@ -488,4 +490,16 @@ fn output_file() -> io::Result<File> {
 pub fn log_line(text: &str) {
     // The log may not be kept.
     let _ = writeln!(io::stdout(), "{text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::first_number;
+
+    /// A container can stop and start again well within a second.
+    #[test]
+    fn lives_that_follow_at_once_share_no_number() {
+        let (first, second) = (first_number(), first_number());
+        assert!(first < second);
+    }
 }

@@ -15,7 +15,7 @@ use super::WORKSPACE;
 use super::commands::open_workspace;
 use super::serve::{failed, path};
 use crate::sandbox::confined::files::Files;
-use crate::sandbox::confined::{DirectoryFiles, broken, pipe as new_pipe};
+use crate::sandbox::confined::{DirectoryFiles, RequestFailure, broken, pipe as new_pipe};
 use crate::sandbox::{ChunkReceiver, FilePart, WorkError, Written};
 
 /// Longest piece of a listing, in bytes.
@@ -26,7 +26,14 @@ pub async fn answer(request: HelperRequest, call: &mut MuxStream) -> io::Result<
     open_workspace();
     let files = DirectoryFiles::below(WORKSPACE.into());
     let done = match request {
-        HelperRequest::List { path, depth } => return list(&path, depth, call).await,
+        HelperRequest::List { path: at, depth } => {
+            let list = move |files: Files, at: &[u8], to: OwnedFd| files.list(at, depth, &to);
+            return entries(&at, list, call).await;
+        }
+        HelperRequest::Walk => {
+            let walk = |files: Files, at: &[u8], to| files.walk(at, Some(to)).map(|_| false);
+            return entries(b"", walk, call).await;
+        }
         HelperRequest::Read { path, part } => return read(&files, &path, part, call).await,
         HelperRequest::Pack { path } => return pack(&files, &path, call).await,
         HelperRequest::Write { path: at } => {
@@ -65,7 +72,12 @@ const fn written(written: Written) -> HelperReply {
     HelperReply::Written { was_there: matches!(written, Written::Replaced) }
 }
 
-async fn list(at: &[u8], depth: u32, call: &mut MuxStream) -> io::Result<()> {
+/// Sends what a listing or a walk writes into a pipe.
+async fn entries(
+    at: &[u8],
+    write: impl FnOnce(Files, &[u8], OwnedFd) -> Result<bool, RequestFailure> + Send + 'static,
+    call: &mut MuxStream,
+) -> io::Result<()> {
     let opened = path(at).and_then(|at| Ok((at, new_pipe()?)));
     let (at, (reader, writer)) = match opened {
         Ok(opened) => opened,
@@ -74,8 +86,7 @@ async fn list(at: &[u8], depth: u32, call: &mut MuxStream) -> io::Result<()> {
     let mut reader = pipe::Receiver::from_owned_fd(reader)?;
     let mut work = tokio::task::spawn_blocking(move || -> Result<bool, WorkError> {
         let files = Files::below(Path::new(WORKSPACE)).map_err(broken)?;
-        let writer: OwnedFd = writer;
-        Ok(files.list(at.as_bytes(), depth, &writer)?)
+        Ok(write(files, at.as_bytes(), writer)?)
     });
     let mut piece = BytesMut::with_capacity(PIECE_LEN);
     // Work that fails before its first bytes fails as a whole.

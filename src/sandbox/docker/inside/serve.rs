@@ -273,6 +273,7 @@ pub fn failed(error: WorkError) -> HelperReply {
         WorkError::CommandNotFound(what) => (Kind::CommandNotFound, what),
         WorkError::CannotStart(why) => (Kind::CannotStart, why),
         WorkError::Refused(why) => (Kind::Refused, why),
+        WorkError::Shortage(why) => (Kind::Shortage, why),
         WorkError::Broken(why) => (Kind::Broken, why),
         other @ WorkError::Unsupported(_) => (Kind::Broken, other.to_string()),
     };

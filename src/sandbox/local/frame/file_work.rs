@@ -31,6 +31,11 @@ pub enum FileWork {
         /// Which directory.
         path: Vec<u8>,
     },
+    /// Write what is below a directory into the pipe, without contents.
+    Walk {
+        /// Which directory.
+        path: Vec<u8>,
+    },
     /// Read a tar archive from the pipe into a directory, which is made if it is missing.
     Unpack {
         /// Which directory.
@@ -40,13 +45,14 @@ pub enum FileWork {
 
 /// One of each, for tests.
 #[cfg(test)]
-pub(super) fn every() -> [FileWork; 5] {
+pub(super) fn every() -> [FileWork; 6] {
     let path = b"p/\xff".to_vec();
     [
         FileWork::MakeDirectory { path: path.clone() },
         FileWork::Move { from: path.clone(), to: b"-q".to_vec(), overwrite: true },
         FileWork::SetMode { path: path.clone(), mode: 0o750 },
         FileWork::Pack { path: path.clone() },
+        FileWork::Walk { path: path.clone() },
         FileWork::Unpack { path },
     ]
 }

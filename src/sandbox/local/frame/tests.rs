@@ -8,7 +8,7 @@ use crate::sandbox::command_defaults::WorkingDirectory;
 use crate::sandbox::confined::{MESSAGE_LEN_MAX, WorkFailure};
 use crate::sandbox::reach::Reach;
 
-const FAILURES: [WorkFailure; 10] = [
+const FAILURES: [WorkFailure; 11] = [
     WorkFailure::NoSuchFile,
     WorkFailure::NotAllowed,
     WorkFailure::WrongKind,
@@ -19,6 +19,7 @@ const FAILURES: [WorkFailure; 10] = [
     WorkFailure::Exists,
     WorkFailure::BadArchive,
     WorkFailure::NotListening,
+    WorkFailure::Shortage,
 ];
 
 fn requests() -> Vec<Request> {

@@ -351,6 +351,9 @@ impl Init<'_> {
             FileWork::Pack { path } => {
                 return self.fork_worker(id, |files| files.pack(&path, pipe));
             }
+            FileWork::Walk { path } => {
+                return self.fork_worker(id, |files| files.walk(&path, pipe));
+            }
             FileWork::Unpack { path } => {
                 return self.fork_worker(id, |files| files.unpack(&path, pipe));
             }

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 use crate::store::Store;
-use crate::store::session::{SessionHash, SessionStore};
+use crate::store::session::{SessionHash, SessionOrigin, SessionRow, SessionStore};
 use crate::types::HoldScope;
 
 fn now() -> Timestamp {
@@ -126,9 +126,10 @@ fn nobody_is_logged_in_after_a_restore_and_no_link_is_followed() {
     let file = to.path().join("copy");
     let store = SqliteStore::open(dir.path()).expect("opens");
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    let (session, end) = (SessionHash([7; 32]), Timestamp::from_unix_ms(i64::MAX));
-    runtime.block_on(store.put_session(session, now(), end)).expect("writes");
-    assert_eq!(runtime.block_on(store.session_end(session)).expect("reads"), Some(end));
+    let (session, ends_at) = (SessionHash([7; 32]), Timestamp::from_unix_ms(i64::MAX));
+    let row = SessionRow { ends_at, origin: SessionOrigin::Admin, account: None };
+    runtime.block_on(store.put_session(session, row.clone(), now())).expect("writes");
+    assert_eq!(runtime.block_on(store.session(session)).expect("reads"), Some(row));
     let victim = to.path().join("victim");
     fs::write(&victim, "precious").expect("written");
     std::os::unix::fs::symlink(&victim, to.path().join("copy.unfinished")).expect("linked");
@@ -137,7 +138,7 @@ fn nobody_is_logged_in_after_a_restore_and_no_link_is_followed() {
     let new = to.path().join("new");
     SqliteStore::restore(&new, &file, &hold("restored"), now()).expect("restored");
     let store = SqliteStore::open(&new).expect("opens");
-    assert_eq!(runtime.block_on(store.session_end(session)).expect("reads"), None);
+    assert_eq!(runtime.block_on(store.session(session)).expect("reads"), None);
 }
 
 #[test]

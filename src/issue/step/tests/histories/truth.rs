@@ -2,11 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::config::RepositoryPattern;
 pub use crate::github::policy::TriggerPolicy as Policy;
 use crate::github::webhook::{Interpreted, interpret};
 use crate::issue::IssueDelivery;
-use crate::types::{DeliveryId, Timestamp};
+use crate::types::{DeliveryId, RepositoryPattern, Timestamp};
 
 /// The bot's account.
 const BOT: u64 = 9;
@@ -196,7 +195,8 @@ fn delivery(deed: Deed, second: i64, issue: SimpleIssue, policy: &Policy) -> Opt
     let event = if deed.comment().is_some() { "issue_comment" } else { "issues" };
     let guid = DeliveryId::trusted(format!("{second}"));
     let body = payload(deed, second, issue).to_string();
-    match interpret(policy, guid, at(3600), event, body.as_bytes()).expect("well formed") {
+    let policies = policy.clone().into();
+    match interpret(&policies, guid, at(3600), event, body.as_bytes()).expect("well formed") {
         Interpreted::Issue(issue_delivery) => Some(*issue_delivery),
         Interpreted::Ignored { .. } => None,
         Interpreted::IfPermitted(delivery) => panic!("GitHub cannot be asked: {delivery:?}"),

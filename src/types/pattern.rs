@@ -26,6 +26,11 @@ impl RepositoryPattern {
         (!self.0.contains('*')).then_some(self.0.as_str())
     }
 
+    /// How many of its characters are no `*`.
+    pub fn literal_len(&self) -> usize {
+        self.0.chars().filter(|c| *c != '*').count()
+    }
+
     /// Whether a repository (`owner/name`) matches.
     pub fn matches(&self, repository: &str) -> bool {
         if self.0 == "*" {
