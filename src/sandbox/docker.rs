@@ -31,6 +31,7 @@ mod link;
 mod mux;
 mod objects;
 mod registries;
+mod server_volumes;
 mod settings;
 mod spec;
 mod terminal;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use issuebox::sandbox::docker::{DockerSettings, Pull};
+use issuebox::sandbox::docker::{DockerConfig, DockerSettings, Pull};
 use issuebox::sandbox::{
     CreateSpec, GivenProgram, Lifecycle, Offset, Overflow, ProcessEvent, ProcessSpec, Provider,
     ProviderError, ProviderEvent, StdinMode,
@@ -144,34 +144,26 @@ enum Removal {
 async fn volumes_of_the_server_that_a_person_removed_are_filled_again() {
     let subject = Subject::docker();
     let dir = tempfile::tempdir().expect("a directory");
-    let mut config = docker::config();
-    // Files of its own, so that no other test's container keeps its volumes.
-    let (helper, tool) = (dir.path().join("helper"), dir.path().join("tool"));
-    std::fs::copy(&config.helper, &helper).expect("copied");
-    let mut end = std::fs::File::options().append(true).open(&helper).expect("opened");
-    end.write_all(subject.name.as_bytes()).expect("written");
-    drop(end);
+    let mut config = with_own_helper(dir.path(), subject.name);
+    let tool = dir.path().join("tool");
     std::fs::write(&tool, format!("#!/bin/sh\necho {}\n", subject.name)).expect("written");
-    config.helper = helper;
     let program = GivenProgram::new(AgentName::trusted("tool"), &tool).expect("it is there");
     config.programs = Arc::new([program.clone()]);
     let provider = Provider::from(Arc::new(docker::open_with(config)));
     let make = async || provider.lifecycle.create(subject.spec("pruned", "s1")).await;
     let mut object = make().await.expect("made");
-    let names = ["inspect", "--format", "{{range .Mounts}}{{.Name}} {{end}}"];
-    let names = docker_text(&[&names[..], &[object.external_id.as_str()]].concat());
-    let is_server_s = |name: &&str| !name.starts_with("issuebox-workspace-");
-    let filled: Vec<&str> = names.split_whitespace().filter(is_server_s).collect();
-    assert_eq!(filled.len(), 2, "{names}");
-    let marks: Vec<String> = filled.iter().map(|name| format!("{name}-complete")).collect();
-    let all: Vec<&str> = filled.iter().copied().chain(marks.iter().map(String::as_str)).collect();
     for removal in [Removal::All, Removal::Filled, Removal::Emptied] {
+        let filled = server_volumes(object.external_id.as_str());
+        assert_eq!(filled.len(), 2, "{filled:?}");
         provider.lifecycle.delete(call(&target(&object))).await.expect("deleted");
-        let removed = if matches!(removal, Removal::All) { &all } else { &filled };
-        docker_text(&[&["volume", "rm"], &removed[..]].concat());
-        if matches!(removal, Removal::Emptied) {
-            for name in &filled {
-                docker_text(&["volume", "create", name]);
+        remove_volumes(&filled);
+        match removal {
+            Removal::All => remove_volumes(&marks_of(&filled)),
+            Removal::Filled => {}
+            Removal::Emptied => {
+                for name in &filled {
+                    docker_text(&["volume", "create", name]);
+                }
             }
         }
         object = make().await.expect("made again");
@@ -180,8 +172,72 @@ async fn volumes_of_the_server_that_a_person_removed_are_filled_again() {
         let stdout = ended(execution.expect("started")).await.stdout;
         assert_eq!(String::from_utf8_lossy(&stdout).trim(), subject.name);
     }
+    let filled = server_volumes(object.external_id.as_str());
     provider.lifecycle.delete(call(&target(&object))).await.expect("deleted");
-    docker_text(&[&["volume", "rm"], &all[..]].concat());
+    remove_volumes(&[filled.clone(), marks_of(&filled)].concat());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Docker's engine; run by .ci/run"]
+async fn servers_that_fill_a_volume_at_once_use_the_same_and_see_it_whole() {
+    const SERVERS: usize = 6;
+    let subject = Subject::docker();
+    let dir = tempfile::tempdir().expect("a directory");
+    let config = with_own_helper(dir.path(), subject.name);
+    for round in 0..3 {
+        // Each starts its container as soon as it has filled a volume, while others fill one.
+        let create = |n| {
+            let server = Provider::from(Arc::new(docker::open_with(config.clone())));
+            let spec = subject.spec(&format!("fill-{round}-{n}"), "s1");
+            async move { server.lifecycle.create(spec).await }
+        };
+        let made = join_all((0..SERVERS).map(create)).await;
+        let made: Vec<_> = made.into_iter().map(|one| one.expect("made")).collect();
+        let mounted: std::collections::BTreeSet<_> =
+            made.iter().map(|one| server_volumes(one.external_id.as_str())).collect();
+        assert_eq!(mounted.len(), 1, "{mounted:?}");
+        let filled = Vec::from_iter(mounted).remove(0);
+        let hashed = filled[0].rsplit_once('-').expect("an id").0;
+        let all = docker_text(&["volume", "ls", "--quiet", "--filter", &format!("name={hashed}")]);
+        assert_eq!(all.lines().count(), 2, "the volume and its mark: {all}");
+        for one in &made {
+            subject.remove(one, false).await;
+        }
+        remove_volumes(&[filled.clone(), marks_of(&filled)].concat());
+    }
+}
+
+/// A configuration whose helper is a file of its own, so that no other test's container keeps its volume.
+fn with_own_helper(dir: &std::path::Path, name: &str) -> DockerConfig {
+    let mut config = docker::config();
+    let helper = dir.join("helper");
+    std::fs::copy(&config.helper, &helper).expect("copied");
+    let mut end = std::fs::File::options().append(true).open(&helper).expect("opened");
+    end.write_all(name.as_bytes()).expect("written");
+    config.helper = helper;
+    config
+}
+
+/// The volumes with files of the server that a container mounts.
+fn server_volumes(container: &str) -> Vec<String> {
+    let names = ["inspect", "--format", "{{range .Mounts}}{{.Name}} {{end}}", container];
+    let names = docker_text(&names);
+    let is_server_s = |name: &&str| !name.starts_with("issuebox-workspace-");
+    let mut names: Vec<_> =
+        names.split_whitespace().filter(is_server_s).map(str::to_owned).collect();
+    names.sort();
+    names
+}
+
+/// The empty volumes that say which ones are filled.
+fn marks_of(filled: &[String]) -> Vec<String> {
+    let mark = |name: &String| format!("{}-filled", name.rsplit_once('-').expect("an id").0);
+    filled.iter().map(mark).collect()
+}
+
+fn remove_volumes(names: &[String]) {
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    docker_text(&[&["volume", "rm"], &names[..]].concat());
 }
 
 #[tokio::test(flavor = "multi_thread")]

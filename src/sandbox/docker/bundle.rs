@@ -1,52 +1,23 @@
-//! Files of the server in volumes, which containers see read-only: the helper with what it needs to
-//! run in any image, and the programs that every sandbox is given.
-//!
-//! A volume's name has the hash of its content, so each engine gets each content once, and no volume
-//! ever changes. A second, empty volume says that the first one is complete. The content goes in
-//! through a container that is never started.
-//!
-//! People remove volumes, and an engine makes an empty one in place of a missing one that a container
-//! mounts. So each create looks for the volumes, and a container that does not start is looked at for
-//! empty ones.
+//! Files of the server that containers see read-only: the helper with what it needs to run in any image,
+//! and the programs that every sandbox is given.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bollard::errors::Error;
-use bollard::models::{
-    ContainerCreateBody, ContainerSummary, ContainerSummaryStateEnum, HostConfig, Mount, MountType,
-    MountVolumeOptions, VolumeCreateRequest,
-};
-use bollard::query_parameters::{
-    ContainerArchiveInfoOptionsBuilder, CreateContainerOptionsBuilder,
-    ListContainersOptionsBuilder, RemoveContainerOptionsBuilder, UploadToContainerOptionsBuilder,
-};
-use bollard::{Docker, body_try_stream};
 use bytes::Bytes;
-use tokio::net::unix::pipe;
 use tokio::sync::OnceCell;
-use tokio_util::io::ReaderStream;
 
-use super::engine::status;
 use crate::sandbox::GivenProgram;
-use crate::sandbox::confined::pipe as new_pipe;
-use crate::types::Timestamp;
 
 /// The helper's directory in containers.
 pub const HELPER_DIR: &str = "/.issuebox";
 
-/// The label of the server's own volumes: what they hold.
-const PURPOSE_LABEL: &str = "issuebox.purpose";
-
-/// How long filling a volume takes at most, in seconds.
-const FILL_SECONDS_MAX: i64 = 900;
-
 /// Longest piece of an archive on its way to the engine, in bytes.
-const PIECE_LEN: usize = 256 * 1024;
+pub const PIECE_LEN: usize = 256 * 1024;
 
 /// One file of a volume.
 #[derive(Clone, Debug)]
@@ -64,41 +35,8 @@ pub struct VolumeContent {
     target: &'static str,
     /// By the path below the target.
     files: Arc<BTreeMap<String, VolumeFile>>,
-    /// The volume's name, once the files were read.
+    /// Its name, once the files were read.
     name: Arc<OnceCell<String>>,
-}
-
-/// A complete volume.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MountedVolume {
-    name: String,
-    target: &'static str,
-}
-
-impl MountedVolume {
-    /// Its mount in a sandbox.
-    pub fn read_only(&self) -> Mount {
-        self.mount(true)
-    }
-
-    /// The name of the volume that says that this one is complete.
-    fn completion(&self) -> String {
-        format!("{}-complete", self.name)
-    }
-
-    fn mount(&self, is_read_only: bool) -> Mount {
-        Mount {
-            target: Some(self.target.to_owned()),
-            source: Some(self.name.clone()),
-            typ: Some(MountType::VOLUME),
-            read_only: Some(is_read_only),
-            volume_options: Some(MountVolumeOptions {
-                no_copy: Some(true),
-                ..MountVolumeOptions::default()
-            }),
-            ..Mount::default()
-        }
-    }
 }
 
 impl VolumeContent {
@@ -142,99 +80,39 @@ impl VolumeContent {
         Self { purpose, target, files: Arc::new(files), name: Arc::default() }
     }
 
-    /// Its volume on an engine, which is made if it is missing. `image` is any image that is there.
-    ///
-    /// # Errors
-    /// The engine's; 404 if it has no such image.
-    pub async fn volume(&self, engine: &Docker, image: &str) -> Result<MountedVolume, Error> {
-        let volume = self.mounted().await?;
-        let complete = volume.completion();
-        let (is_made, is_complete) =
-            tokio::join!(is_there(engine, &volume.name), is_there(engine, &complete));
-        if !(is_made? && is_complete?) {
-            self.prepare(engine, image).await?;
-        }
-        Ok(volume)
+    /// What it is for, in a word.
+    pub fn purpose(&self) -> &'static str {
+        self.purpose
     }
 
-    /// Whether a container that mounts its volume lacks the files, because the volume is empty.
-    ///
-    /// # Errors
-    /// The engine's; 404 if it has no such container.
-    pub async fn is_missing_in(&self, engine: &Docker, container: &str) -> Result<bool, Error> {
-        let Some(file) = self.files.keys().next() else { return Ok(false) };
-        let path = format!("{}/{file}", self.target);
-        let options = ContainerArchiveInfoOptionsBuilder::new().path(&path).build();
-        match engine.get_container_archive_info(container, Some(options)).await {
-            Ok(_) => Ok(false),
-            Err(error) if status(&error) == Some(404) => {
-                engine.inspect_container(container, None).await.map(|_| true)
-            }
-            Err(error) => Err(error),
-        }
+    /// The directory in containers.
+    pub fn target(&self) -> &'static str {
+        self.target
     }
 
-    async fn mounted(&self) -> Result<MountedVolume, Error> {
+    /// The path of one of its files in containers; `None` if it has none.
+    pub fn a_file(&self) -> Option<String> {
+        self.files.keys().next().map(|file| format!("{}/{file}", self.target))
+    }
+
+    /// The name that all servers with the same content give it.
+    ///
+    /// # Errors
+    /// The system's.
+    pub async fn name(&self) -> io::Result<&str> {
         let this = self.clone();
         let named = async {
-            let hash = blocking(move || this.hash()).await?;
-            Ok::<String, Error>(format!("issuebox-{}-{hash}", self.purpose))
+            let hash = tokio::task::spawn_blocking(move || this.hash()).await??;
+            Ok::<String, io::Error>(format!("issuebox-{}-{hash}", self.purpose))
         };
-        let name = self.name.get_or_try_init(|| named).await?;
-        Ok(MountedVolume { name: name.clone(), target: self.target })
+        Ok(self.name.get_or_try_init(|| named).await?)
     }
 
-    /// Makes its volume, or fills it again. `image` is any image that is there.
+    /// Writes an archive of the files.
     ///
     /// # Errors
-    /// The engine's; 404 if it has no such image.
-    pub async fn prepare(&self, engine: &Docker, image: &str) -> Result<(), Error> {
-        let volume = self.mounted().await?;
-        let host_config = HostConfig {
-            mounts: Some(vec![volume.mount(false)]),
-            network_mode: Some("none".to_owned()),
-            ..HostConfig::default()
-        };
-        let labels = [(PURPOSE_LABEL.to_owned(), self.purpose.to_owned())];
-        let body = ContainerCreateBody {
-            image: Some(image.to_owned()),
-            // Never started; an image may have none of its own.
-            entrypoint: Some(vec!["/issuebox".to_owned()]),
-            labels: Some(labels.clone().into()),
-            host_config: Some(host_config),
-            ..ContainerCreateBody::default()
-        };
-        let options = CreateContainerOptionsBuilder::new().build();
-        let made = engine.create_container(Some(options), body).await?;
-        let filled = self.fill(engine, &made.id).await;
-        let removal = RemoveContainerOptionsBuilder::new().force(true).v(true).build();
-        let removed = engine.remove_container(&made.id, Some(removal)).await;
-        filled.and(removed)?;
-        let request = VolumeCreateRequest {
-            name: Some(volume.completion()),
-            labels: Some(labels.into()),
-            ..VolumeCreateRequest::default()
-        };
-        engine.create_volume(request).await?;
-        Ok(())
-    }
-
-    /// Sends the files into the volume of a container.
-    async fn fill(&self, engine: &Docker, container: &str) -> Result<(), Error> {
-        let (reader, writer) = new_pipe().map_err(io::Error::other)?;
-        let reader = pipe::Receiver::from_owned_fd(reader)?;
-        let this = self.clone();
-        let packing = tokio::task::spawn_blocking(move || this.pack(writer));
-        let options = UploadToContainerOptionsBuilder::new().path(self.target).build();
-        let pieces = ReaderStream::with_capacity(reader, PIECE_LEN);
-        let sent = engine.upload_to_container(container, Some(options), body_try_stream(pieces));
-        let sent = sent.await;
-        // Packing that failed is the reason of what the engine says of a cut archive.
-        packing.await.map_err(io::Error::other)??;
-        sent
-    }
-
-    fn pack(&self, to: OwnedFd) -> io::Result<()> {
+    /// The system's.
+    pub fn pack(&self, to: OwnedFd) -> io::Result<()> {
         let mut archive =
             tar::Builder::new(io::BufWriter::with_capacity(PIECE_LEN, File::from(to)));
         let mut made = std::collections::BTreeSet::new();
@@ -305,54 +183,6 @@ fn header(kind: tar::EntryType, size: u64) -> tar::Header {
     head
 }
 
-/// Removes the containers through which volumes were to be filled by servers that ended meanwhile.
-///
-/// # Errors
-/// The engine's.
-pub async fn remove_abandoned(engine: &Docker, now: Timestamp) -> Result<(), Error> {
-    let filters = HashMap::from([("label", vec![PURPOSE_LABEL])]);
-    let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();
-    let listed = engine.list_containers(Some(options)).await?;
-    for container in listed.into_iter().filter(|container| is_abandoned(container, now)) {
-        let id = container.id.unwrap_or_default();
-        tracing::info!(
-            container = id,
-            "removes a container through which a volume was to be filled"
-        );
-        let removal = RemoveContainerOptionsBuilder::new().build();
-        match engine.remove_container(&id, Some(removal)).await {
-            // Another server has removed it, or is removing it.
-            Err(error) if matches!(status(&error), Some(404 | 409)) => {}
-            removed => removed?,
-        }
-    }
-    Ok(())
-}
-
-/// Whether no server fills a volume through this container any more.
-fn is_abandoned(container: &ContainerSummary, now: Timestamp) -> bool {
-    let abandoned_from =
-        |seconds: i64| seconds.saturating_add(FILL_SECONDS_MAX).saturating_mul(1000);
-    // Checked here, too: engines differ in what several filters mean.
-    container.labels.as_ref().is_some_and(|labels| labels.contains_key(PURPOSE_LABEL))
-        && container.state == Some(ContainerSummaryStateEnum::CREATED)
-        && container.created.is_some_and(|at| at > 0 && abandoned_from(at) < now.unix_ms())
-}
-
-async fn is_there(engine: &Docker, volume: &str) -> Result<bool, Error> {
-    match engine.inspect_volume(volume).await {
-        Ok(_) => Ok(true),
-        Err(error) if status(&error) == Some(404) => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> Result<T, Error> {
-    Ok(tokio::task::spawn_blocking(work).await.map_err(io::Error::other)??)
-}
-
 /// Libraries by the names that programs ask for.
 type Libraries = BTreeMap<String, PathBuf>;
 
@@ -396,30 +226,6 @@ fn mapped(maps: &str) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_an_old_container_is_abandoned() {
-        let now = Timestamp::from_unix_ms(10_000_000_000);
-        let of = |created| ContainerSummary {
-            created,
-            labels: Some(HashMap::from([(PURPOSE_LABEL.to_owned(), "helper".to_owned())])),
-            state: Some(ContainerSummaryStateEnum::CREATED),
-            ..ContainerSummary::default()
-        };
-        for (created, expected) in [
-            (Some(10_000_000), false),
-            (Some(10_000_000 - 900), false),
-            (Some(10_000_000 - 901), true),
-            (Some(-1), false),
-            (None, false),
-        ] {
-            assert_eq!(is_abandoned(&of(created), now), expected, "{created:?}");
-        }
-        let another_s = ContainerSummary { labels: None, ..of(Some(1)) };
-        let state = Some(ContainerSummaryStateEnum::RUNNING);
-        let running = ContainerSummary { state, ..of(Some(1)) };
-        assert!(!is_abandoned(&another_s, now) && !is_abandoned(&running, now));
-    }
 
     #[test]
     fn mapped_libraries_are_found_once_each() {

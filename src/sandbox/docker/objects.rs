@@ -15,11 +15,12 @@ use bollard::{Docker, body_full};
 use futures_util::StreamExt;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::bundle::{MountedVolume, VolumeContent, remove_abandoned};
+use super::bundle::VolumeContent;
 use super::engine::{ContainerEngine, is_name_taken, name_is_held, status};
 use super::images::ImagePulls;
 use super::inside::{HOME, READY, WORKSPACE};
 use super::link::Links;
+use super::server_volumes::{ServerVolume, filled, refill, remove_abandoned};
 use super::settings::{ContainerUser, DockerOptions, DockerSettings};
 use super::spec::{ContainerParts, FoundContainer, INSTANCE_LABEL, container};
 use super::workspaces::{WorkspaceOwner, is_older, workspace_name};
@@ -286,11 +287,11 @@ impl Containers {
     }
 
     /// The volumes that every container mounts.
-    async fn mounted(&self, client: &Docker, image: &str) -> Result<Vec<MountedVolume>, Error> {
+    async fn mounted(&self, client: &Docker, image: &str) -> Result<Vec<ServerVolume>, Error> {
         let _filling = self.filling.lock().await;
         let mut all = Vec::new();
         for content in &self.contents {
-            all.push(content.volume(client, image).await?);
+            all.push(filled(client, content, image, &*self.ids).await?);
         }
         Ok(all)
     }
@@ -300,12 +301,7 @@ impl Containers {
         let _filling = self.filling.lock().await;
         let mut is_filled = false;
         for content in &self.contents {
-            if content.is_missing_in(client, id).await? {
-                let image = client.inspect_container(id, None).await?.image.unwrap_or_default();
-                tracing::warn!(container = id, "fills a volume of the server that was removed");
-                content.prepare(client, &image).await?;
-                is_filled = true;
-            }
+            is_filled |= refill(client, content, id).await?;
         }
         Ok(is_filled)
     }

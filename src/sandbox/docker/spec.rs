@@ -8,8 +8,9 @@ use bollard::models::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::bundle::{HELPER_DIR, MountedVolume};
+use super::bundle::HELPER_DIR;
 use super::inside::{HELPER_COMMAND, HOME, WORKSPACE, reach_word};
+use super::server_volumes::ServerVolume;
 use super::settings::{ContainerUser, DockerOptions};
 use crate::sandbox::reach::Reach;
 use crate::sandbox::stored_network::NetworkRow;
@@ -97,7 +98,7 @@ pub struct ContainerParts<'a> {
     /// The name of its workspace's volume.
     pub workspace: String,
     /// The volumes of the server: the helper's and the given programs'.
-    pub mounted: &'a [MountedVolume],
+    pub mounted: &'a [ServerVolume],
     /// How the helper is started, without its arguments.
     pub helper: &'a [String],
 }
@@ -121,7 +122,7 @@ pub fn container(spec: &CreateSpec, parts: &ContainerParts<'_>) -> ContainerCrea
         }),
         ..Mount::default()
     };
-    let given = parts.mounted.iter().map(MountedVolume::read_only);
+    let given = parts.mounted.iter().map(ServerVolume::read_only);
     let host_config = HostConfig {
         mounts: Some(std::iter::once(workspace).chain(given).collect()),
         tmpfs: parts.options.is_read_only.then(|| scratch(parts.user)),
