@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bollard::errors::Error;
 use bollard::models::SystemInfo;
+use bollard::query_parameters::RemoveVolumeOptionsBuilder;
 use bollard::{API_DEFAULT_VERSION, Docker};
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
@@ -128,6 +129,18 @@ pub fn is_name_taken(error: &Error) -> bool {
             message.contains("the container name") && message.contains("is already in use")
         }
         _ => false,
+    }
+}
+
+/// Removes a volume, unless a container mounts it. One that is gone already is no error.
+///
+/// # Errors
+/// The engine's.
+pub async fn remove_unmounted(engine: &Docker, volume: &str) -> Result<(), Error> {
+    let options = RemoveVolumeOptionsBuilder::new().build();
+    match engine.remove_volume(volume, Some(options)).await {
+        Err(error) if matches!(status(&error), Some(404 | 409)) => Ok(()),
+        removed => removed,
     }
 }
 

@@ -8,15 +8,15 @@ use bollard::errors::Error;
 use bollard::models::ContainerCreateBody;
 use bollard::query_parameters::{
     CreateContainerOptionsBuilder, ListContainersOptionsBuilder, ListVolumesOptionsBuilder,
-    LogsOptionsBuilder, RemoveContainerOptionsBuilder, RemoveVolumeOptionsBuilder,
-    StopContainerOptionsBuilder, UploadToContainerOptionsBuilder,
+    LogsOptionsBuilder, RemoveContainerOptionsBuilder, StopContainerOptionsBuilder,
+    UploadToContainerOptionsBuilder,
 };
 use bollard::{Docker, body_full};
 use futures_util::StreamExt;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::bundle::VolumeContent;
-use super::engine::{ContainerEngine, is_name_taken, name_is_held, status};
+use super::engine::{ContainerEngine, is_name_taken, name_is_held, remove_unmounted, status};
 use super::images::ImagePulls;
 use super::inside::{HOME, READY, WORKSPACE};
 use super::link::Links;
@@ -555,13 +555,8 @@ impl Containers {
     }
 
     async fn remove_volume(&self, name: &str) -> Result<(), ProviderError> {
-        let options = RemoveVolumeOptionsBuilder::new().build();
-        match self.engine.client().await?.remove_volume(name, Some(options)).await {
-            Ok(()) => Ok(()),
-            // Gone, or a container has it again.
-            Err(error) if matches!(status(&error), Some(404 | 409)) => Ok(()),
-            Err(error) => Err(self.failed(error)),
-        }
+        let removed = remove_unmounted(self.engine.client().await?, name).await;
+        removed.map_err(|error| self.failed(error))
     }
 
     /// What a target was made from.

@@ -20,15 +20,14 @@ use bollard::models::{
 };
 use bollard::query_parameters::{
     ContainerArchiveInfoOptionsBuilder, CreateContainerOptionsBuilder,
-    ListContainersOptionsBuilder, RemoveContainerOptionsBuilder, RemoveVolumeOptionsBuilder,
-    UploadToContainerOptionsBuilder,
+    ListContainersOptionsBuilder, RemoveContainerOptionsBuilder, UploadToContainerOptionsBuilder,
 };
 use bollard::{Docker, body_try_stream};
 use tokio::net::unix::pipe;
 use tokio_util::io::ReaderStream;
 
 use super::bundle::{PIECE_LEN, VolumeContent};
-use super::engine::status;
+use super::engine::{remove_unmounted, status};
 use crate::clock::IdSource;
 use crate::sandbox::confined::pipe as new_pipe;
 use crate::types::Timestamp;
@@ -90,7 +89,7 @@ pub async fn filled(
             return Ok(ServerVolume { name, target });
         }
         // The volume was removed.
-        remove(engine, &mark).await?;
+        remove_unmounted(engine, &mark).await?;
     }
     let name = format!("{hashed}-{}", ids.request_id());
     let own = ServerVolume { name, target };
@@ -104,7 +103,7 @@ pub async fn filled(
     // The engine answers with the mark that is there already, if one is.
     let first = filled_by(engine.create_volume(request).await?);
     let Some(name) = first.filter(|first| *first != own.name) else { return Ok(own) };
-    remove(engine, &own.name).await?;
+    remove_unmounted(engine, &own.name).await?;
     Ok(ServerVolume { name, target })
 }
 
@@ -212,7 +211,7 @@ pub async fn remove_abandoned(engine: &Docker, now: Timestamp) -> Result<(), Err
                 None => None,
             };
             if marked.as_ref() != Some(&volume) {
-                remove(engine, &volume).await?;
+                remove_unmounted(engine, &volume).await?;
             }
         }
     }
@@ -245,15 +244,6 @@ async fn inspect(engine: &Docker, volume: &str) -> Result<Option<Volume>, Error>
         Ok(found) => Ok(Some(found)),
         Err(error) if status(&error) == Some(404) => Ok(None),
         Err(error) => Err(error),
-    }
-}
-
-/// Removes a volume, unless a container mounts it.
-async fn remove(engine: &Docker, volume: &str) -> Result<(), Error> {
-    let options = RemoveVolumeOptionsBuilder::new().build();
-    match engine.remove_volume(volume, Some(options)).await {
-        Err(error) if matches!(status(&error), Some(404 | 409)) => Ok(()),
-        removed => removed,
     }
 }
 
