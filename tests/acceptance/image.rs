@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 
 use crate::engine;
 
+/// The sandbox's container, which other tests at the same engine have none of.
+const SANDBOX: &str = "name=claude-issue-image-1";
+
 /// How long the server, or a sandbox, may take to come up.
 const WAIT: Duration = Duration::from_secs(60);
 
@@ -32,8 +35,7 @@ impl Drop for Deployed {
         // Those that are not there any more are no error.
         let _ = docker(&["rm", "--force", "--volumes", &self.server]);
         let _ = docker(&["volume", "rm", &self.volume]);
-        if let Ok(left) = docker(&["ps", "--all", "--quiet", "--filter", "label=issuebox.instance"])
-        {
+        if let Ok(left) = docker(&["ps", "--all", "--quiet", "--filter", SANDBOX]) {
             for id in left.lines() {
                 let _ = docker(&["rm", "--force", "--volumes", id]);
             }
@@ -100,7 +102,7 @@ fn the_image_drives_the_engine_that_it_is_given() {
     assert!(made.contains("claude-issue-image-1"), "{made}");
     let said = deployed.issuebox(&["exec", "image-1", "--", "sh", "-c", "echo hello; id -u"]);
     assert_eq!(said, "hello\n1000");
-    let sandbox = ["ps", "--filter", "name=claude-issue-image-1", "--format", "{{.State}}"];
+    let sandbox = ["ps", "--filter", SANDBOX, "--format", "{{.State}}"];
     assert_eq!(docker(&sandbox), Ok("running".to_owned()));
 
     docker(&["stop", "--time", "20", &name]).unwrap_or_else(|error| panic!("{error}"));
