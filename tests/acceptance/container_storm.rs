@@ -13,8 +13,10 @@ use crate::container_place::ContainerPlace;
 use crate::own_engine::OwnEngine;
 use crate::process::{Server, try_send, until, until_within};
 
-/// How long each of the servers of the storm lives, in milliseconds, from when it is ready.
+/// How long the servers of the storm live, in turns, in milliseconds, from when each is ready.
 const LIVES_MS: [u64; 9] = [1500, 3000, 700, 4000, 2200, 300, 3500, 1100, 4000];
+/// How long they live together.
+const STORM_MS: u64 = 60_000;
 /// The issues of the storm, each with a caller.
 const ISSUES: usize = 6;
 
@@ -124,15 +126,21 @@ async fn a_storm_of_kills_leaves_one_container_for_each_live_issue() {
             answer: String::new(),
         })
         .collect();
-    for (round, life_ms) in LIVES_MS.into_iter().enumerate() {
+    let (mut stormed_ms, mut servers) = (0, 0);
+    for life_ms in LIVES_MS.into_iter().cycle() {
         let server = place.place.serve().await;
-        let is_last = round == LIVES_MS.len() - 1;
+        stormed_ms += life_ms;
+        servers += 1;
+        let is_last = stormed_ms >= STORM_MS;
         ask_all(&mut callers, &server, Duration::from_millis(life_ms), is_last).await;
         server.kill().await;
         // Sorted by issue.
         let there = place.containers();
         let is_twice = there.windows(2).any(|pair| pair[0].issue == pair[1].issue);
         assert!(!is_twice, "two containers of one issue: {there:?}");
+        if is_last {
+            break;
+        }
     }
     let server = place.place.serve().await;
     server.settled().await;
@@ -141,7 +149,7 @@ async fn a_storm_of_kills_leaves_one_container_for_each_live_issue() {
         caller.check(live.get(&caller.issue));
     }
     let acknowledged: usize = callers.iter().map(|caller| caller.acknowledged).sum();
-    println!("{acknowledged} acknowledged; {} live", live.len());
+    println!("{servers} servers killed; {acknowledged} acknowledged; {} live", live.len());
     assert!(acknowledged > 2 * ISSUES, "only {acknowledged} acknowledged");
     // All are wanted again.
     for caller in &callers {
