@@ -4,10 +4,12 @@ case $base in /*) ;; *) base=$HOME/$base ;; esac
 case $work in /*) ;; *) work=$HOME/$work ;; esac
 B=1000000000000000 # Added to positions in file names, so that names sort like numbers.
 # Wakes all that wait for news of the process in $D. The FIFO of each is renamed first: a waiter that
-# goes on waiting makes another one, and nobody removes that one in place of this.
+# goes on waiting makes another one, and nobody removes that one in place of this. A subshell has the
+# `$$` of its parent, so the name has what the kernel says.
 wake() {
+    read -r self _ </proc/self/stat
     for fifo in "$D"/w.*; do
-        taken=$D/v.$$.${fifo##*/}
+        taken=$D/v.$self.${fifo##*/}
         if mv "$fifo" "$taken" 2>/dev/null; then
             echo 1<>"$taken"
             rm -f "$taken"
