@@ -10,6 +10,7 @@
 //! - No credential is part of a command or of a file in the sandbox: git's requests go through the
 //!   [gateway](crate::git).
 
+mod base_file;
 mod branch;
 mod commands;
 mod permission;
@@ -36,6 +37,7 @@ use crate::store::Store;
 use crate::store::checkout::CheckoutStore;
 use crate::types::{BranchPattern, PerRepository, ProviderName, PublishMode};
 
+pub use base_file::BaseFile;
 pub use worker::{CheckoutRetryError, CheckoutWorker, UnfinishedCheckout};
 pub use workplaces::SandboxWorkplaces;
 

@@ -14,6 +14,7 @@
 //! a delete is: it is owed until a call to the provider that began with it was answered.
 
 mod cold_start;
+mod repository_file;
 mod step;
 
 use std::collections::BTreeMap;
@@ -35,7 +36,7 @@ use crate::types::{
     Timestamp, Workload,
 };
 
-use step::StepFailure;
+use step::{StepFailure, StepList};
 
 /// Says whether work may begin in a sandbox.
 #[async_trait]
@@ -160,7 +161,7 @@ impl HookRunner {
         steps: &[HookStep],
     ) -> Result<(), StepFailure> {
         for (number, step) in (1..).zip(steps) {
-            self.step(place, name, step, (number, steps.len())).await?;
+            self.step(place, StepList::Hook(name), step, (number, steps.len())).await?;
         }
         Ok(())
     }

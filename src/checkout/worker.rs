@@ -41,7 +41,7 @@ const START_PAGE: usize = 1_000;
 /// Makes checkouts.
 #[derive(Clone)]
 pub struct CheckoutWorker {
-    parts: Arc<CheckoutParts>,
+    pub(super) parts: Arc<CheckoutParts>,
     /// Sandboxes whose checkout is under way here, and what ends the pause before its next try.
     under_way: Arc<Mutex<HashMap<SandboxId, Arc<Notify>>>>,
     /// How often a checkout came to something.

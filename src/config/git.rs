@@ -1,13 +1,17 @@
 //! `[templates.X.git]`: the repository in the sandbox.
 
 use super::reader::ConfigReader;
-use crate::types::{CloneMode, GitWorkload, Network, Repository};
+use crate::types::{CloneMode, GitWorkload, Network, Repository, RepositoryFile};
 
 /// Largest push that may be allowed, in MiB: GitHub refuses packs of more than 2 GiB.
 const PUSH_MB_MAX: u64 = 2_048;
 
 /// The largest push if nothing is said, in MiB.
 const PUSH_MB_DEFAULT: u64 = 1_024;
+
+/// What a template needs that uses the checkout, if it has none.
+const WITHOUT_CHECKOUT: &str = "needs a checkout: credentials in [github], a git.clone other than \
+                                \"none\" and a network other than \"host\"";
 
 /// Reads what a template says of git; `None` for no checkout.
 pub(super) fn git(
@@ -33,6 +37,10 @@ pub(super) fn git(
     }
     let push_max_mb = r.number(&key("git.push_max_mb"), PUSH_MB_DEFAULT, 1..=PUSH_MB_MAX);
     let workflows = r.flag(&key("git.workflows"), false);
+    let reads_file = r.flag(&key("git.repository_file"), false);
+    if reads_file && !(has_credentials && clone.is_some() && *network != Network::Host) {
+        r.wrong(&key("git.repository_file"), WITHOUT_CHECKOUT);
+    }
     if !has_credentials {
         // Of the defaults nothing need be said.
         let parts = [
@@ -54,5 +62,6 @@ pub(super) fn git(
         return None;
     }
     // A branch to begin at is said of a repository, not of a template.
-    Some(GitWorkload { clone, base: None, read, push_max_mb, workflows })
+    let repository_file = reads_file.then(RepositoryFile::default);
+    Some(GitWorkload { clone, base: None, read, push_max_mb, workflows, repository_file })
 }

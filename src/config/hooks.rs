@@ -91,12 +91,13 @@ fn steps(r: &mut ConfigReader, table: &str, needs: HookNeeds) -> Vec<HookStep> {
 }
 
 /// Reads one step; `None` if it says nothing that can be done.
-fn step(r: &mut ConfigReader, table: &str, needs: HookNeeds) -> Option<HookStep> {
+pub(super) fn step(r: &mut ConfigReader, table: &str, needs: HookNeeds) -> Option<HookStep> {
     let key = |part: &str| format!("{table}.{part}");
     // An empty one has no keys, and is reported below.
     r.table_names(table);
     let before = r.problems();
-    let command = r.texts(&key("run"), &[]);
+    // A list that cannot be read is one problem: the default passes the check below.
+    let command = r.texts(&key("run"), &["unreadable"]);
     let has_command = r.origin(&key("run")).is_some();
     let uses = r.parsed(&key("uses"), None, |word| {
         let known = HookAction::BUILT_IN.iter().filter_map(HookAction::uses);

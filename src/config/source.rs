@@ -150,7 +150,7 @@ impl Sources {
         Ok(ConfigFile { path: path.to_owned(), owner: metadata.uid(), mode: metadata.mode() })
     }
 
-    fn add_table(&mut self, path: &Path, text: &str, prefix: &str, table: &DeTable<'_>) {
+    pub fn add_table(&mut self, path: &Path, text: &str, prefix: &str, table: &DeTable<'_>) {
         for (name, value) in table {
             let name_at = name.span().start;
             let name = name.get_ref();
@@ -178,7 +178,14 @@ impl Sources {
         }
     }
 
-    fn add_value(&mut self, path: &Path, text: &str, key: String, at: usize, value: &DeValue<'_>) {
+    pub fn add_value(
+        &mut self,
+        path: &Path,
+        text: &str,
+        key: String,
+        at: usize,
+        value: &DeValue<'_>,
+    ) {
         let origin = ValueOrigin::File { path: path.to_owned(), line: line_at(text, at) };
         self.entries.insert(key, ConfigValue { value: value_of(value), origin });
     }
@@ -248,6 +255,6 @@ fn value_of(value: &DeValue<'_>) -> Value {
     }
 }
 
-fn line_at(text: &str, offset: usize) -> usize {
+pub(super) fn line_at(text: &str, offset: usize) -> usize {
     1 + text.as_bytes().iter().take(offset).filter(|b| **b == b'\n').count()
 }

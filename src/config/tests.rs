@@ -7,6 +7,7 @@ mod intake;
 mod models;
 mod people;
 mod repositories;
+mod repository_file;
 mod stored_app;
 mod sync;
 mod workload;

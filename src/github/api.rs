@@ -24,9 +24,9 @@ pub use requests::{
     RepositoryTarget, StatusEntry,
 };
 pub use values::{
-    DeliveryLogPage, GitHubAccount, GitHubComment, GitHubHook, GitHubIdentity, GitHubIssue,
-    GitHubPull, GitHubRepository, IdentityKind, Installation, LoggedDelivery, LoginPermission,
-    PageCursor, PullState, ReviewComment, StoredDelivery,
+    DeliveryLogPage, GitHubAccount, GitHubComment, GitHubFile, GitHubHook, GitHubIdentity,
+    GitHubIssue, GitHubPull, GitHubRepository, IdentityKind, Installation, LoggedDelivery,
+    LoginPermission, PageCursor, PullState, ReviewComment, StoredDelivery,
 };
 pub use verification::{VERIFICATION_QUERY, VerifiedAct, VerifiedComment, VerifiedIssue};
 pub use write::{PaceError, PaceRecord, UnkeptPace, WritePace, WriteTurn, WriteUrgency, WriterId};
@@ -205,6 +205,14 @@ pub trait GitHubApi: GitHubWriter {
         target: &RepositoryTarget,
         branch: &str,
     ) -> Result<Option<String>, GitHubError>;
+
+    /// A file as a commit has it; `None` if it has none at that path.
+    async fn file(
+        &self,
+        target: &RepositoryTarget,
+        path: &str,
+        commit: &str,
+    ) -> Result<Option<GitHubFile>, GitHubError>;
 
     /// How an issue is, with the facts that decide whether work may begin. `base` is the branch
     /// whose tip is wanted; empty for the default branch.

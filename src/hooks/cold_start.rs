@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::repository_file::FileOfRepository;
 use super::step::StepFailure;
 use super::{HookPlace, HookRunner};
 use crate::engine::HookedSandbox;
@@ -24,6 +25,14 @@ const MARK_LEN_MAX: usize = 1_024;
 const NOT_VERIFIED: &str =
     "GitHub's word on the issue speaks against it; the sandbox's log says why";
 
+/// What is known before the first step.
+enum Prepared {
+    /// The steps can run. It has what the repository's file says, if that is read.
+    Ready(Option<FileOfRepository>),
+    /// The cold start ended: no step runs.
+    Ended(ColdStartEnd),
+}
+
 impl HookRunner {
     /// Runs the cold start if the sandbox needs it.
     pub(super) async fn run_cold_start(
@@ -31,8 +40,8 @@ impl HookRunner {
         sandbox: &HookedSandbox,
     ) -> Result<ColdStartEnd, CallError> {
         let place = HookPlace::of(sandbox);
-        let record = &sandbox.record;
-        let working_dir = record.template.workload.working_dir.as_deref();
+        let (record, workload) = (&sandbox.record, &sandbox.record.template.workload);
+        let working_dir = workload.working_dir.as_deref();
         if !record.needs_cold_start && !self.is_empty_or_stale(&place, working_dir).await {
             return Ok(ColdStartEnd::NotNeeded);
         }
@@ -47,44 +56,56 @@ impl HookRunner {
             () = clock.sleep_until(end) => {
                 let minutes = PREPARATION_TIME_MAX.as_secs() / 60;
                 let what = "the issue was not verified and its repository not checked out";
-                Some(ColdStartEnd::Failed(format!("{what} within {minutes} minutes")))
+                Prepared::Ended(ColdStartEnd::Failed(format!("{what} within {minutes} minutes")))
             }
         };
-        if let Some(end) = prepared {
-            return Ok(end);
-        }
-        let steps = &record.template.workload.hooks.on_cold_start;
-        match self.steps(&place, HookName::ColdStart, steps).await {
+        let file = match prepared {
+            Prepared::Ended(end) => return Ok(end),
+            Prepared::Ready(file) => file,
+        };
+        let steps = async {
+            self.steps(&place, HookName::ColdStart, &workload.hooks.on_cold_start).await?;
+            match &file {
+                Some(file) => self.setup(&place, workload, file).await,
+                None => Ok(()),
+            }
+        };
+        match steps.await {
             Ok(()) => {
                 let finished = self.mark(&place, place.sandbox().as_str()).await;
                 // Else the next start would take the work in it for what was left unfinished.
                 if let (true, Err(message)) = (is_marked, finished) {
                     return Err(CallError::Unavailable { message, retry_after: None });
                 }
-                Ok(ColdStartEnd::Succeeded)
+                let kept = file.map(|file| ColdStartEnd::SucceededWith(file.kept));
+                Ok(kept.unwrap_or(ColdStartEnd::Succeeded))
             }
             Err(failure) => cold_start_end(failure),
         }
     }
 
-    /// Waits for the verification, and checks the repository out. Returns how the cold start ended if
-    /// its steps are not to run.
+    /// Waits for the verification, checks the repository out, and reads its file.
     async fn prepare(
         &self,
         place: &HookPlace,
         sandbox: &HookedSandbox,
-    ) -> Result<Option<ColdStartEnd>, CallError> {
+    ) -> Result<Prepared, CallError> {
         let (gate, id) = (&self.parts.gate, place.sandbox());
         let since = sandbox.record.phase_since;
         // What spoke against it may be over by now, such as an issue that was closed and reopened.
         if !gate.may_begin(place.home, id, since).await
             && !gate.may_begin(place.home, id, self.parts.clock.now()).await
         {
-            return Ok(Some(ColdStartEnd::Withheld(NOT_VERIFIED.to_owned())));
+            return Ok(Prepared::Ended(ColdStartEnd::Withheld(NOT_VERIFIED.to_owned())));
         }
-        match self.checkout(place).await {
-            Ok(_row) => Ok(None),
-            Err(failure) => cold_start_end(failure).map(Some),
+        let row = match self.checkout(place).await {
+            Ok(row) => row,
+            Err(failure) => return cold_start_end(failure).map(Prepared::Ended),
+        };
+        let workload = &sandbox.record.template.workload;
+        match self.repository_file(place, workload, row.as_ref()).await {
+            Ok(file) => Ok(Prepared::Ready(file)),
+            Err(failure) => failure.end().map(Prepared::Ended),
         }
     }
 

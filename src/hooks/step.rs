@@ -10,7 +10,9 @@ use crate::sandbox::{ExecEvent, ExecRequest, Provider, WorkError};
 use crate::store::StoreError;
 use crate::store::checkout::CheckoutRow;
 use crate::sync::{SyncError, SyncOrder, SyncPlace, SyncSubject};
-use crate::types::{CheckoutState, HookAction, HookName, HookStep, beginning, inert, inert_lines};
+use crate::types::{
+    CheckoutState, HookAction, HookName, HookStep, RepositoryFile, beginning, inert, inert_lines,
+};
 
 /// How many of the last lines of a command are kept.
 const LINES_MAX: usize = 20;
@@ -43,6 +45,33 @@ fn unreadable(error: StoreError) -> StepFailure {
     StepFailure::Gone(error.to_string())
 }
 
+/// A list of steps.
+#[derive(Clone, Copy)]
+pub(super) enum StepList {
+    /// Of a hook of the template.
+    Hook(HookName),
+    /// `setup` in the file of the repository.
+    Setup,
+}
+
+impl StepList {
+    /// What it is called where people read of its steps.
+    fn title(self) -> String {
+        match self {
+            Self::Hook(name) => name.as_str().to_owned(),
+            Self::Setup => format!("{} setup", RepositoryFile::PATH),
+        }
+    }
+
+    /// What the sandbox's log calls it.
+    const fn log_name(self) -> &'static str {
+        match self {
+            Self::Hook(name) => name.as_str(),
+            Self::Setup => "setup",
+        }
+    }
+}
+
 /// The last bytes of what a command wrote.
 #[derive(Default)]
 struct OutputTail(VecDeque<u8>);
@@ -64,14 +93,14 @@ impl OutputTail {
 }
 
 /// What a step is called in logs and on the timeline.
-fn label(name: HookName, step: &HookStep, (number, of): (usize, usize)) -> String {
+fn label(list: StepList, step: &HookStep, (number, of): (usize, usize)) -> String {
     let what = match &step.action {
         HookAction::Run(command) => beginning(&inert(&command.join(" ")), LABEL_LEN_MAX),
         HookAction::GitCheckout | HookAction::SyncPull | HookAction::SyncPush => {
             step.action.uses().unwrap_or_default().to_owned()
         }
     };
-    format!("{} step {number} of {of} ({what})", name.as_str())
+    format!("{} step {number} of {of} ({what})", list.title())
 }
 
 fn failed(label: &str, why: &str, lines: &str) -> StepFailure {
@@ -86,16 +115,16 @@ impl HookRunner {
     pub(super) async fn step(
         &self,
         place: &HookPlace,
-        name: HookName,
+        list: StepList,
         step: &HookStep,
         place_in_hook: (usize, usize),
     ) -> Result<(), StepFailure> {
-        let label = label(name, step, place_in_hook);
+        let label = label(list, step, place_in_hook);
         let clock = &self.parts.clock;
         let began = clock.now();
         let ended = match &step.action {
             HookAction::Run(command) => {
-                let log_name = format!("{}/{}", name.as_str(), place_in_hook.0);
+                let log_name = format!("{}/{}", list.log_name(), place_in_hook.0);
                 self.command(place, step, command, &log_name, &label).await
             }
             HookAction::GitCheckout | HookAction::SyncPull | HookAction::SyncPush => {
@@ -294,11 +323,13 @@ mod tests {
     #[test]
     fn a_step_is_called_by_its_hook_its_place_and_its_words() {
         let run = step(HookAction::Run(vec!["sh".into(), "-c".into(), "a\u{1b}[2J".into()]));
-        let called = label(HookName::ColdStart, &run, (1, 2));
+        let called = label(StepList::Hook(HookName::ColdStart), &run, (1, 2));
         assert_eq!(called, "on_cold_start step 1 of 2 (sh -c a\\u{1b}[2J)");
+        let called = label(StepList::Setup, &run, (1, 2));
+        assert!(called.starts_with(".github/issuebox.toml setup step 1 of 2 (sh"), "{called}");
         let long = step(HookAction::Run(vec!["x".repeat(100)]));
-        assert!(label(HookName::Message, &long, (1, 1)).ends_with("x…)"));
-        let push = label(HookName::Terminate, &step(HookAction::SyncPush), (2, 2));
+        assert!(label(StepList::Hook(HookName::Message), &long, (1, 1)).ends_with("x…)"));
+        let push = label(StepList::Hook(HookName::Terminate), &step(HookAction::SyncPush), (2, 2));
         assert_eq!(push, "on_terminate step 2 of 2 (sync-push)");
     }
 

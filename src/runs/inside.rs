@@ -71,6 +71,12 @@ impl Inside {
         Ok(String::from_utf8_lossy(&found).lines().map(str::to_owned).collect())
     }
 
+    /// Whether there is such a directory in the workspace.
+    pub async fn has_dir(&self, path: &str) -> bool {
+        let argv = ["/bin/sh", "-c", "cd \"$0\" && [ -d \"$1\" ]", WORKSPACE, path];
+        matches!(self.output(&argv, Bytes::new(), 0).await, Ok((0, _, _)))
+    }
+
     /// Whether a file contains a text.
     pub async fn contains(&self, path: &str, text: &str) -> bool {
         let argv = ["/bin/grep", "-qF", "--", text, path];

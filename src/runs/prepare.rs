@@ -59,7 +59,7 @@ impl RunWorker {
         }
         let spec = ProcessSpec {
             command: launch.argv,
-            cwd: None,
+            cwd: self.working_dir(bench).await,
             env: launch.env,
             stdin: if dialogue.is_some() { StdinMode::Open } else { StdinMode::Empty },
             timeout: None,
@@ -68,6 +68,19 @@ impl RunWorker {
             tag: Some(process_tag(bench.run, bench.attempt)),
         };
         Ok(PreparedProcess { spec, dialogue, session })
+    }
+
+    /// Where the agent starts if the repository's file says so; `None` for where the template says, and
+    /// if the directory is not there any more.
+    async fn working_dir(&self, bench: &Bench) -> Option<String> {
+        let dir = bench.issue.state.record()?.template.workload.repository_dir()?;
+        let is_there = bench.inside.has_dir(dir).await;
+        if !is_there {
+            tracing::warn!(home = bench.home.0, run = %bench.run, dir,
+                "the working directory of the repository's file is missing; the agent starts in the \
+                 workspace");
+        }
+        is_there.then(|| dir.to_owned())
     }
 
     /// The session's file in the sandbox, put back from its copy if it is missing.
@@ -121,7 +134,7 @@ impl RunWorker {
         session: SessionStart,
         text: String,
     ) -> AgentTurn {
-        let workload = &bench.workload;
+        let (workload, record) = (&bench.workload, bench.issue.state.record());
         let session_name = match session {
             SessionStart::New(_) => None,
             SessionStart::Resume(id) => {
@@ -143,6 +156,7 @@ impl RunWorker {
                 &begun.workplace,
                 self.parts.publish,
                 &workload.instructions,
+                record.and_then(|record| record.template.workload.repository_file()),
             )),
             is_root: false,
             settings: bench.agent.settings.clone(),

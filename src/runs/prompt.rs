@@ -12,7 +12,7 @@ use crate::github::text::{HiddenParts, cleaned};
 use crate::issue::Facts;
 use crate::issue::instruction::InstructionSource;
 use crate::store::conversation::MessageRow;
-use crate::types::PublishMode;
+use crate::types::{PublishMode, RepositoryFile};
 
 /// What a run that goes on after an interruption is given, if its session has the messages already.
 pub(super) const CONTINUE: &str = "Continue.";
@@ -166,6 +166,7 @@ pub(super) fn briefing(
     workplace: &AgentWorkplace,
     publish: PublishMode,
     instructions: &str,
+    file: Option<&RepositoryFile>,
 ) -> String {
     system_prompt(&Briefing {
         issue: &issue_name(facts),
@@ -174,6 +175,7 @@ pub(super) fn briefing(
         base: workplace.base.as_deref(),
         publish,
         instructions: Some(instructions).filter(|text| !text.is_empty()),
+        file_instructions: file.map(|file| file.instructions.as_str()).filter(|it| !it.is_empty()),
     })
 }
 

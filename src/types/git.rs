@@ -1,6 +1,6 @@
 //! What is configured of git and of pull requests, and how far a sandbox's checkout is.
 
-use super::Repository;
+use super::{Repository, RepositoryFile};
 
 /// `[templates.X.git]`: the repository in the sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub struct GitWorkload {
     pub push_max_mb: u64,
     /// Whether it may change the files of workflows.
     pub workflows: bool,
+    /// What the sandbox has of [`RepositoryFile::PATH`]; `None` if its cold start does not read that.
+    pub repository_file: Option<RepositoryFile>,
 }
 
 /// How much of a repository's history a checkout fetches.

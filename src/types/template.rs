@@ -171,12 +171,16 @@ impl ContentHash {
     }
 
     fn put_git(&mut self, git: &GitWorkload) {
-        let GitWorkload { clone, base, read, push_max_mb, workflows } = git;
+        let GitWorkload { clone, base, read, push_max_mb, workflows, repository_file } = git;
         self.put("git.clone", clone.as_str());
         base.iter().for_each(|branch| self.put("git.base", branch));
         read.iter().for_each(|repository| self.put("git.read", repository));
         self.put("git.push_max_mb", push_max_mb);
         self.put("git.workflows", workflows);
+        // What the file says is the repository's, and no part of the template.
+        if repository_file.is_some() {
+            self.put("git.repository_file", true);
+        }
     }
 
     fn put_agent(&mut self, agent: &AgentWorkload) {
@@ -232,7 +236,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::types::{AgentName, HookStep, HostMount, SecretName, WhileRunning};
+    use crate::types::{AgentName, HookStep, HostMount, RepositoryFile, SecretName, WhileRunning};
 
     fn plain() -> Template {
         Template {
@@ -313,6 +317,10 @@ mod tests {
             working(|one| one.git = Some(GitWorkload::default())),
             working(|one| one.git = Some(GitWorkload { workflows: true, ..Default::default() })),
             working(|one| {
+                let repository_file = Some(RepositoryFile::default());
+                one.git = Some(GitWorkload { repository_file, ..Default::default() });
+            }),
+            working(|one| {
                 let base = Some("next".to_owned());
                 one.git = Some(GitWorkload { base, ..Default::default() });
             }),
@@ -344,6 +352,17 @@ mod tests {
         let versions: std::collections::HashSet<_> = all.iter().map(Template::version).collect();
         assert_eq!(versions.len(), all.len());
         assert_eq!(plain().version(), plain().version());
+    }
+
+    #[test]
+    fn what_a_repository_says_leaves_the_version_of_the_template() {
+        let with = |file| {
+            working(|one| {
+                one.git = Some(GitWorkload { repository_file: Some(file), ..Default::default() });
+            })
+        };
+        let file = RepositoryFile { working_dir: Some("web".into()), ..RepositoryFile::default() };
+        assert_eq!(with(file).version(), with(RepositoryFile::default()).version());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use super::{AgentName, GitWorkload, Hooks, SecretName, SyncMoments};
+use super::{AgentName, GitWorkload, Hooks, RepositoryFile, SecretName, SyncMoments};
 
 /// What a sandbox is made from and what runs in it. The default leaves everything to the provider.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,6 +33,21 @@ pub struct Workload {
     pub sync: SyncMoments,
     /// What only its provider understands: keys of `[templates.X.PROVIDER]`, as text.
     pub options: BTreeMap<String, String>,
+}
+
+impl Workload {
+    /// What it has of the file of its repository; `None` if that is not read.
+    pub fn repository_file(&self) -> Option<&RepositoryFile> {
+        self.git.as_ref()?.repository_file.as_ref()
+    }
+
+    /// The directory that the repository's file names, unless the configuration names one.
+    pub fn repository_dir(&self) -> Option<&str> {
+        match &self.working_dir {
+            Some(_) => None,
+            None => self.repository_file()?.working_dir.as_deref(),
+        }
+    }
 }
 
 /// The agent that works in a sandbox, and its bounds.

@@ -51,6 +51,7 @@ mod pull;
 mod refusals;
 mod registry;
 mod repositories;
+mod repository_file;
 mod review;
 mod rotation;
 mod said;

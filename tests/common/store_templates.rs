@@ -5,9 +5,9 @@ use std::time::Duration;
 use issuebox::issue::SandboxPlan;
 use issuebox::types::{
     AgentName, AgentWorkload, AllowedHost, CloneMode, GitWorkload, HookAction, HookStep, Hooks,
-    HostMount, Mode, Network, NetworkKind, OnLimit, ProviderName, Repository, Resources,
-    SandboxMeta, SecretName, SyncMoments, Template, TemplateName, WhileRunning, Workload,
-    WorkloadSource,
+    HostMount, Mode, Network, NetworkKind, OnLimit, ProviderName, Repository, RepositoryFile,
+    Resources, SandboxMeta, SecretName, SyncMoments, Template, TemplateName, WhileRunning,
+    Workload, WorkloadSource,
 };
 use proptest::option::of;
 use proptest::prelude::*;
@@ -52,6 +52,12 @@ pub fn any_plan() -> impl Strategy<Value = SandboxPlan> {
         .prop_map(|(template, agent_id, meta)| SandboxPlan { template, agent_id, meta })
 }
 
+fn repository_file() -> impl Strategy<Value = RepositoryFile> {
+    (of(text()), of(text()), text()).prop_map(|(commit, working_dir, instructions)| {
+        RepositoryFile { commit, working_dir, instructions }
+    })
+}
+
 fn any_workload() -> BoxedStrategy<Workload> {
     let texts = || proptest::collection::btree_map("[A-Z]{1,5}", text(), 0..3);
     let mount =
@@ -67,13 +73,10 @@ fn any_workload() -> BoxedStrategy<Workload> {
         proptest::collection::vec(read, 0..3),
         1_u64..2_048,
         any::<bool>(),
+        of(repository_file()),
     );
-    let git = git.prop_map(|(clone, base, read, push_max_mb, workflows)| GitWorkload {
-        clone,
-        base,
-        read,
-        push_max_mb,
-        workflows,
+    let git = git.prop_map(|(clone, base, read, push_max_mb, workflows, repository_file)| {
+        GitWorkload { clone, base, read, push_max_mb, workflows, repository_file }
     });
     let lists = (
         proptest::collection::vec(text(), 0..3),

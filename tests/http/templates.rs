@@ -22,7 +22,7 @@ async fn templates_are_listed_by_name_without_the_values_of_variables() {
     let expected = json!({
         "name": "big", "isDefault": false, "unusable": null, "provider": "memory", "agent": null, "model": null,
         "runSeconds": null, "maxTurns": null, "instructions": "", "clone": null, "baseBranch": null,
-        "mode": "strong", "image": "debian:13", "snapshot": null, "user": "agent",
+        "repositoryFile": null, "mode": "strong", "image": "debian:13", "snapshot": null, "user": "agent",
         "workingDir": "src", "command": ["make", "watch"], "env": ["PLAIN"],
         "secrets": {"NPM_TOKEN": "npm"}, "mounts": [], "network": "full", "allow": [],
         "allowPrivate": ["10.0.0.5:443"], "ports": [], "onLimit": "stop",

@@ -77,6 +77,7 @@ fn a_template_says_what_is_checked_out() {
         read: Vec::new(),
         push_max_mb: 1_024,
         workflows: false,
+        repository_file: None,
     };
     assert_eq!(git(""), Ok((Some(default), Vec::new())));
     let text = "[templates.default.git]\nclone = \"shallow\"\nread = [\"octo/tools\"]\n\
@@ -87,6 +88,7 @@ fn a_template_says_what_is_checked_out() {
         read: vec![Repository::parse("octo/tools").expect("one")],
         push_max_mb: 7,
         workflows: true,
+        repository_file: None,
     };
     assert_eq!(git(text), Ok((Some(all), Vec::new())));
     assert_eq!(git("[templates.default.git]\nclone = \"none\""), Ok((None, Vec::new())));

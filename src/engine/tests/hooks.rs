@@ -14,7 +14,7 @@ use crate::issue::Command;
 use crate::issue::commit::Farewell;
 use crate::issue::event::{CallError, ColdStartEnd};
 use crate::store::Store;
-use crate::types::{HookAction, HookStep, Workload};
+use crate::types::{GitWorkload, HookAction, HookStep, RepositoryFile, Workload};
 
 const TEN_SECONDS: Duration = Duration::from_secs(10);
 
@@ -98,6 +98,33 @@ async fn a_sandbox_is_not_running_before_its_cold_start_ended() {
     hooks.end.send_replace(Some(ColdStartEnd::Succeeded));
     settled(&bench, Phase::Running).await;
     assert_eq!((hooks.count("cold_start"), bench.provider.count("create")), (1, 1));
+}
+
+#[actix::test]
+async fn what_the_file_of_a_repository_says_is_stored_with_the_sandbox() {
+    let file = RepositoryFile {
+        commit: Some("c0ffee".into()),
+        working_dir: Some("web".into()),
+        instructions: "Keep lines short.".into(),
+    };
+    let hooks = HeldHooks::new(Some(ColdStartEnd::SucceededWith(file.clone())));
+    let mut reading = hooked();
+    let repository_file = Some(RepositoryFile::default());
+    Arc::make_mut(&mut reading.workload).git =
+        Some(GitWorkload { repository_file, ..GitWorkload::default() });
+    let setup = BenchSetup { hooked: Some(reading), ..Default::default() };
+    let bench = EngineBench::new_with(setup).await;
+    bench.engine.set_hooks(Arc::clone(&hooks) as _);
+    let waits = bench.engine.cold_start_time_max();
+    assert!(waits >= Duration::from_secs(60) + RepositoryFile::SETUP_TIME_MAX, "{waits:?}");
+    bench.engine.ensure(&account(), ensure_hooked()).await.expect("it is answered");
+    settled(&bench, Phase::Running).await;
+    let of = named("1");
+    let (sandbox, template) = bench.engine.made_from(&account(), &of).await.expect("it is known");
+    assert_eq!(template.workload.repository_file(), Some(&file));
+    let today = bench.engine.version_today(&template.name, sandbox.repository.as_ref());
+    assert_eq!(today, Some(template.version()), "it does not count as changed");
+    assert_eq!(today, sandbox.template_version);
 }
 
 #[actix::test]

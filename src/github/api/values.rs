@@ -175,6 +175,17 @@ pub struct GitHubRepository {
     pub size_kib: u64,
 }
 
+/// What a commit has at a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GitHubFile {
+    /// A file of at most 1 MiB.
+    Content(Vec<u8>),
+    /// A larger file, of so many bytes.
+    TooLarge(u64),
+    /// No file: a directory, a submodule, or a link to what is no file.
+    Other,
+}
+
 /// An installation of the App.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Installation {

@@ -9,10 +9,10 @@ use crate::types::{IssueNumber, Timestamp};
 
 use super::super::api::{
     Conditional, DeliveryLogPage, DeliverySource, GitHubApi, GitHubComment, GitHubError,
-    GitHubFigures, GitHubHook, GitHubIdentity, GitHubIssue, GitHubPull, GitHubRepository,
-    GitHubWriter, HeldReason, Installation, LoginPermission, NewPull, PageCursor, PullEdit,
-    Reaction, ReactionTarget, RepositoryTarget, ReviewComment, StatusEntry, StoredDelivery,
-    VERIFICATION_QUERY, VerifiedIssue, WriteTurn, WriteUrgency,
+    GitHubFigures, GitHubFile, GitHubHook, GitHubIdentity, GitHubIssue, GitHubPull,
+    GitHubRepository, GitHubWriter, HeldReason, Installation, LoginPermission, NewPull, PageCursor,
+    PullEdit, Reaction, ReactionTarget, RepositoryTarget, ReviewComment, StatusEntry,
+    StoredDelivery, VERIFICATION_QUERY, VerifiedIssue, WriteTurn, WriteUrgency,
 };
 use super::GitHubClient;
 use super::ask::{Ask, CallClass};
@@ -24,7 +24,7 @@ use super::transport::HttpAnswer;
 use super::verification::verified;
 use super::wire::{
     WireComment, WireDelivery, WireHook, WireInstallation, WireIssue, WirePermission, WirePull,
-    WireRef, WireRepositories, WireRepository, WireReviewComment, read,
+    WireRef, WireRepositories, WireRepository, WireReviewComment, file, read,
 };
 
 /// The pause after a limit that GraphQL names without a time.
@@ -354,6 +354,20 @@ impl GitHubApi for GitHubClient {
             Ok(answer) => Ok(Some(read::<WireRef>(&answer.body)?.commit())),
             // 409: the repository has no commits yet.
             Err(GitHubError::NotFound(_) | GitHubError::Refused { status: 409, .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn file(
+        &self,
+        target: &RepositoryTarget,
+        path: &str,
+        commit: &str,
+    ) -> Result<Option<GitHubFile>, GitHubError> {
+        let below = format!("/contents/{}?ref={}", branch_path(path), query_value(commit));
+        match self.read_of("file", target, Verify, &below, None).await {
+            Ok(answer) => file(&answer.body).map(Some),
+            Err(GitHubError::NotFound(_)) => Ok(None),
             Err(error) => Err(error),
         }
     }

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -12,7 +14,7 @@ use crate::sabotage::{Bug, on};
 use crate::types::{DeliveryId, IssueNumber, Repository, Timestamp};
 
 use super::super::api::{
-    GitHubAccount, GitHubComment, GitHubError, GitHubHook, GitHubIssue, GitHubPull,
+    GitHubAccount, GitHubComment, GitHubError, GitHubFile, GitHubHook, GitHubIssue, GitHubPull,
     GitHubRepository, Installation, LoggedDelivery, LoginPermission, PullState, ReviewComment,
     StoredDelivery,
 };
@@ -322,6 +324,43 @@ pub(super) struct WireUser {
 #[derive(Deserialize)]
 struct WireObject {
     sha: String,
+}
+
+/// What is at a path and is no directory.
+#[derive(Deserialize)]
+struct WireFile {
+    #[serde(rename = "type")]
+    kind: String,
+    size: u64,
+    #[serde(default)]
+    encoding: String,
+    #[serde(default)]
+    content: String,
+}
+
+/// What is at a path.
+///
+/// # Errors
+/// As for [`read`].
+pub(super) fn file(body: &[u8]) -> Result<GitHubFile, GitHubError> {
+    let value: Value = read(body)?;
+    // A directory is a list.
+    if value.is_array() {
+        return Ok(GitHubFile::Other);
+    }
+    let WireFile { kind, size, encoding, mut content } = read(body)?;
+    if kind != "file" {
+        return Ok(GitHubFile::Other);
+    }
+    // Of a file above 1 MiB GitHub gives the size alone.
+    if encoding != "base64" {
+        return Ok(GitHubFile::TooLarge(size));
+    }
+    content.retain(|c| !c.is_ascii_whitespace());
+    BASE64_STANDARD
+        .decode(content)
+        .map(GitHubFile::Content)
+        .map_err(|error| GitHubError::Unknown(format!("GitHub's answer cannot be read: {error}")))
 }
 
 #[derive(Deserialize)]

@@ -63,6 +63,14 @@ pub struct PushRecord {
     pub identity: String,
 }
 
+/// What is at a path of a commit.
+pub(super) enum ModelFile {
+    /// A file: its object, and what is in it.
+    Content(String, Vec<u8>),
+    /// A directory: each name with its object, and whether that is a `dir` or a `file`.
+    Directory(Vec<(String, String, &'static str)>),
+}
+
 /// A request to a repository's git or LFS address.
 pub(super) struct ModelGitCall {
     /// `owner/name`.
@@ -172,6 +180,28 @@ impl ModelState {
     pub fn ref_tip(&self, repository: u64, name: &str) -> Option<String> {
         let dir = self.git_dir(repository);
         text_of(git(&dir).args(["rev-parse", "--verify", "-q", name]).output())
+    }
+
+    /// What a commit, branch or tag has at a path.
+    pub fn file(&self, repository: u64, at: &str, path: &str) -> Option<ModelFile> {
+        let dir = self.git_dir(repository);
+        // A text that git would take for an option is no name.
+        let commit = text_of(
+            git(&dir).args(["rev-parse", "-q", "--verify", "--end-of-options", at]).output(),
+        )?;
+        let of = |args: &[&str]| git(&dir).args(args).output();
+        let sha = text_of(of(&["rev-parse", "-q", "--verify", &format!("{commit}:{path}")]))?;
+        if text_of(of(&["cat-file", "-t", &sha]))? == "tree" {
+            let list = text_of(of(&["ls-tree", &sha]))?;
+            let entry = |line: &str| {
+                let (head, name) = line.split_once('\t')?;
+                let kind = if head.contains(" tree ") { "dir" } else { "file" };
+                Some((name.to_owned(), head.rsplit(' ').next()?.to_owned(), kind))
+            };
+            return Some(ModelFile::Directory(list.lines().filter_map(entry).collect()));
+        }
+        let content = of(&["cat-file", "blob", &sha]).ok()?.stdout;
+        Some(ModelFile::Content(sha, content))
     }
 
     /// How many commits `head` has that `base` lacks.

@@ -111,7 +111,7 @@ const CONTENTS: Need = Need::Repository("contents", false);
 /// The operations: method, path as GitHub's description writes it with `~` for a repository's,
 /// who may use it.
 #[rustfmt::skip]
-const OPERATIONS: [(&str, &str, Need, Operation); 49] = [
+const OPERATIONS: [(&str, &str, Need, Operation); 50] = [
     ("GET", "/app", Need::App, apps::app),
     ("GET", "/app/installations", Need::App, apps::installations),
     ("GET", "/app/installations/{installation_id}", Need::App, apps::installation),
@@ -132,6 +132,7 @@ const OPERATIONS: [(&str, &str, Need, Operation); 49] = [
     ("GET", "~/installation", Need::AppOrRepository, repositories::installation),
     ("GET", "~/collaborators/{username}/permission", METADATA, repositories::permission),
     ("GET", "~/git/ref/{ref}", CONTENTS, repositories::git_ref),
+    ("GET", "~/contents/{path}", CONTENTS, repositories::contents),
     ("GET", "~/rules/branches/{branch}", METADATA, repositories::rules),
     ("POST", "~/statuses/{sha}", WRITE_STATUS, repositories::set_status),
     ("GET", "~/commits/{ref}/statuses", READ_STATUS, repositories::statuses),
@@ -174,7 +175,7 @@ pub(super) fn operation_names() -> impl Iterator<Item = String> {
     OPERATIONS.iter().map(|(method, path, ..)| format!("{method} {}", full(path)))
 }
 
-/// The parts of a path that a pattern names. A branch may contain slashes.
+/// The parts of a path that a pattern names. A branch or a file may contain slashes.
 fn matched(pattern: &str, path: &str) -> Option<Vec<String>> {
     let decoded = |part: &str| percent_decode_str(part).decode_utf8_lossy().into_owned();
     let mut rest = path.strip_prefix('/')?;
@@ -182,7 +183,7 @@ fn matched(pattern: &str, path: &str) -> Option<Vec<String>> {
     let names: Vec<&str> = pattern.trim_start_matches('/').split('/').collect();
     for (at, name) in names.iter().enumerate() {
         let is_last = at + 1 == names.len();
-        let takes_rest = is_last && matches!(*name, "{ref}" | "{branch}");
+        let takes_rest = is_last && matches!(*name, "{ref}" | "{branch}" | "{path}");
         let (part, behind) = match rest.split_once('/') {
             Some((part, behind)) if !takes_rest => (part, Some(behind)),
             Some(_) | None => (rest, None),

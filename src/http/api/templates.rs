@@ -14,8 +14,8 @@ use crate::http::doc::words::{LimitEffectWord, ModeWord, NetworkWord};
 use crate::http::error::ApiError;
 use crate::http::wire::ListAnswer;
 use crate::types::{
-    HookAction, HookName, HookStep, Hooks, Resources, SyncMoments, Template, Workload,
-    WorkloadSource,
+    HookAction, HookName, HookStep, Hooks, RepositoryFile, Resources, SyncMoments, Template,
+    Workload, WorkloadSource,
 };
 
 /// A template.
@@ -94,6 +94,9 @@ pub struct ConfigurationBody {
     /// The branch that the work begins at, as the configuration says it of the repository; null for the
     /// repository's default branch.
     pub base_branch: Option<String>,
+    /// What the file `.github/issuebox.toml` of the repository adds; null if the template does not have it
+    /// read.
+    pub repository_file: Option<RepositoryFileBody>,
     /// The steps of its hooks, in order, by the names of the hooks; one without steps is absent.
     pub hooks: BTreeMap<&'static str, Vec<HookStepBody>>,
     /// How long a stop or a delete waits for `on_terminate` and for a push before it.
@@ -102,6 +105,27 @@ pub struct ConfigurationBody {
     pub sync: SyncMomentsBody,
     /// What only its provider understands.
     pub options: BTreeMap<String, String>,
+}
+
+/// What a sandbox took over from its repository's file when its cold start succeeded. Nothing of a
+/// template.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = RepositoryFile)]
+pub struct RepositoryFileBody {
+    /// The commit that had the file; null if none was read.
+    pub commit: Option<String>,
+    /// Where the agent starts, unless `workingDir` is set; null for the workspace.
+    pub working_dir: Option<String>,
+    /// What the agent is given to know after `instructions`; may be empty.
+    pub instructions: String,
+}
+
+impl From<&RepositoryFile> for RepositoryFileBody {
+    fn from(file: &RepositoryFile) -> Self {
+        let RepositoryFile { commit, working_dir, instructions } = file.clone();
+        Self { commit, working_dir, instructions }
+    }
 }
 
 /// A step of a hook: a command or something built in.
@@ -206,6 +230,7 @@ impl From<&Template> for ConfigurationBody {
             on_limit: on_limit.as_str(),
             clone: git.as_ref().map(|git| git.clone.as_str()),
             base_branch: git.as_ref().and_then(|git| git.base.clone()),
+            repository_file: template.workload.repository_file().map(Into::into),
             hooks: hooks_body(hooks),
             grace_seconds: hooks.grace.as_secs(),
             sync: SyncMomentsBody { on_stop, before_delete },

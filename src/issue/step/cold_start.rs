@@ -5,12 +5,14 @@
 //! that its answer names. The phase lasts until it has ended. After a restart the provider is looked at,
 //! and what did not succeed before runs again.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::issue::event::{CallError, ColdStartEnd, Done};
 use crate::issue::state::{Goal, IssueState, Record, StoppedBy, Verb};
 use crate::types::{
-    Cause, ExternalId, Failure, FailureCode, Phase, ProviderStep, SandboxId, Template,
+    Cause, ExternalId, Failure, FailureCode, Phase, ProviderStep, RepositoryFile, SandboxId,
+    Template,
 };
 
 use super::answer::unexpected;
@@ -33,15 +35,20 @@ pub(super) struct CameUp {
 
 /// How long the cold start of a sandbox of this template may take; zero if it has none.
 pub fn cold_start_time_max(template: &Template) -> Duration {
-    let hooks = &template.workload.hooks;
-    match has_cold_start(template) {
-        true => PREPARATION_TIME_MAX + hooks.cold_start_time_max() + SLACK,
-        false => Duration::ZERO,
+    if !has_cold_start(template) {
+        return Duration::ZERO;
     }
+    let setup = match template.workload.repository_file() {
+        Some(_) => RepositoryFile::SETUP_TIME_MAX,
+        None => Duration::ZERO,
+    };
+    PREPARATION_TIME_MAX + template.workload.hooks.cold_start_time_max() + setup + SLACK
 }
 
-fn has_cold_start(template: &Template) -> bool {
-    !template.workload.hooks.on_cold_start.is_empty()
+/// Whether sandboxes of this template have a cold start. The repository's file may have commands for it.
+pub(super) fn has_cold_start(template: &Template) -> bool {
+    let workload = &template.workload;
+    !workload.hooks.on_cold_start.is_empty() || workload.repository_file().is_some()
 }
 
 /// How a cold start ended.
@@ -97,6 +104,14 @@ impl Transition<'_> {
                 let CameUp { from, mut record, external_id, goal, .. } = came_up;
                 record.needs_cold_start = false;
                 self.up(from, record, external_id, goal, "it is up; its cold start succeeded");
+            }
+            ColdStartEnd::SucceededWith(file) => {
+                let mut came_up = came_up;
+                let workload = Arc::make_mut(&mut came_up.record.template.workload);
+                if let Some(git) = &mut workload.git {
+                    git.repository_file = Some(file);
+                }
+                self.cold_started(came_up, ColdStartEnd::Succeeded);
             }
             ColdStartEnd::NotNeeded => {
                 let CameUp { from, record, external_id, goal, .. } = came_up;

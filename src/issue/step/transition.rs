@@ -216,8 +216,7 @@ impl<'a> Transition<'a> {
             Verb::Look | Verb::Create | Verb::Start | Verb::ColdStart { .. } => false,
         };
         if verb == Verb::Create {
-            let hooks = &record.template.workload.hooks;
-            record.needs_cold_start = !hooks.on_cold_start.is_empty();
+            record.needs_cold_start = cold_start::has_cold_start(&record.template);
         }
         record.attempt = record.attempt.next();
         self.call = Some(ProviderCall {

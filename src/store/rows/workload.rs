@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::BadRow;
 use super::hooks::HooksPart;
 use crate::types::{
-    AgentName, AgentWorkload, CloneMode, GitWorkload, HostMount, Repository, SecretName,
-    SyncMoments, WhileRunning, Workload, WorkloadSource,
+    AgentName, AgentWorkload, CloneMode, GitWorkload, HostMount, Repository, RepositoryFile,
+    SecretName, SyncMoments, WhileRunning, Workload, WorkloadSource,
 };
 
 /// A workload that is not empty.
@@ -100,6 +100,31 @@ struct GitPart {
     push_max_mb: u64,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     workflows: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    repository_file: Option<RepositoryFilePart>,
+}
+
+/// What a sandbox has of the file of its repository.
+#[derive(Serialize, Deserialize)]
+struct RepositoryFilePart {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    commit: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    working_dir: Option<String>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    instructions: String,
+}
+
+impl RepositoryFilePart {
+    fn of(file: &RepositoryFile) -> Self {
+        let RepositoryFile { commit, working_dir, instructions } = file.clone();
+        Self { commit, working_dir, instructions }
+    }
+
+    fn into_file(self) -> RepositoryFile {
+        let Self { commit, working_dir, instructions } = self;
+        RepositoryFile { commit, working_dir, instructions }
+    }
 }
 
 impl GitPart {
@@ -110,6 +135,7 @@ impl GitPart {
             read: git.read.iter().map(ToString::to_string).collect(),
             push_max_mb: git.push_max_mb,
             workflows: git.workflows,
+            repository_file: git.repository_file.as_ref().map(RepositoryFilePart::of),
         }
     }
 
@@ -121,6 +147,7 @@ impl GitPart {
             read: self.read.into_iter().map(read).collect::<Result<_, _>>()?,
             push_max_mb: self.push_max_mb,
             workflows: self.workflows,
+            repository_file: self.repository_file.map(RepositoryFilePart::into_file),
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Lists, conditional answers, limits of reading, verification and the delivery log.
 
 use super::*;
-use crate::github::api::{Conditional, DeliverySource, PageCursor};
+use crate::github::api::{Conditional, DeliverySource, GitHubFile, PageCursor};
 use crate::types::Timestamp;
 
 #[tokio::test]
@@ -120,6 +120,24 @@ async fn permissions_branches_and_installations_are_read() {
     assert_eq!(installation.id, fixture.installation);
     let (all, _) = client.installations(&PageCursor::FIRST).await.expect("listed");
     assert_eq!(all, [installation]);
+}
+
+#[tokio::test]
+async fn a_file_is_read_as_a_commit_has_it() {
+    let fixture = TestRepository::new();
+    let (target, client) = (fixture.target(), &fixture.client);
+    let text = "é\n".repeat(100);
+    let large = "x".repeat((1 << 20) + 1);
+    let files = [(".github/a b.toml", text.as_str()), ("large", large.as_str())];
+    let before = fixture.model.tip(REPOSITORY, "main").expect("a commit");
+    let commit = fixture.model.commit(REPOSITORY, "main", &files, "Add files");
+    let file = async |path: &str, commit: &str| client.file(&target, path, commit).await;
+    let content = GitHubFile::Content(text.clone().into_bytes());
+    assert_eq!(file(".github/a b.toml", &commit).await, Ok(Some(content)));
+    assert_eq!(file("large", &commit).await, Ok(Some(GitHubFile::TooLarge((1 << 20) + 1))));
+    assert_eq!(file(".github", &commit).await, Ok(Some(GitHubFile::Other)));
+    assert_eq!(file(".github/a b.toml", &before).await, Ok(None), "it was added later");
+    assert_eq!(fixture.model.violations(), [""; 0]);
 }
 
 #[tokio::test]

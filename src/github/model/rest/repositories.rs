@@ -1,9 +1,11 @@
 //! Repositories: permissions of people, refs, rules of branches, commit statuses, hooks.
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::{Value, json};
 
 use super::{ModelResult, RestReply, RestRequest, failure, invalid, reply};
 use crate::github::model::auth::ModelCaller;
+use crate::github::model::git::ModelFile;
 use crate::github::model::state::{ModelState, StatusRecord};
 
 fn missing() -> RestReply {
@@ -63,6 +65,42 @@ pub(super) fn git_ref(state: &mut ModelState, request: &RestRequest) -> ModelRes
             "object": {"type": "commit", "sha": sha, "url": format!("{base}/commits/{sha}")},
         }),
     ))
+}
+
+/// A file, or a directory as a list. Links and submodules are not modelled.
+pub(super) fn contents(state: &mut ModelState, request: &RestRequest) -> ModelResult<RestReply> {
+    let path = &request.parts[0];
+    let branch = &state.repositories[&request.repository].default_branch;
+    let at = request.query("ref").unwrap_or(branch);
+    let found = state.file(request.repository, at, path).ok_or_else(missing)?;
+    let base = format!("{}/repos/{}", state.base, state.full_name(request.repository));
+    let show = |path: &str, sha: &str, kind: &str, size: usize| {
+        let url = format!("{base}/contents/{path}?ref={at}");
+        json!({
+            "type": kind, "name": path.rsplit('/').next(), "path": path, "sha": sha, "size": size,
+            "url": url, "git_url": null, "html_url": null, "download_url": null,
+            "_links": {"self": url, "git": null, "html": null},
+        })
+    };
+    match found {
+        ModelFile::Directory(entries) => {
+            let entry = |(name, sha, kind): &(String, String, &str)| {
+                show(&format!("{path}/{name}"), sha, kind, 0)
+            };
+            Ok(reply(200, entries.iter().map(entry).collect()))
+        }
+        ModelFile::Content(sha, content) => {
+            let mut shown = show(path, &sha, "file", content.len());
+            let is_small = content.len() <= 1 << 20;
+            let encoded = if is_small { BASE64_STANDARD.encode(content) } else { String::new() };
+            // GitHub breaks its lines.
+            let lines: Vec<_> =
+                encoded.as_bytes().chunks(60).map(String::from_utf8_lossy).collect();
+            shown["content"] = json!(lines.join("\n"));
+            shown["encoding"] = json!(if is_small { "base64" } else { "none" });
+            Ok(reply(200, shown))
+        }
+    }
 }
 
 pub(super) fn rules(state: &mut ModelState, request: &RestRequest) -> ModelResult<RestReply> {

@@ -91,6 +91,8 @@ async fn reads(garden: &Garden) {
         "/collaborators/mira-holt/permission",
         "/git/ref/heads/issuebox/issue-1",
         "/rules/branches/main",
+        "/contents/README.md",
+        "/contents/a.txt?ref=issuebox/issue-1",
         "/pulls?head=pear-garden:issuebox/issue-1&state=all",
     ] {
         garden.get(&format!("{repo}{path}")).await.expect(200);

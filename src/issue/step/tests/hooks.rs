@@ -8,8 +8,8 @@ use crate::issue::commit::{Commit, Farewell};
 use crate::issue::event::{CallError, ColdStartEnd, Command, Done, IssueEvent, NotAsked};
 use crate::issue::state::{IssueState, Step, Verb};
 use crate::types::{
-    Cause, FailureCode, HookAction, HookStep, Hooks, ObjectState, Phase, ProviderStep, SandboxId,
-    SyncMoments, Workload,
+    Cause, FailureCode, GitWorkload, HookAction, HookStep, Hooks, ObjectState, Phase, ProviderStep,
+    RepositoryFile, SandboxId, SyncMoments, Workload,
 };
 
 const STEP_TIME: Duration = Duration::from_secs(7_200);
@@ -99,6 +99,56 @@ fn a_failed_cold_start_leaves_nothing_and_a_retry_runs_it_again() {
     assert!(is_cold_start(&bench), "it runs again");
     ended(&mut bench, ColdStartEnd::Succeeded);
     assert_eq!(bench.issue.state.phase(), Some(Phase::Running));
+}
+
+#[test]
+fn what_the_file_of_a_repository_says_is_kept_with_the_success_of_the_cold_start() {
+    let mut bench = bench(|workload| {
+        let repository_file = Some(RepositoryFile::default());
+        workload.git = Some(GitWorkload { repository_file, ..GitWorkload::default() });
+    });
+    let call = bench.up().call.expect("the cold start is asked, without a step of the template");
+    assert!(call.deadline >= bench.now.after(RepositoryFile::SETUP_TIME_MAX), "setup has its time");
+    assert!(needs_cold_start(&bench));
+    let made_from = bench.issue.state.record().expect("a sandbox").template.clone();
+    let file = |instructions: &str| RepositoryFile {
+        commit: Some("c0ffee".into()),
+        working_dir: Some("web".into()),
+        instructions: instructions.into(),
+    };
+    let kept = |bench: &StepBench| {
+        let record = bench.issue.state.record().expect("a sandbox");
+        assert_eq!(record.template_version, record.template.version(), "as it is read back");
+        assert_eq!(record.template_version, made_from.version(), "the template is the same one");
+        assert_eq!(record.template.workload.repository_dir(), Some("web"));
+        record.template.workload.repository_file().expect("it is read").clone()
+    };
+    ended(&mut bench, ColdStartEnd::SucceededWith(file("first")));
+    assert_eq!(
+        (bench.issue.state.phase(), needs_cold_start(&bench)),
+        (Some(Phase::Running), false)
+    );
+    assert_eq!(kept(&bench), file("first"));
+    for (end, expected) in
+        [(ColdStartEnd::NotNeeded, "first"), (ColdStartEnd::SucceededWith(file("next")), "next")]
+    {
+        bench.command(Command::Stop);
+        bench.answer(Ok(Done::Down));
+        bench.command(Command::Start);
+        bench.up();
+        ended(&mut bench, end);
+        assert_eq!(kept(&bench), file(expected), "it is in place of what was there before");
+    }
+}
+
+#[test]
+fn the_directory_of_the_configuration_wins() {
+    let file = RepositoryFile { working_dir: Some("web".into()), ..RepositoryFile::default() };
+    let git = Some(GitWorkload { repository_file: Some(file), ..GitWorkload::default() });
+    let workload = Workload { git, ..Workload::default() };
+    assert_eq!(workload.repository_dir(), Some("web"));
+    let configured = Workload { working_dir: Some("server".into()), ..workload };
+    assert_eq!(configured.repository_dir(), None);
 }
 
 /// A sandbox that had its cold start, and is up again after a stop.
