@@ -21,6 +21,8 @@
 
 mod address;
 mod bundle;
+mod carrier;
+mod directories;
 mod doctor;
 mod engine;
 mod events;

@@ -355,15 +355,22 @@ async fn a_way_that_breaks_is_made_again_under_a_reader() {
     assert_eq!(broken, 3);
 }
 
-/// Kills the server's ways to a container's helper, as the kernel does for want of memory.
+/// Kills the server's ways to a container's helper, as the kernel does for want of memory. They are
+/// processes of this machine in the container's control group.
 fn kill_ways(id: &str) {
-    let top = docker_text(&["top", id, "-eo", "pid,args"]);
-    let ways = top.lines().filter(|line| line.contains("__issuebox-docker-connect"));
-    for way in ways {
-        let pid = way.split_whitespace().next().and_then(|pid| pid.parse().ok());
-        let pid = rustix::process::Pid::from_raw(pid.expect("a number")).expect("a pid");
-        // It may have ended meanwhile.
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    let is_way = |pid: &str| {
+        let file =
+            |name| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+        file("cmdline").contains("__issuebox-docker-connect") && file("cgroup").contains(id)
+    };
+    let processes = std::fs::read_dir("/proc").expect("a list");
+    for process in processes.map(|entry| entry.expect("an entry").file_name()) {
+        let Some(pid) = process.to_str().and_then(|name| name.parse().ok()) else { continue };
+        if is_way(process.to_str().unwrap_or_default()) {
+            let pid = rustix::process::Pid::from_raw(pid).expect("a pid");
+            // It may have ended meanwhile.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
     }
 }
 

@@ -12,6 +12,7 @@ mod local;
 mod subject;
 mod capabilities;
 mod commands;
+mod container_options;
 mod containers;
 mod daytona;
 mod detached;

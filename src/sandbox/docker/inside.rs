@@ -9,11 +9,12 @@
 //! capability, which passes bytes between its standard streams and the helper's socket
 //! ([`connect`]). The socket is abstract: it needs no file, it is the container's own, since the
 //! container has its own network namespace, and no other process can take its name as long as PID 1 lives.
-//! The helper accepts root alone there, which no command can become.
+//! The helper lets root alone in there ([`peer`]), which no command can become.
 
 mod commands;
 mod connect;
 mod files;
+mod peer;
 mod ports;
 mod reaper;
 mod serve;

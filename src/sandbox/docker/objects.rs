@@ -4,25 +4,27 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use bollard::Docker;
 use bollard::errors::Error;
 use bollard::models::ContainerCreateBody;
 use bollard::query_parameters::{
     CreateContainerOptionsBuilder, ListContainersOptionsBuilder, ListVolumesOptionsBuilder,
     LogsOptionsBuilder, RemoveContainerOptionsBuilder, StopContainerOptionsBuilder,
-    UploadToContainerOptionsBuilder,
 };
-use bollard::{Docker, body_full};
 use futures_util::StreamExt;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::bundle::VolumeContent;
+use super::directories::{DirectoryOwner, give_directories};
 use super::engine::{ContainerEngine, is_name_taken, name_is_held, remove_unmounted, status};
 use super::images::ImagePulls;
-use super::inside::{HOME, READY, WORKSPACE};
+use super::inside::READY;
 use super::link::Links;
 use super::server_volumes::{ServerVolume, filled, refill, remove_abandoned};
 use super::settings::{ContainerUser, DockerOptions, DockerSettings};
-use super::spec::{ContainerParts, FoundContainer, INSTANCE_LABEL, container};
+use super::spec::{
+    ContainerParts, FoundContainer, INSTANCE_LABEL, container, refuses_owner, with_scratch_of_all,
+};
 use super::workspaces::{WorkspaceOwner, is_older, workspace_name};
 use crate::clock::{Clock, IdSource};
 use crate::sandbox::command_defaults::missing;
@@ -213,7 +215,8 @@ impl Containers {
             let client = self.engine.client().await?;
             match self.make(client, spec, user, &options).await {
                 Ok(id) => {
-                    self.bring_up(client, &id, ObjectState::Partial, user).await?;
+                    let owner = DirectoryOwner { user, is_read_only: options.is_read_only };
+                    self.bring_up(client, &id, ObjectState::Partial, owner).await?;
                     return self.begun(client, &id, &spec.labels.sandbox).await;
                 }
                 Err(CreateProblem::NoImage(image)) => {
@@ -282,8 +285,15 @@ impl Containers {
             helper: &self.helper,
         };
         let body: ContainerCreateBody = container(spec, &parts);
-        let options = CreateContainerOptionsBuilder::new().name(spec.name.as_str()).build();
-        Ok(client.create_container(Some(options), body).await.map_err(no_image)?.id)
+        let name = CreateContainerOptionsBuilder::new().name(spec.name.as_str()).build();
+        let made = client.create_container(Some(name.clone()), body.clone()).await;
+        let made = match made {
+            Err(error) if refuses_owner(&error, &body) => {
+                client.create_container(Some(name), with_scratch_of_all(body)).await
+            }
+            made => made,
+        };
+        Ok(made.map_err(no_image)?.id)
     }
 
     /// The volumes that every container mounts.
@@ -327,7 +337,8 @@ impl Containers {
             return Err(ProviderError::Present(Box::new(found.object())));
         }
         if found.state != ObjectState::Running {
-            self.bring_up(client, &found.id, found.state.clone(), user).await?;
+            let owner = DirectoryOwner { user, is_read_only: found.is_read_only };
+            self.bring_up(client, &found.id, found.state.clone(), owner).await?;
         }
         self.up(&found.id, &spec.labels.sandbox).await
     }
@@ -338,11 +349,11 @@ impl Containers {
         client: &Docker,
         id: &str,
         state: ObjectState,
-        user: ContainerUser,
+        owner: DirectoryOwner,
     ) -> Result<(), ProviderError> {
         self.links.own_calls().runs(id);
         if state == ObjectState::Partial {
-            self.own_directories(client, id, user).await?;
+            give_directories(client, id, owner).await.map_err(|error| self.failed(error))?;
         }
         let Err(error) = client.start_container(id, None).await else { return Ok(()) };
         let is_refused = status(&error).is_some_and(|status| status != 404);
@@ -351,29 +362,6 @@ impl Containers {
             return started.map_err(|error| self.failed(error));
         }
         Err(self.failed(error))
-    }
-
-    /// Gives the workspace and the home to the sandbox's user. Of a read-only container only the
-    /// workspace, which is a volume, can be written to; its home is in memory.
-    async fn own_directories(
-        &self,
-        client: &Docker,
-        id: &str,
-        user: ContainerUser,
-    ) -> Result<(), ProviderError> {
-        let whole = UploadToContainerOptionsBuilder::new().path("/").build();
-        let all =
-            directories(&[HOME.trim_start_matches('/'), WORKSPACE.trim_start_matches('/')], user);
-        match client.upload_to_container(id, Some(whole), body_full(all.into())).await {
-            Ok(()) => Ok(()),
-            Err(error) if error.to_string().contains("read-only") => {
-                let below = UploadToContainerOptionsBuilder::new().path(WORKSPACE).build();
-                let own = directories(&["."], user);
-                let given = client.upload_to_container(id, Some(below), body_full(own.into()));
-                given.await.map_err(|error| self.failed(error))
-            }
-            Err(error) => Err(self.failed(error)),
-        }
     }
 
     /// The object of a container that was started for the first time, once its helper says in the log
@@ -450,7 +438,8 @@ impl Containers {
             client.unpause_container(&found.id).await.map_err(|error| self.failed(error))?;
         } else if found.state != ObjectState::Running {
             let user = found.user.unwrap_or(self.settings.user);
-            self.bring_up(client, &found.id, found.state, user).await?;
+            let owner = DirectoryOwner { user, is_read_only: found.is_read_only };
+            self.bring_up(client, &found.id, found.state, owner).await?;
         }
         self.up(&found.id, &call.target.expected).await
     }
@@ -573,19 +562,4 @@ enum CreateProblem {
     Failed(Error),
     /// The template cannot be used.
     Refused(String),
-}
-
-/// An archive of directories that belong to this user.
-fn directories(paths: &[&str], user: ContainerUser) -> Vec<u8> {
-    let mut archive = tar::Builder::new(Vec::new());
-    for path in paths {
-        let mut head = tar::Header::new_gnu();
-        head.set_entry_type(tar::EntryType::Directory);
-        head.set_mode(0o755);
-        head.set_uid(u64::from(user.uid));
-        head.set_gid(u64::from(user.gid));
-        head.set_size(0);
-        archive.append_data(&mut head, path, std::io::empty()).expect("memory has room");
-    }
-    archive.into_inner().expect("memory has room")
 }

@@ -4,7 +4,7 @@
 //! own and then creates a second, empty volume, the *mark*, whose name has the hash of the content and
 //! whose label names the filled volume. The engine creates a mark once: of several servers that fill
 //! volumes at the same time, all use the volume that the first mark names, and none ever sees half a
-//! file. The content goes in through a container that is never started.
+//! file. The content goes in through a [carrier](super::carrier).
 //!
 //! People remove volumes, and an engine makes an empty one in place of a missing one that a container
 //! mounts. So each create looks for the volumes, and a container that does not start is looked at for
@@ -15,25 +15,24 @@ use std::io;
 
 use bollard::errors::Error;
 use bollard::models::{
-    ContainerCreateBody, ContainerInspectResponse, ContainerSummary, ContainerSummaryStateEnum,
-    HostConfig, Mount, MountType, MountVolumeOptions, Volume, VolumeCreateRequest,
+    ContainerInspectResponse, ContainerSummary, ContainerSummaryStateEnum, Mount, Volume,
+    VolumeCreateRequest,
 };
 use bollard::query_parameters::{
-    ContainerArchiveInfoOptionsBuilder, CreateContainerOptionsBuilder,
-    ListContainersOptionsBuilder, RemoveContainerOptionsBuilder, UploadToContainerOptionsBuilder,
+    ContainerArchiveInfoOptionsBuilder, ListContainersOptionsBuilder,
+    RemoveContainerOptionsBuilder, UploadToContainerOptionsBuilder,
 };
 use bollard::{Docker, body_try_stream};
 use tokio::net::unix::pipe;
 use tokio_util::io::ReaderStream;
 
 use super::bundle::{PIECE_LEN, VolumeContent};
+use super::carrier::{PURPOSE_LABEL, create_carrier, remove_carrier, volume_mount};
 use super::engine::{remove_unmounted, status};
+use super::workspaces::WorkspaceOwner;
 use crate::clock::IdSource;
 use crate::sandbox::confined::pipe as new_pipe;
 use crate::types::Timestamp;
-
-/// The label of the server's own volumes and of the containers that fill them: what they hold.
-const PURPOSE_LABEL: &str = "issuebox.purpose";
 
 /// The label of a mark: the volume that is filled.
 const FILLED_LABEL: &str = "issuebox.filled";
@@ -51,21 +50,7 @@ pub struct ServerVolume {
 impl ServerVolume {
     /// Its mount in a sandbox.
     pub fn read_only(&self) -> Mount {
-        self.mount(true)
-    }
-
-    fn mount(&self, is_read_only: bool) -> Mount {
-        Mount {
-            target: Some(self.target.to_owned()),
-            source: Some(self.name.clone()),
-            typ: Some(MountType::VOLUME),
-            read_only: Some(is_read_only),
-            volume_options: Some(MountVolumeOptions {
-                no_copy: Some(true),
-                ..MountVolumeOptions::default()
-            }),
-            ..Mount::default()
-        }
+        volume_mount(&self.name, self.target, true)
     }
 }
 
@@ -148,25 +133,10 @@ async fn fill(
     image: &str,
     volume: &ServerVolume,
 ) -> Result<(), Error> {
-    let host_config = HostConfig {
-        mounts: Some(vec![volume.mount(false)]),
-        network_mode: Some("none".to_owned()),
-        ..HostConfig::default()
-    };
-    let label = (PURPOSE_LABEL.to_owned(), content.purpose().to_owned());
-    let body = ContainerCreateBody {
-        image: Some(image.to_owned()),
-        // Never started; an image may have none of its own.
-        entrypoint: Some(vec!["/issuebox".to_owned()]),
-        labels: Some([label].into()),
-        host_config: Some(host_config),
-        ..ContainerCreateBody::default()
-    };
-    let options = CreateContainerOptionsBuilder::new().build();
-    let made = engine.create_container(Some(options), body).await?;
-    let sent = send(engine, content, &made.id).await;
-    let removal = RemoveContainerOptionsBuilder::new().force(true).v(true).build();
-    let removed = engine.remove_container(&made.id, Some(removal)).await;
+    let mount = volume_mount(&volume.name, volume.target, false);
+    let carrier = create_carrier(engine, image, content.purpose(), mount).await?;
+    let sent = send(engine, content, &carrier).await;
+    let removed = remove_carrier(engine, &carrier).await;
     sent.and(removed)
 }
 
@@ -206,6 +176,10 @@ pub async fn remove_abandoned(engine: &Docker, now: Timestamp) -> Result<(), Err
             removed => removed?,
         }
         for volume in container.mounts.into_iter().flatten().filter_map(|mount| mount.name) {
+            // A workspace is its sandbox's.
+            if WorkspaceOwner::of(&volume).is_some() {
+                continue;
+            }
             let marked = match volume.rsplit_once('-') {
                 Some((hashed, _)) => inspect(engine, &mark_of(hashed)).await?.and_then(filled_by),
                 None => None,

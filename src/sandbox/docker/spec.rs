@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use bollard::errors::Error;
 use bollard::models::{
     ContainerCreateBody, ContainerInspectResponse, ContainerStateStatusEnum, ContainerSummary,
     ContainerSummaryStateEnum, HealthConfig, HostConfig, Mount, MountType, MountVolumeOptions,
@@ -36,6 +37,9 @@ const OWN_PROCESSES: i64 = 32;
 /// The size of the scratch directories of a read-only container, in MiB. What they hold counts as its
 /// memory, too.
 const SCRATCH_MB: u64 = 1024;
+
+/// The mode of a directory in which everyone may create files, and remove only their own.
+const OF_ALL: &str = "1777";
 
 /// What a container was made from, in its label.
 #[derive(Serialize, Deserialize)]
@@ -175,11 +179,29 @@ fn limited(resources: &Resources) -> HostConfig {
 /// The directories that a read-only container can still write to beside its workspace.
 fn scratch(user: ContainerUser) -> HashMap<String, String> {
     let ContainerUser { uid, gid } = user;
+    scratch_with(&format!("mode=0755,uid={uid},gid={gid}"))
+}
+
+fn scratch_with(home: &str) -> HashMap<String, String> {
     let size = format!("rw,nosuid,nodev,size={SCRATCH_MB}m");
     HashMap::from([
-        ("/tmp".to_owned(), format!("{size},mode=1777")),
-        (HOME.to_owned(), format!("{size},mode=0755,uid={uid},gid={gid}")),
+        ("/tmp".to_owned(), format!("{size},mode={OF_ALL}")),
+        (HOME.to_owned(), format!("{size},{home}")),
     ])
+}
+
+/// Whether the engine gives a directory in memory no owner: Podman 4 knows no such option.
+pub fn refuses_owner(error: &Error, body: &ContainerCreateBody) -> bool {
+    let has_scratch = body.host_config.as_ref().is_some_and(|host| host.tmpfs.is_some());
+    has_scratch && error.to_string().contains("unknown mount option \"uid=")
+}
+
+/// A container whose home in memory belongs to root, and everyone inside may write to it.
+pub fn with_scratch_of_all(mut body: ContainerCreateBody) -> ContainerCreateBody {
+    if let Some(host) = &mut body.host_config {
+        host.tmpfs = Some(scratch_with(&format!("mode={OF_ALL}")));
+    }
+    body
 }
 
 /// A container as the engine describes it.
@@ -195,6 +217,8 @@ pub struct FoundContainer {
     pub is_paused: bool,
     /// Who its commands are, if the engine says it.
     pub user: Option<ContainerUser>,
+    /// Whether its root file system is read-only; a list does not say so.
+    pub is_read_only: bool,
 }
 
 impl FoundContainer {
@@ -217,6 +241,7 @@ impl FoundContainer {
             labels: config.labels.unwrap_or_default(),
             state,
             is_paused: status == Some(Status::PAUSED),
+            is_read_only: found.host_config.and_then(|host| host.readonly_rootfs) == Some(true),
             user: config.user.and_then(|user| ContainerUser::parse(&user).ok()),
         })
     }
@@ -240,6 +265,7 @@ impl FoundContainer {
             labels: found.labels.unwrap_or_default(),
             state,
             is_paused: found.state == Some(State::PAUSED),
+            is_read_only: false,
             user: None,
         })
     }

@@ -188,7 +188,10 @@ fn lead_session(command: &mut Command, has_terminal: bool) {
     // locked at the fork.
     unsafe {
         command.pre_exec(move || {
-            rustix::process::setsid()?;
+            // gVisor answers 0 for success, which `rustix::process::setsid` cannot return.
+            if libc::setsid() < 0 {
+                return Err(io::Error::last_os_error());
+            }
             if has_terminal {
                 rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
             }

@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::SOCKET;
+use super::peer::greet;
 
 /// How long the helper may take to listen after the container's start.
 const LISTEN_WAIT: Duration = Duration::from_secs(10);
@@ -23,6 +24,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Runs until either side ends.
 pub fn run() -> io::Result<()> {
     let socket = connected()?;
+    greet(&socket)?;
     let mut input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut output = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     let (mut to_helper, mut from_helper) = (socket.try_clone()?, socket);

@@ -21,6 +21,7 @@ use super::super::wire::{
     self, HelperReply, HelperRequest, OutputPiece, PROTOCOL, REQUEST_LEN_MAX,
 };
 use super::commands::{Commands, Keeping, log_line};
+use super::peer::PeerCheck;
 use super::{READY, SOCKET, files, ports, terminal};
 use crate::sandbox::reach::Reach;
 use crate::sandbox::{
@@ -73,6 +74,7 @@ async fn serve(reach: Reach) -> io::Result<()> {
         stopping: CancellationToken::new(),
         server: watch::Sender::new(None),
     });
+    let peers = PeerCheck::default();
     ports::listen(reach, &helper.server)?;
     start_threads().await;
     log_line(READY);
@@ -81,10 +83,13 @@ async fn serve(reach: Reach) -> io::Result<()> {
             _ = children.recv() => helper.commands.starter.reaper().reap(),
             _ = stop.recv() => break,
             accepted = listener.accept() => {
-                if let Ok((socket, _)) = accepted
-                    && socket.peer_cred().is_ok_and(|peer| peer.uid() == 0)
-                {
-                    tokio::spawn(Arc::clone(&helper).attend(socket));
+                if let Ok((socket, _)) = accepted {
+                    let (helper, admitted) = (Arc::clone(&helper), peers.admit(socket));
+                    tokio::spawn(async move {
+                        if let Some(socket) = admitted.await {
+                            helper.attend(socket).await;
+                        }
+                    });
                 }
             }
         }
