@@ -53,7 +53,7 @@ impl Agent for AcpAgent {
         env.extend(turn.model.clone().map(|model| ("ANTHROPIC_MODEL", model)));
         Launch {
             argv: std::iter::once(&turn.program).chain(&turn.settings.args).cloned().collect(),
-            cwd: turn.workspace.clone(),
+            cwd: turn.cwd.clone(),
             env: configured_env(env, &turn.settings),
             files: Vec::new(),
             // The dialogue says it.

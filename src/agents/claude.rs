@@ -104,7 +104,7 @@ impl Agent for ClaudeCode {
             // Without this it refuses to bypass permissions as root.
             env.push(("IS_SANDBOX".to_owned(), "1".to_owned()));
         }
-        Launch { argv, cwd: turn.workspace.clone(), env, files, stdin: turn.prompt.clone() }
+        Launch { argv, cwd: turn.cwd.clone(), env, files, stdin: turn.prompt.clone() }
     }
 
     fn reader(&self) -> Box<dyn LineReader> {

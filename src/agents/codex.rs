@@ -93,7 +93,7 @@ impl Agent for Codex {
             .chain(["NO_PROXY", "no_proxy"].map(|name| (name, "127.0.0.1,localhost")));
         Launch {
             argv,
-            cwd: turn.workspace.clone(),
+            cwd: turn.cwd.clone(),
             env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
             files: vec![LaunchFile { path, text: config.unwrap_or_default() }],
             stdin: turn.prompt.clone(),

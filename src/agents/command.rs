@@ -50,7 +50,7 @@ impl Agent for CommandAgent {
         };
         Launch {
             argv: std::iter::once(&turn.program).chain(&turn.settings.args).cloned().collect(),
-            cwd: turn.workspace.clone(),
+            cwd: turn.cwd.clone(),
             env: configured_env(env, &turn.settings),
             files: Vec::new(),
             stdin,

@@ -32,8 +32,8 @@ pub struct AgentTurn {
     pub program: String,
     /// The agent's own directory in the sandbox, such as [`AGENT_DIR`]. It outlives the process.
     pub agent_dir: String,
-    /// The workspace, in which the agent is started.
-    pub workspace: String,
+    /// The directory in which the agent is started: the workspace or one below it.
+    pub cwd: String,
     /// What is added to the agent's system prompt.
     pub append_system_prompt: Option<String>,
     /// Whether the process is root in its sandbox, which some agents refuse unless they are informed

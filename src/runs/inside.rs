@@ -72,9 +72,10 @@ impl Inside {
     }
 
     /// Whether there is such a directory in the workspace.
-    pub async fn has_dir(&self, path: &str) -> bool {
+    pub async fn has_dir(&self, path: &str) -> Result<bool, String> {
         let argv = ["/bin/sh", "-c", "cd \"$0\" && [ -d \"$1\" ]", WORKSPACE, path];
-        matches!(self.output(&argv, Bytes::new(), 0).await, Ok((0, _, _)))
+        let (code, _, _) = self.output(&argv, Bytes::new(), 0).await?;
+        Ok(code == 0)
     }
 
     /// Whether a file contains a text.

@@ -20,6 +20,11 @@ pub(super) fn process_tag(run: RunId, attempt: u32) -> String {
     format!("run-{run}-{attempt}")
 }
 
+/// A directory as a command finds it inside.
+fn below_workspace(dir: &str) -> String {
+    if dir.starts_with('/') { dir.to_owned() } else { format!("{WORKSPACE}/{dir}") }
+}
+
 /// A process that can be started.
 pub(super) struct PreparedProcess {
     pub spec: ProcessSpec,
@@ -46,7 +51,8 @@ impl RunWorker {
             }
         };
         let (session, text) = self.turn(bench, begun, session, file.as_deref()).await?;
-        let turn = self.agent_turn(bench, begun, session, text).await;
+        let dir = self.repository_dir(bench).await.map_err(unless_down)?;
+        let turn = self.agent_turn(bench, begun, session, text, dir.as_deref()).await;
         let adapter = bench.agent.adapter;
         let dialogue = adapter.dialogue(&turn);
         let launch = match dialogue {
@@ -59,7 +65,7 @@ impl RunWorker {
         }
         let spec = ProcessSpec {
             command: launch.argv,
-            cwd: self.working_dir(bench).await,
+            cwd: dir,
             env: launch.env,
             stdin: if dialogue.is_some() { StdinMode::Open } else { StdinMode::Empty },
             timeout: None,
@@ -72,15 +78,17 @@ impl RunWorker {
 
     /// Where the agent starts if the repository's file says so; `None` for where the template says, and
     /// if the directory is not there any more.
-    async fn working_dir(&self, bench: &Bench) -> Option<String> {
-        let dir = bench.issue.state.record()?.template.workload.repository_dir()?;
-        let is_there = bench.inside.has_dir(dir).await;
+    async fn repository_dir(&self, bench: &Bench) -> Result<Option<String>, String> {
+        let record = bench.issue.state.record();
+        let dir = record.and_then(|record| record.template.workload.repository_dir());
+        let Some(dir) = dir else { return Ok(None) };
+        let is_there = bench.inside.has_dir(dir).await?;
         if !is_there {
             tracing::warn!(home = bench.home.0, run = %bench.run, dir,
                 "the working directory of the repository's file is missing; the agent starts in the \
                  workspace");
         }
-        is_there.then(|| dir.to_owned())
+        Ok(is_there.then(|| dir.to_owned()))
     }
 
     /// The session's file in the sandbox, put back from its copy if it is missing.
@@ -133,8 +141,11 @@ impl RunWorker {
         begun: &BegunRun,
         session: SessionStart,
         text: String,
+        dir: Option<&str>,
     ) -> AgentTurn {
-        let (workload, record) = (&bench.workload, bench.issue.state.record());
+        let workload = &bench.workload;
+        let of_sandbox = bench.issue.state.record().map(|record| &record.template.workload);
+        let dir = dir.or(of_sandbox.and_then(|sandbox| sandbox.working_dir.as_deref()));
         let session_name = match session {
             SessionStart::New(_) => None,
             SessionStart::Resume(id) => {
@@ -150,13 +161,13 @@ impl RunWorker {
             gateway: GATEWAY_URL.to_owned(),
             program: bench.agent.program.inside(),
             agent_dir: AGENT_DIR.to_owned(),
-            workspace: WORKSPACE.to_owned(),
+            cwd: dir.map_or_else(|| WORKSPACE.to_owned(), below_workspace),
             append_system_prompt: Some(prompt::briefing(
                 &bench.issue.facts,
                 &begun.workplace,
                 self.parts.publish,
                 &workload.instructions,
-                record.and_then(|record| record.template.workload.repository_file()),
+                of_sandbox.and_then(|sandbox| sandbox.repository_file()),
             )),
             is_root: false,
             settings: bench.agent.settings.clone(),

@@ -160,7 +160,7 @@ impl Desk {
             gateway: GATEWAY_URL.to_owned(),
             program: env!("CARGO_BIN_EXE_issuebox").to_owned(),
             agent_dir: self.path("agent").display().to_string(),
-            workspace: self.path("workspace").display().to_string(),
+            cwd: self.path("workspace").display().to_string(),
             append_system_prompt: Some("You are a test.".to_owned()),
             is_root: true,
             settings: AgentSettings::default(),

@@ -35,7 +35,7 @@ pub struct AcpDialogue {
     /// What the session to be loaded is called; `None` for a new one.
     resumes: Option<String>,
     session: String,
-    workspace: String,
+    cwd: String,
     prompt: String,
     permissions: AgentPermissions,
     /// What the ids of questions begin with.
@@ -75,7 +75,7 @@ impl AcpDialogue {
             lines: Vec::new(),
             resumes,
             session: String::new(),
-            workspace: turn.workspace.clone(),
+            cwd: turn.cwd.clone(),
             prompt,
             permissions: turn.settings.permissions,
             attempt: turn.attempt,
@@ -238,7 +238,7 @@ impl AcpDialogue {
             );
             return Some(vec![self.reader.turn_ended(TurnEnd::Failed, words)]);
         }
-        let (cwd, servers) = (self.workspace.clone(), json!([]));
+        let (cwd, servers) = (self.cwd.clone(), json!([]));
         match self.resumes.clone() {
             None => {
                 let params = json!({ "cwd": cwd, "mcpServers": servers });

@@ -47,7 +47,7 @@ fn turn(permissions: AgentPermissions, resumes: Option<&str>) -> AgentTurn {
         gateway: GATEWAY_URL.to_owned(),
         program: "/opt/agent".to_owned(),
         agent_dir: AGENT_DIR.to_owned(),
-        workspace: "/workspace".to_owned(),
+        cwd: "/workspace".to_owned(),
         append_system_prompt: Some("You are in a sandbox.".to_owned()),
         is_root: false,
         settings: AgentSettings { permissions, ..AgentSettings::default() },

@@ -18,7 +18,7 @@ fn turn(session: SessionStart) -> AgentTurn {
         gateway: GATEWAY_URL.to_owned(),
         program: "/opt/agent".to_owned(),
         agent_dir: AGENT_DIR.to_owned(),
-        workspace: "/workspace".to_owned(),
+        cwd: "/workspace".to_owned(),
         append_system_prompt: Some("You are in a sandbox.\n\"Quoted\".".to_owned()),
         is_root: true,
         settings: AgentSettings::default(),
