@@ -102,8 +102,8 @@ impl Transition<'_> {
         self.issue.facts.deleted = false;
         // It is known to be there as of later: that was an older transfer, and it came back.
         let facts = &self.issue.facts;
-        if facts.placed_as_of.is_some_and(|known| known > issue_delivery.news.as_of)
-            && facts.repository_id == Some(formerly.repository_id)
+        if facts.repository_id == Some(formerly.repository_id)
+            && !places_anew(facts, issue_delivery)
         {
             return;
         }
@@ -174,10 +174,11 @@ impl Transition<'_> {
         }
         // The newest place is the one to be found under: a repository may be renamed, an issue
         // transferred.
-        if !place_elsewhere && facts.placed_as_of.is_none_or(|known| known <= as_of) {
+        if !place_elsewhere && places_anew(facts, issue_delivery) {
+            let placed_as_of = facts.placed_as_of.max(Some(as_of));
             // It names the repository as before a rename that is known already.
             let is_renamed_since = facts.repository_id == Some(news.repository_id)
-                && facts.renamed_as_of.is_some_and(|renamed| renamed > as_of);
+                && facts.renamed_as_of > placed_as_of;
             if !is_renamed_since {
                 if news.url.is_some() {
                     facts.url.clone_from(&news.url);
@@ -185,7 +186,7 @@ impl Transition<'_> {
                 facts.repository = Some(news.repository.clone());
                 facts.renamed_as_of = None;
             }
-            facts.placed_as_of = Some(as_of);
+            facts.placed_as_of = placed_as_of;
             facts.repository_id = Some(news.repository_id);
             facts.number = Some(news.number);
         }
@@ -543,4 +544,13 @@ fn applied(reason: impl Into<String>) -> DeliveryResult {
 
 fn ignored(reason: impl Into<String>) -> DeliveryResult {
     DeliveryResult { applied: false, reason: reason.into() }
+}
+
+/// Whether a delivery says where the issue is now, and not where it was. One that [counts as of its
+/// receipt](crate::issue::acts::plausible) does: while our clock is too far behind GitHub's, what is
+/// known may be dated later than all that arrives.
+fn places_anew(facts: &Facts, issue_delivery: &IssueDelivery) -> bool {
+    let as_of = issue_delivery.news.as_of;
+    let is_as_of_receipt = as_of == issue_delivery.received_at;
+    is_as_of_receipt || facts.placed_as_of.is_none_or(|known| known <= as_of)
 }

@@ -211,20 +211,50 @@ fn what_arrives_late_and_changes_nothing_leaves_an_idle_sandbox_stopped() {
     }
 }
 
+/// The transfer from a repository, as of a second.
+fn transferred_from(repository_id: u64, second: i64) -> IssueEvent {
+    let mut event = issue_delivery("transferred", DeliveryEffect::Update, second, true, true);
+    let IssueEvent::Delivery { issue_delivery, .. } = &mut event else { return event };
+    let news = &issue_delivery.news;
+    issue_delivery.formerly = Some(crate::issue::IssueName {
+        issue_id: news.issue_id.clone(),
+        repository: news.repository.clone(),
+        repository_id,
+        number: news.number,
+    });
+    event
+}
+
+#[test]
+fn a_transfer_counts_also_while_our_clock_is_far_behind() {
+    let placed = |bench: &StepBench| bench.issue.facts.repository_id;
+    let known_as_of = |bench: &StepBench| bench.issue.facts.placed_as_of;
+    let moves = |second, is_as_of_receipt| {
+        let mut bench = running();
+        bench.apply(issue_delivery("edited", DeliveryEffect::Update, 9000, true, true));
+        let mut event = transferred_from(7, second);
+        if let IssueEvent::Delivery { issue_delivery, .. } = &mut event {
+            issue_delivery.news.repository_id = 8;
+            if is_as_of_receipt {
+                issue_delivery.received_at = issue_delivery.news.as_of;
+            }
+        }
+        bench.apply(event);
+        bench
+    };
+    assert_eq!(placed(&moves(9001, false)), Some(8));
+    assert_eq!(placed(&moves(8000, false)), Some(7), "it came back since");
+    let behind = moves(8000, true);
+    assert_eq!(placed(&behind), Some(8));
+    assert_eq!(known_as_of(&behind), Some(at(9000)), "it never becomes older");
+}
+
 #[test]
 fn an_issue_that_was_called_deleted_where_it_left_is_asked_for_as_before() {
     let mut bench = running();
     bench.apply(issue_delivery("deleted", DeliveryEffect::Delete, 9, true, true));
     assert_eq!(bench.issue.state.wanted(), Wanted::Deleted);
-    let mut transferred = issue_delivery("transferred", DeliveryEffect::Update, 8, true, true);
-    if let IssueEvent::Delivery { issue_delivery, .. } = &mut transferred {
-        issue_delivery.formerly = Some(crate::issue::IssueName {
-            issue_id: issue_delivery.news.issue_id.clone(),
-            repository: issue_delivery.news.repository.clone(),
-            repository_id: 6,
-            number: issue_delivery.news.number,
-        });
-    }
+    let transferred = transferred_from(6, 8);
     bench.apply(transferred);
     assert_eq!(bench.issue.state.wanted(), Wanted::Running, "the next generation");
 }
