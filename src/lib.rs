@@ -11,6 +11,7 @@ mod fuzz;
 mod sabotage;
 pub mod telemetry;
 pub mod types;
+pub mod web_socket;
 
 // L1 core: the lifecycle of one issue, as a pure state machine.
 pub mod issue;

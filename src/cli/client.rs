@@ -27,7 +27,6 @@ use super::connect::{Chosen, is_loopback};
 use super::failure::CliFailure;
 use super::hints::{self, HintSubject};
 use super::sse::{Decoder, SseEvent};
-pub(super) use socket::WebSocket;
 
 /// Time limit for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -18,9 +18,10 @@ use tokio_tungstenite::tungstenite::Message;
 
 use crate::http::SESSION_COOKIE;
 use crate::types::inert;
+use crate::web_socket::WebSocket;
 
 use super::CliSession;
-use super::client::{ApiClient, ApiRequest, WebSocket};
+use super::client::{ApiClient, ApiRequest};
 use super::failure::CliFailure;
 use super::target::IssueArg;
 

@@ -23,13 +23,14 @@ const ADAPTERS: u8 = 3;
 const ASSEMBLY: u8 = 6;
 /// The layers, from the bottom up. A module imports from its own layer and those below it. Only the
 /// assembly and the layers above it import an adapter. [`providers`] finds the providers' layers.
-const LAYERS: [(&str, u8); 33] = [
+const LAYERS: [(&str, u8); 34] = [
     ("types", 0),
     ("clock", 0),
     ("telemetry", 0),
     ("config", 0),
     ("sabotage", 0),
     ("fuzz", 0),
+    ("web_socket", 0),
     ("issue", 1),
     ("agents", 1),
     ("conversation", 1),

@@ -26,10 +26,11 @@ use tokio_tungstenite::tungstenite::{self, Bytes, Message};
 use super::outlet::Outlet;
 use super::{ExecArgs, broken_off, ended, exit_code};
 use crate::cli::CliSession;
-use crate::cli::client::{ApiRequest, WebSocket};
+use crate::cli::client::ApiRequest;
 use crate::cli::failure::CliFailure;
 use crate::cli::raw::{RawMode, read_keys};
 use crate::cli::wire;
+use crate::web_socket::WebSocket;
 
 /// The WebSocket sub-protocol.
 const PROTOCOL: &str = "issuebox.terminal.v1";
