@@ -10,7 +10,7 @@
 //! - Each call has a deadline, and each answer a largest size.
 //!
 //! # What it does not do
-//! No terminals, archives or tunnels, no git or models through the server's gateways (its
+//! No archives or tunnels, no git or models through the server's gateways (its
 //! sandboxes do not reach the server), and no events: sweeps find what changes outside of our calls.
 
 mod api;
@@ -25,6 +25,7 @@ mod processes;
 mod settings;
 mod shell;
 mod state;
+mod terminal;
 mod toolbox;
 mod wire;
 

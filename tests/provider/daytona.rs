@@ -2,9 +2,11 @@
 //! of conflicts, faults and states that others bring about.
 
 pub mod model;
+mod pty;
 mod scenarios;
 mod server;
 mod specs;
+mod terminals;
 mod toolbox;
 
 use std::path::Path;

@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::failure::CallFailure;
 use crate::types::Secret;
+use crate::web_socket::{WebSocket, WebSocketCall, opened};
 
 /// How long a connection may take to be made.
 const CONNECT_WAIT: Duration = Duration::from_secs(10);
@@ -63,6 +64,27 @@ impl HttpCaller {
         request: RequestBuilder,
         wait: Duration,
     ) -> Result<Response, CallFailure> {
+        self.agreed(request, wait, |answer| answer.status().is_success()).await
+    }
+
+    /// Asks for a WebSocket.
+    ///
+    /// # Errors
+    /// [`CallFailure`]
+    pub async fn web_socket(&self, url: &str) -> Result<WebSocket, CallFailure> {
+        let call = WebSocketCall::new(None);
+        let request = call.of(self.request(Method::GET, url));
+        let answer = self.agreed(request, CALL_WAIT, |answer| call.is_agreed(answer)).await?;
+        opened(answer).await.map_err(|error| CallFailure::NoAnswer(not_answered(&error)))
+    }
+
+    /// Sends a request; returns the answer once its head is here, if it is as it should be.
+    async fn agreed(
+        &self,
+        request: RequestBuilder,
+        wait: Duration,
+        is_good: impl Fn(&Response) -> bool,
+    ) -> Result<Response, CallFailure> {
         let answer = match tokio::time::timeout(wait, request.send()).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => return Err(CallFailure::NoAnswer(not_answered(&error))),
@@ -71,7 +93,7 @@ impl HttpCaller {
                 return Err(CallFailure::NoAnswer(format!("no answer within {seconds:.1} s")));
             }
         };
-        if answer.status().is_success() {
+        if is_good(&answer) {
             return Ok(answer);
         }
         let status = answer.status().as_u16();

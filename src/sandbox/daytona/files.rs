@@ -50,7 +50,7 @@ fn below_root(path: &WorkspacePath) -> Result<String, WorkError> {
     argument(path)
 }
 
-fn decoded(text: &str) -> Result<Vec<u8>, WorkError> {
+pub(super) fn decoded(text: &str) -> Result<Vec<u8>, WorkError> {
     let text: String = text.split_ascii_whitespace().collect();
     let wrong = |_| WorkError::Broken("a script in the sandbox printed no base64".into());
     BASE64_STANDARD.decode(text).map_err(wrong)

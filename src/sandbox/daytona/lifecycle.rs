@@ -296,8 +296,13 @@ impl Lifecycle for DaytonaProvider {
         Descriptor {
             uniqueness: Uniqueness::EnforcedNames,
             late_effect_window: self.config.late_effect_window,
-            capabilities: [Capability::DetachedProcesses, Capability::Ports, Capability::Snapshots]
-                .into(),
+            capabilities: [
+                Capability::DetachedProcesses,
+                Capability::Ports,
+                Capability::Snapshots,
+                Capability::Terminal,
+            ]
+            .into(),
             networks: vec![NetworkKind::None, NetworkKind::Allow, NetworkKind::Full],
             isolation: Isolation {
                 kind: "daytona",

@@ -17,11 +17,11 @@ use super::output::{ReadFailure, follow};
 use super::shell::Script;
 use super::toolbox::Toolbox;
 use super::wire::PreviewUrl;
-use super::{DaytonaParts, DaytonaProvider};
+use super::{DaytonaParts, DaytonaProvider, terminal};
 use crate::sandbox::{
-    Capability, ExecRequest, Execution, HttpAccess, OUTPUT_KEPT_MAX, Offset, Overflow, PortAccess,
-    ProcessExit, ProcessId, ProcessOutput, ProcessSpec, Processes, STDIN_CHUNK_MAX, Signal,
-    StdinMode, Target, Terminal, TerminalRequest, WorkError, exec_by_spawn,
+    ExecRequest, Execution, HttpAccess, OUTPUT_KEPT_MAX, Offset, Overflow, PortAccess, ProcessExit,
+    ProcessId, ProcessOutput, ProcessSpec, Processes, STDIN_CHUNK_MAX, Signal, StdinMode, Target,
+    Terminal, TerminalRequest, WorkError, exec_by_spawn,
 };
 use crate::types::SecretName;
 
@@ -78,7 +78,11 @@ impl DaytonaParts {
     }
 
     /// The variables of a command: the template's secrets, then what the caller adds.
-    fn variables(&self, toolbox: &Toolbox, spec: &ProcessSpec) -> Result<Vec<String>, WorkError> {
+    pub(super) fn variables(
+        &self,
+        toolbox: &Toolbox,
+        env: &[(String, String)],
+    ) -> Result<Vec<String>, WorkError> {
         let names: BTreeMap<String, SecretName> = toolbox
             .secrets
             .iter()
@@ -88,7 +92,7 @@ impl DaytonaParts {
             WorkError::CannotStart(format!("the secret {name} is not in [secrets] any more"))
         })?;
         let secrets = secrets.into_iter().map(|(name, secret)| (name, secret.expose().to_owned()));
-        let all = secrets.chain(spec.env.iter().cloned());
+        let all = secrets.chain(env.iter().cloned());
         all.map(|(name, value)| match name.is_empty() || name.contains('=') {
             true => Err(WorkError::CannotStart(format!("{name:?} is no name of a variable"))),
             false => Ok(format!("{name}={value}")),
@@ -103,7 +107,7 @@ impl DaytonaParts {
         number: u64,
         spec: &ProcessSpec,
     ) -> Result<String, WorkError> {
-        let variables = self.variables(toolbox, spec)?;
+        let variables = self.variables(toolbox, &spec.env)?;
         let overflow = match spec.overflow {
             Overflow::DropOldest => "drop",
             Overflow::Wait => "wait",
@@ -113,13 +117,7 @@ impl DaytonaParts {
             StdinMode::Open => "open",
         };
         let limit = spec.timeout.map(|limit| format!("{:.3}", limit.as_secs_f64()));
-        // The template's own directory is made.
-        let dir = match (&spec.cwd, &toolbox.working_dir) {
-            (Some(cwd), _) if cwd.starts_with('+') => format!("./{cwd}"),
-            (Some(cwd), _) => cwd.clone(),
-            (None, Some(dir)) => format!("+{dir}"),
-            (None, None) => String::new(),
-        };
+        let dir = toolbox.dir_of(spec.cwd.as_deref());
         let keep = spec.keep.min(OUTPUT_KEPT_MAX).to_string();
         let (number, count) = (number.to_string(), variables.len().to_string());
         let limit = limit.unwrap_or_default();
@@ -149,22 +147,23 @@ impl DaytonaParts {
                 Ok(None) => continue,
                 Err(failure) => return Err(self.work_error(target, failure).await),
             };
-            let mut words = printed.trim().splitn(3, ' ');
-            return match (words.next(), words.next(), words.next()) {
-                (Some("started"), ..) => Ok(()),
-                (Some("fail"), Some("none"), Some(program)) => {
-                    Err(WorkError::CommandNotFound(format!("{program}: not found")))
-                }
-                (Some("fail"), Some("dir"), Some(dir)) => {
-                    Err(WorkError::CannotStart(format!("there is no directory {dir}")))
-                }
-                (Some("fail"), Some("exec"), Some(program)) => {
-                    Err(WorkError::CannotStart(format!("{program} cannot be executed")))
-                }
-                _ => Err(WorkError::Broken("the sandbox did not say whether it runs".into())),
+            return match printed.trim().split_once(' ') {
+                None if printed.trim() == "started" => Ok(()),
+                Some(("fail", why)) => Err(cannot_start(why)),
+                Some(_) | None => Err(cannot_start("")),
             };
         }
         Err(WorkError::Broken("the command did not start in time".into()))
+    }
+}
+
+/// Why a command did not start, by what a script says of it.
+pub(super) fn cannot_start(why: &str) -> WorkError {
+    match why.split_once(' ') {
+        Some(("none", program)) => WorkError::CommandNotFound(format!("{program}: not found")),
+        Some(("dir", dir)) => WorkError::CannotStart(format!("there is no directory {dir}")),
+        Some(("exec", program)) => WorkError::CannotStart(format!("{program} cannot be executed")),
+        Some(_) | None => WorkError::Broken("the sandbox did not say whether it runs".into()),
     }
 }
 
@@ -264,8 +263,12 @@ impl Processes for DaytonaProvider {
         exec_by_spawn(Arc::new(self.clone()), target, request).await
     }
 
-    async fn terminal(&self, _: Target, _: TerminalRequest) -> Result<Terminal, WorkError> {
-        Err(WorkError::Unsupported(Capability::Terminal))
+    async fn terminal(
+        &self,
+        target: Target,
+        request: TerminalRequest,
+    ) -> Result<Terminal, WorkError> {
+        terminal::open(self.clone(), target, request).await
     }
 
     async fn port(&self, target: Target, port: u16) -> Result<PortAccess, WorkError> {

@@ -14,6 +14,7 @@ const SIGNAL: &str = include_str!("scripts/signal.sh");
 const WRITE: &str = include_str!("scripts/write.sh");
 const TAGGED: &str = include_str!("scripts/tagged.sh");
 const PREPARE: &str = include_str!("scripts/prepare.sh");
+const TERMINAL: &str = include_str!("scripts/terminal.sh");
 const FILES: &str = include_str!("scripts/files.sh");
 
 /// The directory of ours in a sandbox, below the home of its user.
@@ -36,6 +37,8 @@ pub(super) enum Script {
     Tagged,
     /// Makes an object ready for work.
     Prepare,
+    /// Works on terminals.
+    Terminal,
     /// Works on files.
     Files,
 }
@@ -50,6 +53,7 @@ impl Script {
             Self::Write => WRITE,
             Self::Tagged => TAGGED,
             Self::Prepare => PREPARE,
+            Self::Terminal => TERMINAL,
             Self::Files => FILES,
         }
     }
@@ -68,6 +72,7 @@ impl Script {
             | Self::Write
             | Self::Tagged
             | Self::Prepare
+            | Self::Terminal
             | Self::Files => {
                 format!("(\n{set}\n{code}\n)\necho .")
             }
@@ -82,7 +87,7 @@ impl Script {
 }
 
 /// A word that a shell reads as it is.
-fn quoted(word: &str) -> String {
+pub(super) fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
@@ -127,8 +132,8 @@ mod tests {
 
     #[test]
     fn every_script_is_one_that_a_shell_can_read() {
-        use Script::{Files, Prepare, Read, Run, Signal, Tagged, Wait, Write};
-        for script in [Run, Wait, Read, Signal, Write, Tagged, Prepare, Files] {
+        use Script::{Files, Prepare, Read, Run, Signal, Tagged, Terminal, Wait, Write};
+        for script in [Run, Wait, Read, Signal, Write, Tagged, Prepare, Terminal, Files] {
             let command = script.command("it's/work", &["it's", "x"]);
             let checked = Command::new("sh").args(["-n", "-c", script.text()]).output();
             assert!(checked.expect("a shell").status.success(), "{script:?}");

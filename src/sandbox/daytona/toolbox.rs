@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::api::{CALL_WAIT, HttpCaller};
 use super::failure::CallFailure;
 use super::shell::Script;
+use crate::sandbox::TerminalSize;
+use crate::web_socket::WebSocket;
 
 /// How long the toolbox lets a script wait for news. Proxies on the way close quiet connections after a
 /// minute.
@@ -49,6 +51,23 @@ struct ExecuteAnswer {
 #[serde(rename_all = "camelCase")]
 struct SessionBody<'a> {
     session_id: &'a str,
+}
+
+/// `PtyCreateRequest`
+#[derive(Serialize)]
+pub(super) struct TerminalBody<'a> {
+    pub id: &'a str,
+    pub cwd: &'a str,
+    pub envs: BTreeMap<&'a str, String>,
+    pub cols: u16,
+    pub rows: u16,
+}
+
+/// `PtyResizeRequest`
+#[derive(Serialize)]
+struct ResizeBody {
+    cols: u16,
+    rows: u16,
 }
 
 /// `SessionExecuteRequest`
@@ -102,10 +121,58 @@ impl Toolbox {
     /// # Errors
     /// [`CallFailure`]
     pub async fn delete_session(&self, session: &str) -> Result<(), CallFailure> {
-        let url = format!("{}/process/session/{session}", self.url);
-        match self.http.send(self.http.request(Method::DELETE, &url), CALL_WAIT).await {
+        self.delete(&format!("{}/process/session/{session}", self.url)).await
+    }
+
+    async fn delete(&self, url: &str) -> Result<(), CallFailure> {
+        match self.http.send(self.http.request(Method::DELETE, url), CALL_WAIT).await {
             Err(failure) if !failure.is_absence() => Err(failure),
             Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Starts a shell at a terminal.
+    ///
+    /// # Errors
+    /// [`CallFailure`]
+    pub async fn create_terminal(&self, body: &TerminalBody<'_>) -> Result<(), CallFailure> {
+        let request = self.http.post(&format!("{}/process/pty", self.url), body);
+        self.http.send(request, CALL_WAIT).await.map(drop)
+    }
+
+    /// Connects to a terminal.
+    ///
+    /// # Errors
+    /// [`CallFailure`]
+    pub async fn connect_terminal(&self, id: &str) -> Result<WebSocket, CallFailure> {
+        self.http.web_socket(&format!("{}/process/pty/{id}/connect", self.url)).await
+    }
+
+    /// Gives a terminal another size.
+    ///
+    /// # Errors
+    /// [`CallFailure`]
+    pub async fn resize_terminal(&self, id: &str, size: TerminalSize) -> Result<(), CallFailure> {
+        let body = ResizeBody { cols: size.columns, rows: size.rows };
+        let request = self.http.post(&format!("{}/process/pty/{id}/resize", self.url), &body);
+        self.http.send(request, CALL_WAIT).await.map(drop)
+    }
+
+    /// Ends the shell at a terminal. One that is not there any more is success.
+    ///
+    /// # Errors
+    /// [`CallFailure`]
+    pub async fn delete_terminal(&self, id: &str) -> Result<(), CallFailure> {
+        self.delete(&format!("{}/process/pty/{id}", self.url)).await
+    }
+
+    /// Where a command begins, as scripts are given it. The template's own directory is made.
+    pub fn dir_of(&self, cwd: Option<&str>) -> String {
+        match (cwd, &self.working_dir) {
+            (Some(cwd), _) if cwd.starts_with('+') => format!("./{cwd}"),
+            (Some(cwd), _) => cwd.to_owned(),
+            (None, Some(dir)) => format!("+{dir}"),
+            (None, None) => String::new(),
         }
     }
 

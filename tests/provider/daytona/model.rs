@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::pty::ModelTerminal;
 use super::server;
 
 /// The key that the model accepts.
@@ -51,6 +52,7 @@ pub struct ModelSandbox {
     made: Instant,
     /// By session: the number of its commands.
     pub sessions: BTreeMap<String, usize>,
+    pub terminals: BTreeMap<String, ModelTerminal>,
 }
 
 /// What goes wrong with some requests.
@@ -314,6 +316,7 @@ impl Model {
             next: Some((made + create, "started")),
             made,
             sessions: BTreeMap::new(),
+            terminals: BTreeMap::new(),
         };
         let shown = self.shown(&sandbox);
         sandboxes.push(sandbox);

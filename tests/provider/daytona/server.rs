@@ -10,6 +10,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use serde_json::json;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 use super::model::{Exchange, Fault, KEY, Model};
 use super::toolbox;
@@ -44,6 +45,7 @@ pub fn serve(model: Arc<Model>, listener: std::net::TcpListener) {
                 let model = Arc::clone(&model);
                 let service = service_fn(move |request| handle(Arc::clone(&model), request));
                 let serving = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+                let serving = serving.with_upgrades();
                 // An error means that the client has gone, or that an answer is to be lost.
                 tokio::spawn(async move { drop(serving.await) });
             }
@@ -60,6 +62,9 @@ async fn handle(
     model: Arc<Model>,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Lost> {
+    if request.headers().contains_key("upgrade") {
+        return Ok(connect(&model, request));
+    }
     let (head, body) = request.into_parts();
     let path = head.uri.path().to_owned();
     let query = head.uri.query().unwrap_or_default().to_owned();
@@ -115,6 +120,34 @@ async fn handle(
         response = response.header("retry-after", retry_after);
     }
     Ok(response.body(Full::new(answer.body)).expect("a good answer"))
+}
+
+/// Connects to a terminal.
+fn connect(model: &Model, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    let path = request.uri().path().to_owned();
+    let parts: Vec<&str> = path.trim_start_matches('/').splitn(3, '/').collect();
+    let ["toolbox", sandbox, rest] = parts[..] else { panic!("{path} is no toolbox's") };
+    let terminal = rest.strip_prefix("process/pty/").and_then(|rest| rest.strip_suffix("/connect"));
+    let header = |name| request.headers().get(name).expect("it is there").as_bytes();
+    assert_eq!(header("authorization"), format!("Bearer {KEY}").as_bytes());
+    let accept = derive_accept_key(header("sec-websocket-key"));
+    model.with(sandbox, |sandbox| {
+        let terminal = terminal.and_then(|terminal| sandbox.terminals.get(terminal));
+        terminal.expect("there is such a terminal").connect(request);
+    });
+    model.exchanges.lock().expect("not poisoned").push(Exchange {
+        is_toolbox: true,
+        method: "GET".into(),
+        path: format!("/{rest}"),
+        query: String::new(),
+        request: Vec::new(),
+        status: 101,
+        answer_type: String::new(),
+        answer: Vec::new(),
+    });
+    let response = Response::builder().status(101).header("connection", "upgrade");
+    let response = response.header("upgrade", "websocket").header("sec-websocket-accept", accept);
+    response.body(Full::new(Bytes::new())).expect("a good answer")
 }
 
 fn decoded(text: &[u8]) -> String {

@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
-use issuebox::sandbox::{ExecRequest, TargetCall};
+use issuebox::sandbox::{ExecRequest, TargetCall, TerminalControl, TerminalSize};
 use serde_json::{Map, Value, json};
+use tokio::time::timeout;
 
 use super::model::Exchange;
 use super::server::pairs;
 use super::subject;
-use crate::subject::{call, ended, path, request, target};
+use crate::subject::{WAIT, at_terminal, call, ended, path, request, target};
 
 /// The documents: that of the API, that of the toolbox.
 struct Documents([Value; 2]);
@@ -168,6 +169,19 @@ async fn every_request_and_answer_is_as_daytona_documents_it() {
     assert_eq!(ended(ran).await.stdout, b"input");
     // Longer than the model lets a script wait.
     assert_eq!(subject.run(&target, &["sleep", "2"]).await.exit, Some((0, false)));
+    let terminal = subject.provider.processes.terminal(target.clone(), at_terminal(&["cat"])).await;
+    let terminal = terminal.expect("opened");
+    let size = TerminalSize { columns: 100, rows: 30 };
+    terminal.control.send(TerminalControl::Resize(size)).await.expect("taken");
+    let is_resized = || model.count("POST /process/pty/") > 0;
+    timeout(WAIT, async {
+        while !is_resized() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+    .expect("resized");
+    drop(terminal);
     subject.provider.processes.port(target.clone(), 3000).await.expect("an address");
     subject.stop(&target).await;
     subject.start(&target).await;

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -12,12 +13,13 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use super::model::{MARK, Model};
+use super::pty;
 use super::server::ModelAnswer;
 
 /// The longest time of a command, so that tests meet the end of one that waits in vain.
 const EXECUTE_WAIT_MAX: Duration = Duration::from_millis(1_500);
 
-fn error(status: u16, message: &str) -> ModelAnswer {
+pub fn error(status: u16, message: &str) -> ModelAnswer {
     let body = json!({
         "message": message, "path": "/", "statusCode": status,
         "timestamp": "2026-01-01T00:00:00Z", "source": "DAYTONA_DAEMON",
@@ -50,30 +52,9 @@ pub async fn answer(
     let json = || serde_json::from_slice::<Value>(&body).expect("JSON");
     match (method, parts.as_slice()) {
         ("POST", ["process", "execute"]) => execute(&at, &json()).await,
-        ("POST", ["process", "session"]) => {
-            let session = json()["sessionId"].as_str().expect("a session").to_owned();
-            let mut is_new = false;
-            model.with(id, |sandbox| {
-                is_new = sandbox.sessions.insert(session, 0).is_none();
-            });
-            if is_new { (201, Value::Null).into() } else { error(409, "there is such a session") }
-        }
-        ("POST", ["process", "session", session, "exec"]) => {
-            let mut number = None;
-            model.with(id, |sandbox| {
-                number = sandbox.sessions.get_mut(*session).map(|commands| {
-                    *commands += 1;
-                    *commands
-                });
-            });
-            let Some(number) = number else { return error(404, "no such session") };
-            start(&at, &json());
-            (202, json!({"cmdId": format!("command-{number}")})).into()
-        }
-        ("DELETE", ["process", "session", session]) => {
-            let mut was_there = false;
-            model.with(id, |sandbox| was_there = sandbox.sessions.remove(*session).is_some());
-            if was_there { (204, Value::Null).into() } else { error(404, "no such session") }
+        (_, ["process", "session", rest @ ..]) => of_sessions(model, &at, (method, rest), &body),
+        (_, ["process", "pty", rest @ ..]) => {
+            pty::answer(model, id, (method, rest), &body, || at.login_shell())
         }
         ("GET", ["files", "download"]) => match fs::read(at.path_of(query)) {
             Ok(content) => ModelAnswer {
@@ -95,6 +76,44 @@ pub async fn answer(
     }
 }
 
+/// Answers a request that concerns sessions.
+fn of_sessions(
+    model: &Model,
+    at: &ToolboxPlace<'_>,
+    call: (&str, &[&str]),
+    body: &Bytes,
+) -> ModelAnswer {
+    let json = || serde_json::from_slice::<Value>(body).expect("JSON");
+    match call {
+        ("POST", []) => {
+            let session = json()["sessionId"].as_str().expect("a session").to_owned();
+            let mut is_new = false;
+            model.with(at.id, |sandbox| {
+                is_new = sandbox.sessions.insert(session, 0).is_none();
+            });
+            if is_new { (201, Value::Null).into() } else { error(409, "there is such a session") }
+        }
+        ("POST", [session, "exec"]) => {
+            let mut number = None;
+            model.with(at.id, |sandbox| {
+                number = sandbox.sessions.get_mut(*session).map(|commands| {
+                    *commands += 1;
+                    *commands
+                });
+            });
+            let Some(number) = number else { return error(404, "no such session") };
+            start(at, &json());
+            (202, json!({"cmdId": format!("command-{number}")})).into()
+        }
+        ("DELETE", [session]) => {
+            let mut was_there = false;
+            model.with(at.id, |sandbox| was_there = sandbox.sessions.remove(*session).is_some());
+            if was_there { (204, Value::Null).into() } else { error(404, "no such session") }
+        }
+        _ => error(404, "no such call"),
+    }
+}
+
 /// Where a toolbox works.
 struct ToolboxPlace<'a> {
     id: &'a str,
@@ -111,11 +130,26 @@ impl ToolboxPlace<'_> {
     }
 
     fn shell(&self, body: &Value) -> Command {
-        let mut command = Command::new("/bin/sh");
+        let mut command = self.program("/bin/sh");
         command.arg("-c").arg(body["command"].as_str().expect("a command"));
+        command.process_group(0);
+        command.into()
+    }
+
+    /// An interactive login shell, in a session of its own.
+    fn login_shell(&self) -> std::process::Command {
+        let mut command = self.program("setsid");
+        let shells = ["/bin/bash", "/bin/sh"].into_iter();
+        let shell = shells.filter(|shell| Path::new(shell).exists()).take(1);
+        command.arg("--ctty").args(shell).args(["-i", "-l"]);
+        command
+    }
+
+    fn program(&self, program: &str) -> std::process::Command {
+        let mut command = std::process::Command::new(program);
         command.current_dir(self.home).env_clear().stdin(Stdio::null());
         command.env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HOME", self.home);
-        command.env(MARK, self.id).process_group(0);
+        command.env(MARK, self.id);
         for (name, value) in self.env.as_object().into_iter().flatten() {
             command.env(name, value.as_str().expect("a text"));
         }

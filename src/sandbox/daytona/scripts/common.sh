@@ -27,7 +27,20 @@ listen() {
         rm -f "$D/w.$1"
     done
 }
-# Sends signal $1 to every process of session $2; false if there was none.
+# Sets `dir` to the directory that is meant by $1. With a `+` before it, it is made.
+command_dir() {
+    case $1 in +*) make=1 dir=${1#+} ;; *) make= dir=$1 ;; esac
+    case $dir in
+    '') dir=$work ;;
+    /workspace | /workspace/*) dir=$work${dir#/workspace} ;;
+    /*) ;;
+    *) dir=$work/$dir ;;
+    esac
+    if [ -n "$make" ]; then mkdir -p -- "$dir"; fi
+}
+# Sends signal $1 to every process of session $2 but $spare; false if there was none. What has ended and
+# is not reaped does not count: the first process of a sandbox need not reap.
+spare=
 signal_session() {
     found=1
     for stat in /proc/[0-9]*/stat; do
@@ -35,9 +48,10 @@ signal_session() {
         { read -r line <"$stat"; } 2>/dev/null
         name=${stat#/proc/}
         rest=${line##*) }
+        case $rest in Z*) continue ;; esac
         # state, parent, process group, session
         rest=${rest#* * * }
-        if [ "${rest%% *}" = "$2" ] && kill -s "$1" "${name%/stat}" 2>/dev/null; then found=0; fi
+        if [ "${rest%% *}" = "$2" ] && [ "${name%/stat}" != "$spare" ] && kill -s "$1" "${name%/stat}" 2>/dev/null; then found=0; fi
     done
     return $found
 }

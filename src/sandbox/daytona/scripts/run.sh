@@ -10,14 +10,7 @@ mkdir -p "$D" && mkdir "$D/claim" 2>/dev/null || exit 1
 if [ -n "$tag" ]; then echo "$tag" >"$D/tag"; fi
 shift 8
 mkdir -p "$work"
-case $dir in +*) make=1 dir=${dir#+} ;; *) make= ;; esac
-case $dir in
-'') dir=$work ;;
-/workspace | /workspace/*) dir=$work${dir#/workspace} ;;
-/*) ;;
-*) dir=$work/$dir ;;
-esac
-if [ -n "$make" ]; then mkdir -p -- "$dir"; fi
+command_dir "$dir"
 when_began $$
 echo "$$ $began" >"$D/sup"
 mark="issuebox-end-$D"
