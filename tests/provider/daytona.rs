@@ -24,7 +24,8 @@ use issuebox::types::{
 };
 use model::{Fault, KEY, Model, model_in};
 
-use crate::subject::{Subject, call, path, target};
+use crate::detached::spec;
+use crate::subject::{Subject, WAIT, call, path, target};
 
 /// A configuration for the model in a directory, with short waits.
 pub fn config(dir: &Path) -> DaytonaConfig {
@@ -289,4 +290,18 @@ async fn no_link_leads_out_of_the_workspace() {
     // A delete takes the link and not what is behind it.
     workspace.delete_file(target.clone(), path(b"within")).await.expect("deleted");
     assert_eq!(subject.read(&target, b"dir/file").await, Ok(b"inside".to_vec()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_whose_supervisor_was_killed_is_forgotten() {
+    let (subject, _model) = subject().await;
+    let target = subject.target().await;
+    let processes = &subject.provider.processes;
+    let spawned = processes.spawn(target.clone(), spec(&["sleep", "1000"])).await;
+    let id = spawned.expect("started");
+    let kill = "cd ~/.issuebox/p/$1; read -r supervisor _ <sup; kill -9 $supervisor $(cat pid)";
+    let killed = subject.run(&target, &["sh", "-c", kill, "sh", &id.number.to_string()]).await;
+    assert_eq!(killed.exit, Some((0, false)));
+    let waited = tokio::time::timeout(WAIT, processes.wait(target, id)).await;
+    assert_eq!(waited.expect("in time"), Err(WorkError::NoSuchProcess));
 }

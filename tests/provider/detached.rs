@@ -73,7 +73,7 @@ impl<'a> Detached<'a> {
     }
 }
 
-fn spec(command: &[&str]) -> ProcessSpec {
+pub fn spec(command: &[&str]) -> ProcessSpec {
     ProcessSpec {
         command: command.iter().map(ToString::to_string).collect(),
         cwd: None,

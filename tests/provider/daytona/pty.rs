@@ -112,7 +112,7 @@ impl ModelTerminal {
         std::thread::spawn(move || {
             let mut bytes = [0; 32 << 10];
             while let Ok(len @ 1..) = output.read(&mut bytes) {
-                // With nobody connected the shell would wait; it is read all the same.
+                // It is read before a client connects, too: the shell would wait.
                 drop(shows.blocking_send(Bytes::copy_from_slice(&bytes[..len])));
             }
         });

@@ -76,3 +76,10 @@ when_began() {
         fi
     done
 }
+# Whether the process that file $1 names is still there. The file has its number, which becomes `pid`, and
+# when it began.
+is_running() {
+    { read -r pid then <"$1"; } 2>/dev/null || return 1
+    when_began "$pid"
+    [ "$began" = "$then" ]
+}

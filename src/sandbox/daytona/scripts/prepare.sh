@@ -17,9 +17,7 @@ mkdir -p "$base/p" "$base/tmp" || exit
 # Uploads that broke off more than a day ago.
 find "$base/tmp" -mindepth 1 -mtime +0 -exec rm -f {} + 2>/dev/null
 for D in "$base"/p/*; do
-    if [ -e "$D/exit" ] || [ ! -e "$D/sup" ]; then continue; fi
-    read -r pid then <"$D/sup"
-    when_began "$pid"
-    if [ "$began" != "$then" ]; then rm -rf "$D"; fi
+    if [ -e "$D/exit" ] || [ ! -s "$D/sup" ]; then continue; fi
+    if ! is_running "$D/sup"; then rm -rf "$D"; fi
 done
 echo ready

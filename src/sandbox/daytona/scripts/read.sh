@@ -12,13 +12,9 @@ while :; do
     code='- 0'
     if [ -e "$D/exit" ]; then
         read -r code <"$D/exit"
-    else
-        read -r pid then <"$D/sup"
-        when_began "$pid"
-        if [ "$began" != "$then" ] && [ ! -e "$D/exit" ]; then
-            echo '!none'
-            break
-        fi
+    elif ! is_running "$D/sup" && [ ! -e "$D/exit" ]; then
+        echo '!none'
+        break
     fi
     if [ "$from" = - ]; then
         if [ "$code" != '- 0' ]; then

@@ -1,13 +1,8 @@
 # Terminals: prepares one, sends signals to what works at it, ends it. What is at a terminal is the session of a
 # shell that the toolbox started and that has become `run`. Arguments: operation, id of the terminal, and
 # what the operation needs.
+# What `$T.pid` names is the shell that reports the end.
 T=$base/t/$2
-# The shell that reports the end, if it is still there.
-leader() {
-    { read -r pid then <"$T.pid"; } 2>/dev/null || return 1
-    when_began "$pid"
-    [ "$began" = "$then" ]
-}
 case $1 in
 open)
     # text of `run`, directory (with a `+` before it, it is made), number of variables, variables,
@@ -47,7 +42,7 @@ open)
     printf %s "$dir" | base64
     ;;
 signal)
-    if leader; then
+    if is_running "$T.pid"; then
         # state, parent, process group, session, terminal, foreground process group
         read -r line <"/proc/$pid/stat"
         rest=${line##*) }
@@ -57,14 +52,14 @@ signal)
     echo sent
     ;;
 kill)
-    if leader; then
+    if is_running "$T.pid"; then
         spare=$pid
         kill_session "$pid"
     fi
     echo sent
     ;;
 end)
-    if leader; then
+    if is_running "$T.pid"; then
         signal_session HUP "$pid"
         for _ in 1 2 3 4 5 6 7 8 9 10; do
             signal_session 0 "$pid" || break
