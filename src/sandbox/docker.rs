@@ -32,6 +32,8 @@ mod kind;
 mod link;
 mod mux;
 mod objects;
+mod orphans;
+mod prepared;
 mod registries;
 mod server_volumes;
 mod settings;

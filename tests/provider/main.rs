@@ -21,6 +21,7 @@ mod lifecycle;
 mod links;
 mod ownership;
 mod ports;
+mod prepared;
 #[path = "../common/process.rs"]
 mod process;
 mod simulated;

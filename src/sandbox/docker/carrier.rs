@@ -1,4 +1,4 @@
-//! A container that is never started, through which files come into a volume.
+//! A container that is never started, through which files come into a volume or an image.
 
 use bollard::Docker;
 use bollard::errors::Error;
@@ -31,10 +31,10 @@ pub async fn create_carrier(
     engine: &Docker,
     image: &str,
     purpose: &str,
-    volume: Mount,
+    volume: Option<Mount>,
 ) -> Result<String, Error> {
     let host_config = HostConfig {
-        mounts: Some(vec![volume]),
+        mounts: volume.map(|volume| vec![volume]),
         network_mode: Some("none".to_owned()),
         ..HostConfig::default()
     };

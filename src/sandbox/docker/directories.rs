@@ -33,7 +33,7 @@ pub async fn give_directories(
     let DirectoryOwner { user, is_read_only } = owner;
     match is_read_only {
         true => give_workspace(engine, container, user).await,
-        false => send(engine, container, &[HOME, WORKSPACE], user).await,
+        false => send_directories(engine, container, &[HOME, WORKSPACE], user).await,
     }
 }
 
@@ -49,13 +49,17 @@ async fn give_workspace(
     let Some(volume) = workspace.and_then(|mount| mount.name) else { return Ok(()) };
     let mount = volume_mount(&volume, WORKSPACE, false);
     let image = found.image.unwrap_or_default();
-    let carrier = create_carrier(engine, &image, PURPOSE, mount).await?;
-    let sent = send(engine, &carrier, &[WORKSPACE], user).await;
+    let carrier = create_carrier(engine, &image, PURPOSE, Some(mount)).await?;
+    let sent = send_directories(engine, &carrier, &[WORKSPACE], user).await;
     let removed = remove_carrier(engine, &carrier).await;
     sent.and(removed)
 }
 
-async fn send(
+/// Gives directories of a container that has never run to a user.
+///
+/// # Errors
+/// The engine's.
+pub async fn send_directories(
     engine: &Docker,
     container: &str,
     paths: &[&str],

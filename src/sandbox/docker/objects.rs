@@ -8,24 +8,26 @@ use bollard::Docker;
 use bollard::errors::Error;
 use bollard::models::ContainerCreateBody;
 use bollard::query_parameters::{
-    CreateContainerOptionsBuilder, ListContainersOptionsBuilder, ListVolumesOptionsBuilder,
-    LogsOptionsBuilder, RemoveContainerOptionsBuilder, StopContainerOptionsBuilder,
+    CreateContainerOptionsBuilder, ListContainersOptionsBuilder, LogsOptionsBuilder,
+    RemoveContainerOptionsBuilder, StopContainerOptionsBuilder,
 };
 use futures_util::StreamExt;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::bundle::VolumeContent;
 use super::directories::{DirectoryOwner, give_directories};
-use super::engine::{ContainerEngine, is_name_taken, name_is_held, remove_unmounted, status};
+use super::engine::{ContainerEngine, is_name_taken, name_is_held, status};
 use super::images::ImagePulls;
 use super::inside::READY;
 use super::link::Links;
-use super::server_volumes::{ServerVolume, filled, refill, remove_abandoned};
+use super::orphans::{remove_orphans, remove_workspaces};
+use super::prepared::{ImagePreparation, ImageToPrepare};
+use super::server_volumes::{ServerVolume, filled, refill};
 use super::settings::{ContainerUser, DockerOptions, DockerSettings};
 use super::spec::{
     ContainerParts, FoundContainer, INSTANCE_LABEL, container, refuses_owner, with_scratch_of_all,
 };
-use super::workspaces::{WorkspaceOwner, is_older, workspace_name};
+use super::workspaces::workspace_name;
 use crate::clock::{Clock, IdSource};
 use crate::sandbox::command_defaults::missing;
 use crate::sandbox::{
@@ -42,9 +44,6 @@ const RECHECK: Duration = Duration::from_millis(20);
 /// How long a taken name may belong to no container that is shown.
 const HIDDEN_MAX: Duration = Duration::from_secs(10);
 
-/// How old a workspace without a container must be to be an orphan: its container may be being made.
-const ORPHAN_AGE: Duration = Duration::from_secs(600);
-
 /// How long the log is waited for before the helper is asked itself.
 const READY_WAIT: Duration = Duration::from_secs(5);
 
@@ -59,6 +58,7 @@ pub struct Containers {
     pub links: Arc<Links>,
     settings: DockerSettings,
     images: Arc<ImagePulls>,
+    preparation: ImagePreparation,
     helper: Vec<String>,
     contents: Vec<VolumeContent>,
     /// Makes those who fill volumes wait for each other.
@@ -96,6 +96,7 @@ impl Containers {
             links,
             settings,
             images,
+            preparation: ImagePreparation::default(),
             helper,
             contents,
             filling: tokio::sync::Mutex::default(),
@@ -161,8 +162,9 @@ impl Containers {
                 self.links.connect_soon(target);
             }
         }
-        let (this, instance) = (Arc::clone(self), instance.clone());
-        tokio::spawn(async move { this.remove_orphans(&instance).await });
+        let (engine, instance) = (Arc::clone(&self.engine), instance.clone());
+        let now = self.clock.now();
+        tokio::spawn(async move { remove_orphans(&engine, &instance, now).await });
         Ok(objects)
     }
 
@@ -214,9 +216,9 @@ impl Containers {
         loop {
             let client = self.engine.client().await?;
             match self.make(client, spec, user, &options).await {
-                Ok(id) => {
+                Ok(MadeContainer { id, is_prepared }) => {
                     let owner = DirectoryOwner { user, is_read_only: options.is_read_only };
-                    self.bring_up(client, &id, ObjectState::Partial, owner).await?;
+                    self.bring_up(client, &id, (!is_prepared).then_some(owner)).await?;
                     return self.begun(client, &id, &spec.labels.sandbox).await;
                 }
                 Err(CreateProblem::NoImage(image)) => {
@@ -252,14 +254,14 @@ impl Containers {
         }
     }
 
-    /// Creates the container, not started yet; returns its id.
+    /// Creates the container, not started yet. Its image is prepared for its user, if it can be.
     async fn make(
         &self,
         client: &Docker,
         spec: &CreateSpec,
         user: ContainerUser,
         options: &DockerOptions,
-    ) -> Result<String, CreateProblem> {
+    ) -> Result<MadeContainer, CreateProblem> {
         let image = match &spec.template.workload.source {
             Some(WorkloadSource::Image(image)) => Some(image),
             Some(WorkloadSource::Snapshot(_)) | None => self.settings.image.as_ref(),
@@ -276,24 +278,27 @@ impl Containers {
             _ => CreateProblem::Failed(error),
         };
         let mounted = self.mounted(client, image).await.map_err(no_image)?;
-        let parts = ContainerParts {
-            image,
+        let to_prepare = ImageToPrepare::of(client, image, user).await.map_err(no_image)?;
+        let mut parts = ContainerParts {
+            image: &to_prepare.prepared,
+            is_prepared: true,
             user,
             options,
             workspace: workspace_name(&spec.labels, &self.ids.request_id()),
             mounted: &mounted,
             helper: &self.helper,
         };
-        let body: ContainerCreateBody = container(spec, &parts);
-        let name = CreateContainerOptionsBuilder::new().name(spec.name.as_str()).build();
-        let made = client.create_container(Some(name.clone()), body.clone()).await;
-        let made = match made {
-            Err(error) if refuses_owner(&error, &body) => {
-                client.create_container(Some(name), with_scratch_of_all(body)).await
-            }
-            made => made,
-        };
-        Ok(made.map_err(no_image)?.id)
+        let is_missing =
+            |made: &Result<String, Error>| made.as_ref().is_err_and(|e| status(e) == Some(404));
+        let mut made = create_container(client, spec, &parts).await;
+        if is_missing(&made) && self.preparation.prepare(client, &to_prepare).await {
+            made = create_container(client, spec, &parts).await;
+        }
+        if is_missing(&made) {
+            parts = ContainerParts { image, is_prepared: false, ..parts };
+            made = create_container(client, spec, &parts).await;
+        }
+        Ok(MadeContainer { id: made.map_err(no_image)?, is_prepared: parts.is_prepared })
     }
 
     /// The volumes that every container mounts.
@@ -337,22 +342,20 @@ impl Containers {
             return Err(ProviderError::Present(Box::new(found.object())));
         }
         if found.state != ObjectState::Running {
-            let owner = DirectoryOwner { user, is_read_only: found.is_read_only };
-            self.bring_up(client, &found.id, found.state.clone(), owner).await?;
+            self.bring_up(client, &found.id, to_give(&found, user)).await?;
         }
         self.up(&found.id, &spec.labels.sandbox).await
     }
 
-    /// Starts a container; one that has never run gets its directories first.
+    /// Starts a container, whose directories are given to its user first where they are not.
     async fn bring_up(
         &self,
         client: &Docker,
         id: &str,
-        state: ObjectState,
-        owner: DirectoryOwner,
+        owner: Option<DirectoryOwner>,
     ) -> Result<(), ProviderError> {
         self.links.own_calls().runs(id);
-        if state == ObjectState::Partial {
+        if let Some(owner) = owner {
             give_directories(client, id, owner).await.map_err(|error| self.failed(error))?;
         }
         let Err(error) = client.start_container(id, None).await else { return Ok(()) };
@@ -438,8 +441,7 @@ impl Containers {
             client.unpause_container(&found.id).await.map_err(|error| self.failed(error))?;
         } else if found.state != ObjectState::Running {
             let user = found.user.unwrap_or(self.settings.user);
-            let owner = DirectoryOwner { user, is_read_only: found.is_read_only };
-            self.bring_up(client, &found.id, found.state, owner).await?;
+            self.bring_up(client, &found.id, to_give(&found, user)).await?;
         }
         self.up(&found.id, &call.target.expected).await
     }
@@ -482,9 +484,9 @@ impl Containers {
                 self.links.end(&found.id).await;
                 let options = RemoveContainerOptionsBuilder::new().force(true).v(true).build();
                 match client.remove_container(&found.id, Some(options)).await {
-                    Ok(()) => self.remove_workspaces(sandbox).await,
+                    Ok(()) => remove_workspaces(&self.engine, sandbox).await,
                     Err(error) => match status(&error) {
-                        Some(404) => self.remove_workspaces(sandbox).await,
+                        Some(404) => remove_workspaces(&self.engine, sandbox).await,
                         // Its removal goes on.
                         Some(409) => Ok(()),
                         _ => Err(self.failed(error)),
@@ -493,65 +495,49 @@ impl Containers {
             }
             Err(ProviderError::Absent) => {
                 // What a call that was cut off has left.
-                self.remove_workspaces(sandbox).await?;
+                remove_workspaces(&self.engine, sandbox).await?;
                 Err(ProviderError::Absent)
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Removes the workspaces of a sandbox that no container has.
-    async fn remove_workspaces(&self, sandbox: &SandboxId) -> Result<(), ProviderError> {
-        for name in self.loose_workspaces(|owner| owner.sandbox == sandbox.as_str(), None).await? {
-            self.remove_volume(&name).await?;
-        }
-        Ok(())
-    }
-
-    /// Removes workspaces of an instance without a container, and what killed servers have left.
-    async fn remove_orphans(&self, instance: &InstanceId) {
-        let orphans = async {
-            let is_ours = |owner: &WorkspaceOwner<'_>| owner.instance == instance.as_str();
-            for name in self.loose_workspaces(is_ours, Some(ORPHAN_AGE)).await? {
-                tracing::info!(volume = name, "removes a workspace whose container is gone");
-                self.remove_volume(&name).await?;
-            }
-            let removed = remove_abandoned(self.engine.client().await?, self.clock.now()).await;
-            removed.map_err(|error| self.failed(error))
-        };
-        if let Err(error) = orphans.await {
-            tracing::debug!(%error, "cannot remove what killed servers and people left");
-        }
-    }
-
-    /// The workspaces of these owners that no container has, if they are at least so old.
-    async fn loose_workspaces(
-        &self,
-        is_owner: impl Fn(&WorkspaceOwner<'_>) -> bool,
-        age: Option<Duration>,
-    ) -> Result<Vec<String>, ProviderError> {
-        // One filter only: of two, Podman lists what passes either.
-        let filters = HashMap::from([("dangling".to_owned(), vec!["true".to_owned()])]);
-        let options = ListVolumesOptionsBuilder::new().filters(&filters).build();
-        let listed = self.engine.client().await?.list_volumes(Some(options)).await;
-        let listed = listed.map_err(|error| self.failed(error))?.volumes.unwrap_or_default();
-        let ours = listed.into_iter().filter(|volume| {
-            WorkspaceOwner::of(&volume.name).is_some_and(|owner| is_owner(&owner))
-        });
-        let now = self.clock.now();
-        let old = ours.filter(|volume| is_older(volume.created_at.as_deref(), age, now));
-        Ok(old.map(|volume| volume.name).collect())
-    }
-
-    async fn remove_volume(&self, name: &str) -> Result<(), ProviderError> {
-        let removed = remove_unmounted(self.engine.client().await?, name).await;
-        removed.map_err(|error| self.failed(error))
-    }
-
     /// What a target was made from.
     pub async fn made_from(&self, target: &Target) -> Option<super::spec::MadeFrom> {
         self.take(target).await.ok()?.made_from()
     }
+}
+
+/// A container that was created and not started.
+struct MadeContainer {
+    id: String,
+    /// Whether its directories belong to its user.
+    is_prepared: bool,
+}
+
+/// Asks the engine for a container; returns its id.
+async fn create_container(
+    client: &Docker,
+    spec: &CreateSpec,
+    parts: &ContainerParts<'_>,
+) -> Result<String, Error> {
+    let body: ContainerCreateBody = container(spec, parts);
+    let name = CreateContainerOptionsBuilder::new().name(spec.name.as_str()).build();
+    let made = client.create_container(Some(name.clone()), body.clone()).await;
+    let made = match made {
+        Err(error) if refuses_owner(&error, &body) => {
+            client.create_container(Some(name), with_scratch_of_all(body)).await
+        }
+        made => made,
+    };
+    Ok(made?.id)
+}
+
+/// To whom the directories of a container are given before it is started: those of one that has run
+/// already have been.
+fn to_give(found: &FoundContainer, user: ContainerUser) -> Option<DirectoryOwner> {
+    let owner = DirectoryOwner { user, is_read_only: found.is_read_only };
+    (found.state == ObjectState::Partial).then_some(owner)
 }
 
 /// Why no container was created.

@@ -29,6 +29,7 @@ use tokio_util::io::ReaderStream;
 use super::bundle::{PIECE_LEN, VolumeContent};
 use super::carrier::{PURPOSE_LABEL, create_carrier, remove_carrier, volume_mount};
 use super::engine::{remove_unmounted, status};
+use super::spec::INSTANCE_LABEL;
 use super::workspaces::WorkspaceOwner;
 use crate::clock::IdSource;
 use crate::sandbox::confined::pipe as new_pipe;
@@ -134,7 +135,7 @@ async fn fill(
     volume: &ServerVolume,
 ) -> Result<(), Error> {
     let mount = volume_mount(&volume.name, volume.target, false);
-    let carrier = create_carrier(engine, image, content.purpose(), mount).await?;
+    let carrier = create_carrier(engine, image, content.purpose(), Some(mount)).await?;
     let sent = send(engine, content, &carrier).await;
     let removed = remove_carrier(engine, &carrier).await;
     sent.and(removed)
@@ -197,7 +198,11 @@ fn is_abandoned(container: &ContainerSummary, now: Timestamp) -> bool {
     let abandoned_from =
         |seconds: i64| seconds.saturating_add(FILL_SECONDS_MAX).saturating_mul(1000);
     // Checked here, too: engines differ in what several filters mean.
-    container.labels.as_ref().is_some_and(|labels| labels.contains_key(PURPOSE_LABEL))
+    // A sandbox's container has the labels of a carrier through which its image was prepared.
+    let is_carrier = |labels: &HashMap<String, String>| {
+        labels.contains_key(PURPOSE_LABEL) && !labels.contains_key(INSTANCE_LABEL)
+    };
+    container.labels.as_ref().is_some_and(is_carrier)
         && container.state == Some(ContainerSummaryStateEnum::CREATED)
         && container.created.is_some_and(|at| at > 0 && abandoned_from(at) < now.unix_ms())
 }
@@ -246,6 +251,10 @@ mod tests {
         let another_s = ContainerSummary { labels: None, ..of(Some(1)) };
         let state = Some(ContainerSummaryStateEnum::RUNNING);
         let running = ContainerSummary { state, ..of(Some(1)) };
-        assert!(!is_abandoned(&another_s, now) && !is_abandoned(&running, now));
+        let labels = [PURPOSE_LABEL, INSTANCE_LABEL].map(|key| (key.to_owned(), "x".to_owned()));
+        let sandbox = ContainerSummary { labels: Some(labels.into()), ..of(Some(1)) };
+        for kept in [another_s, running, sandbox] {
+            assert!(!is_abandoned(&kept, now), "{kept:?}");
+        }
     }
 }

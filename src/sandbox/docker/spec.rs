@@ -95,6 +95,8 @@ fn stored(spec: &CreateSpec) -> String {
 pub struct ContainerParts<'a> {
     /// Its image.
     pub image: &'a str,
+    /// Whether its workspace and home belong to the user in the image already.
+    pub is_prepared: bool,
     /// Who its commands are.
     pub user: ContainerUser,
     /// What its template says to this provider alone.
@@ -120,7 +122,8 @@ pub fn container(spec: &CreateSpec, parts: &ContainerParts<'_>) -> ContainerCrea
         source: Some(parts.workspace.clone()),
         typ: Some(MountType::VOLUME),
         volume_options: Some(MountVolumeOptions {
-            no_copy: Some(true),
+            // The volume takes over the owner of the image's directory, which is empty.
+            no_copy: Some(!parts.is_prepared),
             labels: Some(of_volume.into()),
             ..MountVolumeOptions::default()
         }),

@@ -35,10 +35,8 @@ impl<'a> WorkspaceOwner<'a> {
 }
 
 /// Whether a volume was created longer ago than this. One that does not say when is younger.
-pub fn is_older(created: Option<&str>, age: Option<Duration>, now: Timestamp) -> bool {
-    age.is_none_or(|age| {
-        created.and_then(Timestamp::parse).is_some_and(|created| created.after(age) < now)
-    })
+pub fn is_older(created: Option<&str>, age: Duration, now: Timestamp) -> bool {
+    created.and_then(Timestamp::parse).is_some_and(|created| created.after(age) < now)
 }
 
 #[cfg(test)]

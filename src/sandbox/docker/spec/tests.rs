@@ -44,6 +44,7 @@ fn body(options: &DockerOptions) -> ContainerCreateBody {
     let helper = helper_command(Some("ld.so"));
     let parts = ContainerParts {
         image: "debian:12",
+        is_prepared: false,
         user: ContainerUser::default(),
         options,
         workspace: "w".into(),
