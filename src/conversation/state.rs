@@ -98,8 +98,8 @@ pub struct RunOrder {
 /// What is to be done for a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunOrderKind {
-    /// Begin it as soon as nothing stands in the way.
-    Begin,
+    /// Begin its next attempt, after so many, as soon as nothing stands in the way.
+    Begin(u32),
     /// Follow the process of this attempt.
     Follow(u32),
     /// End the process of this attempt.
@@ -138,7 +138,7 @@ impl Conversation {
         let sandbox = around.sandbox.clone().filter(|_| around.standing == SandboxStanding::Up)?;
         let kind = match run.state {
             RunState::Queued | RunState::Interrupted if run.retry_at.is_none() => {
-                RunOrderKind::Begin
+                RunOrderKind::Begin(run.attempt)
             }
             RunState::Running | RunState::WaitingForPerson => RunOrderKind::Follow(run.attempt),
             RunState::Cancelling => RunOrderKind::End(run.attempt),

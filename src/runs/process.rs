@@ -256,7 +256,7 @@ fn wants(order: &Option<RunOrder>, run: RunId, attempt: u32) -> bool {
     let is_ours = order.as_ref().filter(|order| order.run == run);
     match is_ours.map(|order| order.kind) {
         Some(RunOrderKind::End(ended)) => ended != attempt,
-        Some(RunOrderKind::Begin | RunOrderKind::Follow(_)) => true,
+        Some(RunOrderKind::Begin(_) | RunOrderKind::Follow(_)) => true,
         // The sandbox goes down, or another run has the place.
         None => false,
     }

@@ -177,7 +177,7 @@ impl RunWorker {
             let order = orders.borrow_and_update().clone();
             let Some(order) = order else { return };
             let is_carried_out = match order.kind {
-                RunOrderKind::Begin => {
+                RunOrderKind::Begin(_) => {
                     let mut others = orders.clone();
                     let begun = tokio::select! {
                         biased;

@@ -184,7 +184,7 @@ proptest! {
         for _ in 0..400 {
             let Some(run) = bench.conversation.run.clone().filter(|run| run.state.is_in_progress()) else { break };
             match bench.conversation.order(&bench.around).map(|order| order.kind) {
-                Some(RunOrderKind::Begin) => drop(bench.begin()),
+                Some(RunOrderKind::Begin(_)) => drop(bench.begin()),
                 Some(RunOrderKind::Follow(_)) => drop(bench.end(RunEnd::Succeeded(String::new()))),
                 Some(RunOrderKind::End(_)) => drop(bench.end(RunEnd::Cancelled)),
                 None => {

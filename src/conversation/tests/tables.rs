@@ -14,7 +14,7 @@ fn a_message_waits_runs_and_is_answered() {
     let RunReply::Said(message, run) = bench.say() else { panic!("it was said") };
     assert_eq!((run.state, run.messages), (RunState::Queued, 1));
     assert_eq!((bench.said[0].id, bench.said[0].run), (message, run.id));
-    assert_eq!(order(&bench), Some(RunOrderKind::Begin));
+    assert_eq!(order(&bench), Some(RunOrderKind::Begin(0)));
     let RunReply::Begun(run, session) = bench.begin() else { panic!("it began") };
     assert_eq!((run.attempt, session.agent.as_str()), (1, "claude-code"));
     assert_eq!(order(&bench), Some(RunOrderKind::Follow(1)));
@@ -138,7 +138,8 @@ fn a_run_whose_sandbox_goes_down_is_interrupted_and_goes_on_three_times() {
         assert!(!bench.stands(1, SandboxStanding::Coming("soon".into())));
         assert_eq!(bench.run().reason, "soon");
         bench.stands(1, SandboxStanding::Up);
-        assert_eq!(order(&bench), Some(RunOrderKind::Begin));
+        // The order differs from that of the attempt before, which is carried out.
+        assert_eq!(order(&bench), Some(RunOrderKind::Begin(interruption)));
         assert!(
             matches!(bench.begin(), RunReply::Begun(run, _) if run.attempt == interruption + 1)
         );
@@ -168,7 +169,7 @@ fn a_stop_by_a_person_cancels_the_run_and_keeps_what_waits() {
     assert_eq!(bench.former[0].state, RunState::Cancelled);
     assert_eq!((bench.run().state, bench.run().waits), (RunState::Queued, RunWait::Sandbox));
     bench.stands(1, SandboxStanding::Up);
-    assert_eq!(order(&bench), Some(RunOrderKind::Begin));
+    assert_eq!(order(&bench), Some(RunOrderKind::Begin(0)));
 }
 
 #[test]
@@ -284,7 +285,7 @@ fn a_run_whose_model_is_away_is_tried_again_for_a_day() {
         pauses.push(at.since(bench.now).as_secs());
         bench.now = at;
         bench.step(|step, _| step.due());
-        assert_eq!(order(&bench), Some(RunOrderKind::Begin));
+        assert_eq!(order(&bench), Some(RunOrderKind::Begin(bench.run().attempt)));
         bench.begin();
     }
     assert_eq!(pauses[..8], [5, 10, 20, 40, 80, 160, 300, 300]);
