@@ -21,6 +21,10 @@ use crate::sabotage::{Bug, on};
 use crate::sandbox::{Offset, ProcessId, Signal, WorkError};
 use crate::types::{AccountName, HomeId, RunId};
 
+/// How many attempts before one are looked for. A run is interrupted fewer times in a row before a person is
+/// asked.
+const FORMER_MAX: u32 = 16;
+
 impl RunWorker {
     /// Goes on with this attempt of a run, and reports how it ended.
     pub(super) async fn take_over(
@@ -78,13 +82,15 @@ impl RunWorker {
         Ok(BegunRun { run, session, workplace: AgentWorkplace::default(), _place: place })
     }
 
-    /// Kills what the attempt before this one left, if its sandbox did not go down between the two.
+    /// Kills what the attempts before this one left, if its sandbox did not go down in between. Several
+    /// may have: each may have been lost before it ended the one before.
     pub(super) async fn end_former(&self, bench: &Bench) -> Result<(), RunEnd> {
-        let Some(former) = bench.attempt.checked_sub(1) else { return Ok(()) };
-        match self.find(bench, former).await? {
-            Some(id) => self.kill(bench, &id).await,
-            None => Ok(()),
+        for former in bench.attempt.saturating_sub(FORMER_MAX).max(1)..bench.attempt {
+            if let Some(id) = self.find(bench, former).await? {
+                self.kill(bench, &id).await?;
+            }
         }
+        Ok(())
     }
 
     /// The process of an attempt, if its sandbox knows one.
