@@ -136,6 +136,8 @@ pub struct ProviderCall {
     pub force: bool,
     /// When the provider gives up.
     pub deadline: Timestamp,
+    /// How long that is after the step that ordered the call: the clock may be set back before it is made.
+    pub lasts_max: Duration,
     /// What is done in the sandbox before a stop or a delete; `None` for nothing.
     pub before: Option<Farewell>,
 }

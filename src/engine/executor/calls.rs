@@ -115,7 +115,7 @@ impl ProviderCalls {
     pub async fn perform(
         &self,
         home: HomeId,
-        call: ProviderCall,
+        mut call: ProviderCall,
         record: Option<&CommitEnd>,
         withdrawn: &Notify,
     ) -> Result<Done, CallError> {
@@ -131,9 +131,8 @@ impl ProviderCalls {
         }
         self.may_ask(&name, bounded).await.map_err(CallError::NotAsked)?;
         self.before_end(home, &call).await.map_err(CallError::NotAsked)?;
-        let deadline = call.deadline;
         // Half of the time may go by waiting for a turn; the other half is the provider's.
-        let left = deadline.since(self.env.now());
+        let left = call.deadline.since(self.env.now());
         let turns = if call.verb == Verb::Create { creates } else { others };
         // It may have waited for all of its time behind another call of its home.
         let turn = (!left.is_zero()).then(|| tokio::time::timeout(left / 2, turns.acquire()));
@@ -150,6 +149,10 @@ impl ProviderCalls {
         if is_refused() {
             return Err(CallError::NotAsked(NotAsked::NoTurn));
         }
+        // If the clock was set back since, the provider must not go on for longer than a server that starts
+        // meanwhile believes.
+        let deadline = call.deadline.min(self.env.now().after(call.lasts_max));
+        call.deadline = deadline;
         let is_create = call.verb == Verb::Create;
         let mut in_time = true;
         // Boxed, so that the many that may wait for their turn are small.

@@ -47,6 +47,7 @@ pub(in crate::engine) fn call(sandbox: &str, attempt: u32) -> ProviderCall {
         external_id: None,
         force: false,
         deadline: Timestamp::from_unix_ms(i64::MAX / 2),
+        lasts_max: Duration::from_secs(3600),
         before: None,
     }
 }
@@ -107,6 +108,22 @@ async fn a_call_that_waited_too_long_is_not_made() {
     })
     .await;
     assert_eq!(bench.provider.count("find"), 1);
+}
+
+#[actix::test]
+async fn a_call_takes_no_longer_than_it_was_ordered_for_although_the_clock_was_set_back() {
+    let bench = EngineBench::new().await;
+    let parts = &bench.engine.parts;
+    bench.provider.hold();
+    // Its deadline is of the clock before it was set back.
+    let call = ProviderCall { lasts_max: Duration::from_millis(50), ..call("held", 1) };
+    parts.executor.submit(HOME, call);
+    eventually("it is asked", async || bench.provider.count("find") == 1).await;
+    eventually("the slot is free", async || {
+        parts.executor.in_flight(HOME, &SandboxId::trusted("held")).is_none()
+    })
+    .await;
+    bench.provider.release();
 }
 
 #[actix::test]

@@ -229,6 +229,7 @@ impl<'a> Transition<'a> {
             external_id: external_id.cloned(),
             force,
             deadline: until,
+            lasts_max: until.since(self.context.now),
             before,
         });
         Step::Asked { verb, until, tries_left }
