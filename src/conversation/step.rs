@@ -91,6 +91,9 @@ pub enum RunRefusal {
         "the sandbox's template has no agent; set `agent` in [templates.NAME], or name one with agentId"
     )]
     NoAgent,
+    /// GitHub deleted the issue, and with it what was said.
+    #[error("the issue was deleted on GitHub, so nothing can be said to its agent")]
+    IssueDeleted,
     /// As many messages wait as can.
     #[error("{WAITING_MAX} messages wait for the next run already; try again when it has begun")]
     QueueFull,

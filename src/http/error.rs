@@ -346,7 +346,8 @@ impl From<RunRefusal> for ApiError {
         match refusal {
             RunRefusal::NoAgent => Self::new(Code::AgentUnknown, message).about("agentId"),
             RunRefusal::QueueFull => Self::new(Code::QueueFull, message).retry_after(60),
-            RunRefusal::ChecksGoOnFailing
+            RunRefusal::IssueDeleted
+            | RunRefusal::ChecksGoOnFailing
             | RunRefusal::MessageJoined
             | RunRefusal::NotInProgress
             | RunRefusal::Answered(_)

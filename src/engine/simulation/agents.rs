@@ -86,6 +86,13 @@ fn turn_ended(end: TurnEnd, status: Option<u16>, text: &str) -> AgentAct {
     AgentAct::Print(AgentEvent::TurnEnded { end, status, text: text.into(), denied: 0 })
 }
 
+impl SimAgents {
+    /// GitHub deleted the issue of a home: an agent of it begins anew.
+    pub fn forget_session(&mut self, home: HomeId) {
+        self.sessions.remove(&home);
+    }
+}
+
 impl WorldState {
     /// Whether a call on a process goes wrong.
     pub fn call_on_agent_fails(&mut self) -> bool {
@@ -285,7 +292,8 @@ impl WorldState {
         }
     }
 
-    /// The gateway for models is asked by an agent: it must know the run.
+    /// The gateway for models is asked by an agent: it must know the run, if that goes on. The process of one
+    /// that was interrupted, because its sandbox seemed to be gone, may still be there.
     fn agent_asks_model(&mut self, number: u64) {
         let process = &self.agents.processes[&number];
         let (home, run) = (process.home, process.run);
@@ -293,9 +301,12 @@ impl WorldState {
             return;
         };
         let known = going.known(&process.target.expected).map(|known| known.run);
+        let issue = self.rows.issues.get(&home);
+        let current = issue.and_then(|issue| issue.conversation.as_ref()?.run.as_ref());
+        let goes_on = current.is_some_and(|it| it.id == run && it.state.has_process());
         // One that a server has not taken over yet waits for that.
         let waits = self.elapsed_ms() < self.agents.begun_ms + TAKE_OVER_MS_MAX;
-        if known != Some(run) && !(known.is_none() && waits) {
+        if known != Some(run) && !(known.is_none() && (waits || !goes_on)) {
             self.violate(Some(home), format!("run {run} asks a model and counts as {known:?}"));
         }
     }

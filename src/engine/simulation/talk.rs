@@ -154,6 +154,9 @@ impl WorldState {
         if let Some(what) = self.broken_talk(before, after, write) {
             self.violate(Some(after.home), what);
         }
+        if after.facts.deleted && after.conversation.is_none() {
+            self.agents.forget_session(after.home);
+        }
         self.count_runs(before, after, write);
     }
 

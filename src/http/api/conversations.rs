@@ -48,6 +48,7 @@ const NEWEST: usize = 1_000;
     responses(
         (status = 202, body = Success<SaidBody>, description = "the message and the run that answers it"),
         answers::SandboxWriteErrors, only::SandboxDeleted, only::AgentUnknown, only::QueueFull,
+        only::RunRefused,
     )
 )]
 #[post("/v1/sandboxes/{id}/messages")]
@@ -75,6 +76,7 @@ pub async fn say(
     responses(
         (status = 202, body = Success<SaidBody>, description = "the message and the run that answers it"),
         answers::StoreWriteErrors, only::AgentUnknown, only::QueueFull, only::IssueIdConflict,
+        only::RunRefused,
     )
 )]
 #[put("/v1/issues/{issueId}/messages")]

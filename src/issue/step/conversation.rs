@@ -131,6 +131,9 @@ impl Transition<'_> {
     }
 
     fn said_to_agent(&mut self, mut ask: SayAsk) -> RunReply {
+        if self.issue.facts.deleted {
+            return RunReply::Refused(RunRefusal::IssueDeleted);
+        }
         let agent = self.issue.state.record().and_then(|it| it.template.workload.agent.as_ref());
         ask.words.interrupts |=
             agent.is_some_and(|agent| agent.while_running == WhileRunning::Interrupt);
@@ -185,6 +188,14 @@ impl Transition<'_> {
             if run.state == RunState::Succeeded && known != Some(RunState::Succeeded) {
                 self.show_answer(&run);
             }
+        }
+    }
+
+    /// What was said on an issue that GitHub deleted goes with it, once no run is in progress.
+    pub fn forget_deleted(&mut self) {
+        let conversation = self.issue.conversation.as_ref();
+        if self.issue.facts.deleted && conversation.is_some_and(|one| !one.is_at_work()) {
+            self.issue.conversation = None;
         }
     }
 

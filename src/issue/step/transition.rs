@@ -87,6 +87,7 @@ impl<'a> Transition<'a> {
         }
         self.follow_by_runs();
         self.record_runs(before);
+        self.forget_deleted();
         self.issue.life_due = life_due(&self.issue, self.context.rules);
         // A timeline entry alone must be durable too.
         let changed = self.issue != *before

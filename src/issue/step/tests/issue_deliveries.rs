@@ -427,3 +427,26 @@ fn nothing_is_said_on_a_closed_issue_or_without_an_agent() {
     let check = bare.apply(followed_up(InstructionSource::Check(8), 9, Some("abc")));
     assert!(!applied(&check));
 }
+
+#[test]
+fn what_was_said_goes_with_an_issue_that_is_deleted_and_nothing_more_can_be_said() {
+    let mut bench = with_agent();
+    bench.apply(labelled(5));
+    bench.up();
+    let said = bench.apply(followed_up(InstructionSource::PlainComment(8), 6, None));
+    assert_eq!(said.said.messages.len(), 1);
+    assert!(bench.issue.conversation.is_some());
+    bench.apply(issue_delivery("deleted", DeliveryEffect::Delete, 7, false, false));
+    assert_eq!(bench.issue.conversation, None, "its run had no process");
+    let words = crate::conversation::SaidWords::of_caller("mona".into(), "go on".into());
+    let commit = bench.apply(IssueEvent::Say(crate::issue::event::SayIssue {
+        id: crate::types::MessageId(uuid::Uuid::from_u128(9)),
+        words,
+        numbered: None,
+        claims: Vec::new(),
+        cause: crate::types::Cause::Service("test"),
+    }));
+    let refused = crate::conversation::RunRefusal::IssueDeleted;
+    assert_eq!(commit.reply, Reply::Run(crate::conversation::RunReply::Refused(refused)));
+    assert!(commit.said.messages.is_empty() && commit.call.is_none());
+}
