@@ -23,6 +23,7 @@ impl CheckoutParts {
                 reason: begun.reason,
                 changed_at: begun.changed_at,
                 remote: begun.remote,
+                remote_id: begun.remote_id,
                 ..known
             },
             None => begun,
@@ -112,8 +113,8 @@ mod tests {
     };
 
     fn begun() -> CheckoutRow {
-        let (sandbox, remote) = (SandboxId::trusted("s"), Repository::trusted("octo/hello"));
-        CheckoutRow::begun(sandbox, HomeId(1), remote, Timestamp::from_unix_ms(0))
+        let remote = (Repository::trusted("octo/hello"), Some(7));
+        CheckoutRow::begun(SandboxId::trusted("s"), HomeId(1), remote, Timestamp::from_unix_ms(0))
     }
 
     fn kinds(

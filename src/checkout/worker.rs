@@ -236,7 +236,8 @@ impl CheckoutWorker {
         }
         // Without a repository there is nothing to check out: an issue known by its id alone.
         let Some(target) = RepositoryTarget::of(&issue.facts) else { return Ok(()) };
-        let begun = CheckoutRow::begun(sandbox.clone(), home, target.name.clone(), clock.now());
+        let remote = (target.name.clone(), target.id);
+        let begun = CheckoutRow::begun(sandbox.clone(), home, remote, clock.now());
         parts.begin(begun).await?;
         // A create does not wait for long.
         let tries = if place.is_some() { CREATE_PAUSES } else { PAUSES.len() };
@@ -305,7 +306,8 @@ impl CheckoutWorker {
         let pushes = self.parts.pushes(issue, target).await?;
         // The gateway serves the fetch by what is recorded.
         let begun = |row: &mut CheckoutRow| {
-            (row.remote, row.base) = (repository.name, Some(plan.base.clone()));
+            (row.remote, row.remote_id) = (repository.name, Some(repository.id));
+            row.base = Some(plan.base.clone());
             // Its tip may have grown since the branch was chosen.
             let branch = Some(plan.branch.name.clone());
             if row.branch != branch || row.tip.is_none() {

@@ -152,7 +152,7 @@ impl SandboxWorkplaces {
 
     async fn target(&self, row: &CheckoutRow) -> Option<RepositoryTarget> {
         let issue = self.parts.store.load(row.home).await.ok().flatten()?;
-        RepositoryTarget::of(&issue.facts)
+        Some(RepositoryTarget::of_checkout(row, &issue.facts))
     }
 }
 
@@ -163,7 +163,7 @@ impl Workplaces for SandboxWorkplaces {
         let issue = self.parts.store.load(row.home).await.ok().flatten()?;
         let record = issue.state.record().filter(|record| record.id == *sandbox)?;
         let git = record.template.workload.git.clone()?;
-        let repository = RepositoryTarget::of(&issue.facts)?;
+        let repository = RepositoryTarget::of_checkout(&row, &issue.facts);
         let row = self.resolve(sandbox, row).await;
         let row = self.with_permission(&issue, &repository, row).await;
         let push_refusal = self.parts.push_refusal(&issue, &row);

@@ -91,9 +91,9 @@ pub fn reply_body(
     marker: &str,
     answer: &CommentAnswer,
     work: &WorkShown,
-    context: &MessageContext,
+    (context, issue): (&MessageContext, &Issue),
 ) -> String {
-    let part = match (answer, work.sentences(&context.command)) {
+    let part = match (answer, work.sentences(&context.command, &issue.facts)) {
         (CommentAnswer::Status(reason), work) if work.is_empty() => sentence(reason),
         (CommentAnswer::Status(reason), work) => format!("{} {work}", sentence(reason)),
         (CommentAnswer::Refused(reason), _) => {
@@ -114,7 +114,7 @@ pub fn status_text(
     let is_closed = issue.facts.open.as_ref().is_some_and(|open| !open.value);
     let phase = issue.state.phase();
     let mut part = headline(issue, is_closed);
-    let sentences = work.sentences(&context.command);
+    let sentences = work.sentences(&context.command, &issue.facts);
     if !sentences.is_empty() {
         // Writing to a text never fails.
         let _ = write!(part, "\n\n{sentences}\n");

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use super::{CommitError, StoreError};
-use crate::issue::GithubEffect;
+use crate::issue::{Facts, GithubEffect};
 use crate::types::{CheckoutState, HomeId, PushPermission, Repository, SandboxId, Timestamp};
 
 /// What is known of one sandbox's checkout.
@@ -21,6 +21,8 @@ pub struct CheckoutRow {
     pub changed_at: Timestamp,
     /// The repository as it was called when it was checked out.
     pub remote: Repository,
+    /// Its id; `None` if that was not known.
+    pub remote_id: Option<u64>,
     /// The branch that the work begins at.
     pub base: Option<String>,
     /// The sandbox's own branch.
@@ -43,10 +45,10 @@ pub struct CheckoutRow {
 
 impl CheckoutRow {
     /// A checkout that begins.
-    pub const fn begun(
+    pub fn begun(
         sandbox: SandboxId,
         home: HomeId,
-        remote: Repository,
+        (remote, remote_id): (Repository, Option<u64>),
         now: Timestamp,
     ) -> Self {
         Self {
@@ -56,6 +58,7 @@ impl CheckoutRow {
             reason: String::new(),
             changed_at: now,
             remote,
+            remote_id,
             base: None,
             branch: None,
             tip: None,
@@ -65,6 +68,15 @@ impl CheckoutRow {
             pushes: PushPermission::Free,
             pushes_why: String::new(),
             published_by: None,
+        }
+    }
+
+    /// Whether its repository is the one where the issue is: an issue that is transferred leaves its
+    /// sandbox's branch behind.
+    pub fn is_beside(&self, issue: &Facts) -> bool {
+        match (self.remote_id, issue.repository_id) {
+            (Some(own), Some(of_issue)) => own == of_issue,
+            _ => issue.repository.as_ref().is_none_or(|of_issue| *of_issue == self.remote),
         }
     }
 }

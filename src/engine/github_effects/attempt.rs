@@ -56,12 +56,10 @@ impl GithubWorker {
                 self.publish(row, *comment, sandbox, by).await
             }
             GithubEffect::SetCommitStatus { sandbox } => {
-                self.set_commit_status(row, &place, &issue, sandbox).await
+                self.set_commit_status(row, &issue, sandbox).await
             }
             GithubEffect::SetWorkingLabel => self.set_working_label(row, &place, &survivor).await,
-            GithubEffect::ShowPull { sandbox } => {
-                self.show_pull(row, &place, &issue, sandbox).await
-            }
+            GithubEffect::ShowPull { sandbox } => self.show_pull(row, &issue, sandbox).await,
             GithubEffect::ShowStatus { .. } => self.show_status(row, &place).await,
         }
     }
@@ -115,7 +113,7 @@ impl GithubWorker {
             CommentAnswer::Status(_) => self.work_of(issue).await?,
             CommentAnswer::Refused(_) => messages::WorkShown::default(),
         };
-        let body = messages::reply_body(&marker, answer, &work, context);
+        let body = messages::reply_body(&marker, answer, &work, (context, issue));
         let call = self.begin(row).await?;
         let created = self.parts.api.create_comment(turn, &place.repository, place.number, &body);
         match created.await {

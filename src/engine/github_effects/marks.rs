@@ -1,7 +1,8 @@
 //! Marks that show whether a sandbox is at work: a commit status, and a label.
 
-use crate::github::api::{CommitState, StatusEntry, WriteUrgency};
+use crate::github::api::{CommitState, RepositoryTarget, StatusEntry, WriteUrgency};
 use crate::issue::Issue;
+use crate::store::checkout::CheckoutRow;
 use crate::store::github::{GithubEnd, GithubRow, GithubState, ShownComment};
 use crate::types::{HomeId, Phase, SandboxId};
 
@@ -15,19 +16,20 @@ use super::place::SaidWhere;
 const CONTEXT: &str = "issuebox";
 
 impl GithubWorker {
-    /// Sets the status of the last commit that a sandbox pushed, if it pushed one.
+    /// Sets the status of the last commit that a sandbox pushed, if it pushed one: there, also after the
+    /// issue was transferred.
     pub(super) async fn set_commit_status(
         &self,
         row: &GithubRow,
-        place: &SaidWhere,
         issue: &Issue,
         sandbox: &SandboxId,
     ) -> Result<GithubEnd, AttemptError> {
         let done = |hash| self.marked(row, hash);
         let checkout = self.parts.checkouts.checkout(sandbox).await?;
-        let Some(tip) = checkout.and_then(|checkout| checkout.tip) else {
+        let Some(checkout @ CheckoutRow { tip: Some(tip), .. }) = &checkout else {
             return Ok(done(row.shown.hash.clone()));
         };
+        let repository = RepositoryTarget::of_checkout(checkout, &issue.facts);
         let is_this = issue.state.record().is_some_and(|record| record.id == *sandbox);
         let (state, description) = match issue.state.phase().filter(|_| is_this) {
             Some(Phase::Failed) => (CommitState::Failure, "The sandbox failed."),
@@ -46,9 +48,9 @@ impl GithubWorker {
             target_url: url.map(|url| format!("{url}/sandboxes/{sandbox}")),
         };
         let api = &self.parts.api;
-        let turn = api.turn(&place.repository, WriteUrgency::Progress).await?;
+        let turn = api.turn(&repository, WriteUrgency::Progress).await?;
         let call = self.begin(row).await?;
-        let set = api.set_status(turn, &place.repository, &tip, &status).await;
+        let set = api.set_status(turn, &repository, tip, &status).await;
         set.map_err(|error| call.failed(error))?;
         Ok(done(Some(wanted)))
     }

@@ -8,11 +8,12 @@
 //! If a person closes the pull request within the minute in which an earlier call may still take effect,
 //! that one opens a second.
 
-use crate::github::api::{GitHubError, GitHubPull, NewPull, PullEdit, PullState, WriteUrgency};
+use crate::github::api::{
+    GitHubError, GitHubPull, NewPull, PullEdit, PullState, RepositoryTarget, WriteUrgency,
+};
 use crate::github::messages::{self, PullText};
 use crate::issue::{GithubEffect, Issue};
 use crate::sabotage::{Bug, on};
-use crate::store::checkout::CheckoutRow;
 use crate::store::github::{GithubEnd, GithubRow, GithubState, ShownComment};
 use crate::types::{PullRequestMode, SandboxId};
 
@@ -20,13 +21,14 @@ use super::GithubWorker;
 use super::answers::{AttemptError, over};
 use super::attempt::known_hash;
 use super::look::hash;
-use super::place::SaidWhere;
 
 /// How many texts of an issue are read for the names of who asked.
 const ASKED_READ_MAX: usize = 20;
 
 /// A pull request that is wanted.
 struct WantedPull {
+    /// Where the branch is: an issue that is transferred leaves it behind.
+    repository: RepositoryTarget,
     /// The branch with the work.
     head: String,
     /// The branch that it is to be merged into.
@@ -42,7 +44,6 @@ impl GithubWorker {
     pub(super) async fn show_pull(
         &self,
         row: &GithubRow,
-        place: &SaidWhere,
         issue: &Issue,
         sandbox: &SandboxId,
     ) -> Result<GithubEnd, AttemptError> {
@@ -55,10 +56,12 @@ impl GithubWorker {
             PullRequestMode::Ready => false,
         };
         let checkout = self.parts.checkouts.checkout(sandbox).await?;
-        let Some(CheckoutRow { branch: Some(head), base: Some(base), tip: Some(_), .. }) = checkout
-        else {
+        let Some(checkout) = checkout.filter(|checkout| checkout.tip.is_some()) else {
             // It comes with the first push.
             return Ok(over(row, self.env.now(), GithubState::Done, ""));
+        };
+        let (Some(head), Some(base)) = (checkout.branch.clone(), checkout.base.clone()) else {
+            return given_up("the branch of the work is not known");
         };
         let asked = self.env.store.instructions(row.home, 0, ASKED_READ_MAX).await?;
         let asked = asked.iter().filter_map(|row| row.instruction.sender.as_ref());
@@ -67,14 +70,15 @@ impl GithubWorker {
         let texts = self.parts.texts.of(repository);
         let summary = answer.map(|answer| texts.public(&answer.words));
         let context = self.parts.context.of(repository);
-        let text = messages::pull_text(context, issue, sandbox, asked, summary.as_deref());
-        let wanted = WantedPull { head, base, hash: hash(&text.part), text };
+        let text = messages::pull_text(context, issue, &checkout, asked, summary.as_deref());
+        let repository = RepositoryTarget::of_checkout(&checkout, &issue.facts);
+        let wanted = WantedPull { repository, head, base, hash: hash(&text.part), text };
         if row.shown.comment.is_some() && known_hash(row) == Some(&*wanted.hash) {
             return Ok(over(row, self.env.now(), GithubState::Done, ""));
         }
-        match self.find_pull(row, place, &wanted).await? {
-            Some(pull) => self.edit_pull(row, place, &pull, &wanted).await,
-            None => self.open_pull(row, place, &wanted, is_draft).await,
+        match self.find_pull(row, &wanted).await? {
+            Some(pull) => self.edit_pull(row, &pull, &wanted).await,
+            None => self.open_pull(row, &wanted, is_draft).await,
         }
     }
 
@@ -83,11 +87,10 @@ impl GithubWorker {
     async fn find_pull(
         &self,
         row: &GithubRow,
-        place: &SaidWhere,
         wanted: &WantedPull,
     ) -> Result<Option<GitHubPull>, AttemptError> {
         let identity = self.parts.api.identity().await?;
-        let mut pulls = self.parts.api.pulls_of(&place.repository, &wanted.head).await?;
+        let mut pulls = self.parts.api.pulls_of(&wanted.repository, &wanted.head).await?;
         let is_ours = |pull: &GitHubPull| {
             identity.is_ours(pull.author.id, None)
                 && messages::has_marker(&pull.body, &wanted.text.marker)
@@ -110,7 +113,6 @@ impl GithubWorker {
     async fn open_pull(
         &self,
         row: &GithubRow,
-        place: &SaidWhere,
         wanted: &WantedPull,
         is_draft: bool,
     ) -> Result<GithubEnd, AttemptError> {
@@ -124,16 +126,16 @@ impl GithubWorker {
             draft: is_draft,
         };
         loop {
-            let turn = api.turn(&place.repository, WriteUrgency::End).await?;
+            let turn = api.turn(&wanted.repository, WriteUrgency::End).await?;
             let _call = self.begin(row).await?;
-            let error = match api.create_pull(turn, &place.repository, &new).await {
+            let error = match api.create_pull(turn, &wanted.repository, &new).await {
                 Ok(pull) => return Ok(self.pull_is_there(row, &pull, wanted)),
                 Err(error) => error,
             };
             let words = error.to_string().to_lowercase();
             match error {
                 GitHubError::AlreadyExists(_) => {
-                    let found = self.find_pull(row, place, wanted).await?;
+                    let found = self.find_pull(row, wanted).await?;
                     let found = found.ok_or_else(|| AttemptError::Hidden(error.to_string()))?;
                     return Ok(self.pull_is_there(row, &found, wanted));
                 }
@@ -158,7 +160,6 @@ impl GithubWorker {
     async fn edit_pull(
         &self,
         row: &GithubRow,
-        place: &SaidWhere,
         pull: &GitHubPull,
         wanted: &WantedPull,
     ) -> Result<GithubEnd, AttemptError> {
@@ -167,10 +168,10 @@ impl GithubWorker {
         let part = messages::with_part(&pull.body, &wanted.text.part);
         let edit = part.filter(|body| is_ours && *body != pull.body);
         if let (PullState::Open, Some(body)) = (pull.state, edit) {
-            let turn = api.turn(&place.repository, WriteUrgency::End).await?;
+            let turn = api.turn(&wanted.repository, WriteUrgency::End).await?;
             let call = self.begin(row).await?;
             let edit = PullEdit { title: None, body: Some(body) };
-            let edited = api.edit_pull(turn, &place.repository, pull.number, &edit).await;
+            let edited = api.edit_pull(turn, &wanted.repository, pull.number, &edit).await;
             edited.map_err(|error| call.failed(error))?;
         }
         Ok(self.pull_is_there(row, pull, wanted))

@@ -162,6 +162,7 @@ impl WorldState {
         let issue = self.chance.pick(&up).clone();
         let sandbox = issue.state.record().expect("it runs").id.clone();
         let remote = issue.facts.repository.clone().expect("its id is known");
+        let remote = (remote, issue.facts.repository_id);
         let (now, tip) = (self.now(), format!("{:040}", self.fresh()));
         let before = self.stored.checkouts.get(&sandbox).cloned();
         let begun = before.unwrap_or(CheckoutRow::begun(sandbox.clone(), issue.home, remote, now));

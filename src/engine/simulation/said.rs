@@ -14,6 +14,7 @@ use crate::github::api::{
     CommitState, GitHubAccount, GitHubComment, GitHubError, GitHubPull, HeldReason, NewPull,
     PullState, ReactionTarget, RepositoryTarget,
 };
+use crate::store::checkout::CheckoutRow;
 use crate::types::{IssueNumber, Timestamp};
 
 /// Our own account at GitHub.
@@ -386,6 +387,14 @@ impl WorldState {
 
     fn open_pull(&mut self, target: &RepositoryTarget, new: NewPull) -> SimWriteResult {
         let repository = self.repository_of(target)?;
+        let is_head = |row: &CheckoutRow| {
+            row.branch.as_ref() == Some(&new.head)
+                && row.remote_id == target.id
+                && row.tip.is_some()
+        };
+        if !self.stored.checkouts.values().any(is_head) {
+            self.violate(None, format!("a pull request without its branch: {}", new.head));
+        }
         let mut pulls = self.said.pulls.iter().filter(|pull| pull.repository == repository);
         let is_open = |pull: &SimPull| {
             pull.state == PullState::Open && (&pull.head, &pull.base) == (&new.head, &new.base)

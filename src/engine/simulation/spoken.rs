@@ -84,8 +84,9 @@ impl WorldState {
                 (!is_right).then(|| "a commit status is wrong".into())
             }
             GithubEffect::ShowPull { sandbox } => {
-                let text =
-                    messages::pull_text(&context(), issue, sandbox, std::iter::empty(), None);
+                let checkout = self.stored.checkouts.get(sandbox)?;
+                let asked = std::iter::empty();
+                let text = messages::pull_text(&context(), issue, checkout, asked, None);
                 let its = |body: &str| messages::has_marker(body, &text.marker);
                 let pull = self.said.pulls.iter().find(|pull| its(&pull.body));
                 let is_known = pull.is_some_and(|pull| row.shown.comment == Some(pull.number));

@@ -33,7 +33,7 @@ impl SaidBench {
         let issue = self.store.load(HomeId(1)).await.expect("reads").expect("it is there");
         let sandbox = issue.state.record().expect("a sandbox").id.clone();
         let now = crate::clock::Clock::now(self.clock.as_ref());
-        let remote = Repository::trusted("octo/hello");
+        let remote = (Repository::trusted("octo/hello"), None);
         let row = CheckoutRow {
             state: CheckoutState::Ready,
             base: Some("main".into()),
@@ -202,7 +202,7 @@ async fn a_checkout_that_failed_is_in_the_status() {
     let row = CheckoutRow {
         state: CheckoutState::Failed,
         reason: "the repository is empty".into(),
-        ..CheckoutRow::begun(sandbox, HomeId(1), Repository::trusted("octo/hello"), now)
+        ..CheckoutRow::begun(sandbox, HomeId(1), (Repository::trusted("octo/hello"), None), now)
     };
     let status = GithubEffect::ShowStatus { version: 0, is_asked: false, can_wait: false };
     bench.store.put_checkout(row, vec![status], now).await.expect("stored");

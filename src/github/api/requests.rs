@@ -1,6 +1,7 @@
 //! What is sent to GitHub: whom a call is about, and what it writes.
 
 use crate::issue::Facts;
+use crate::store::checkout::CheckoutRow;
 use crate::types::{IssueNumber, Repository};
 
 /// The repository that a call is about.
@@ -27,6 +28,13 @@ impl RepositoryTarget {
             id: facts.repository_id,
             installation: facts.installation_id,
         })
+    }
+
+    /// The repository with a sandbox's branch, given where its issue is by now.
+    pub fn of_checkout(checkout: &CheckoutRow, issue: &Facts) -> Self {
+        let of_issue = Self::of(issue).filter(|_| checkout.is_beside(issue));
+        let (name, id) = (checkout.remote.clone(), checkout.remote_id);
+        of_issue.unwrap_or(Self { name, id, installation: None })
     }
 
     /// The owner's name.
@@ -159,4 +167,39 @@ pub enum DeliverySource {
         /// The webhook's id.
         hook_id: u64,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::issue::Issue;
+    use crate::types::{AccountName, HomeId, IssueId, SandboxId, Timestamp};
+
+    #[test]
+    fn a_checkout_stays_where_it_is_when_its_issue_is_transferred() {
+        let named = |name: &str| Repository::trusted(name.to_owned());
+        let of = |id, name, of_issue| {
+            let (account, issue) = (AccountName::default_account(), IssueId::from_github(1));
+            let facts = Facts {
+                repository: Some(named(name)),
+                repository_id: of_issue,
+                installation_id: Some(5),
+                ..Issue::new(HomeId(1), account, issue).facts
+            };
+            let (now, remote) = (Timestamp::from_unix_ms(0), (named("octo/hello"), id));
+            let row = CheckoutRow::begun(SandboxId::trusted("s"), HomeId(1), remote, now);
+            RepositoryTarget::of_checkout(&row, &facts)
+        };
+        let target =
+            |name, id, installation| RepositoryTarget { name: named(name), id, installation };
+        // Renamed.
+        assert_eq!(of(Some(7), "octo/new", Some(7)), target("octo/new", Some(7), Some(5)));
+        // Transferred, also where another repository has the name by now.
+        for name in ["octo/harbour", "octo/hello"] {
+            assert_eq!(of(Some(7), name, Some(8)), target("octo/hello", Some(7), None));
+        }
+        // By an older version, which kept no id.
+        assert_eq!(of(None, "octo/hello", Some(7)), target("octo/hello", Some(7), Some(5)));
+        assert_eq!(of(None, "octo/harbour", Some(8)), target("octo/hello", None, None));
+    }
 }

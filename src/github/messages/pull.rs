@@ -4,6 +4,7 @@ use super::{MessageContext, page_link};
 use crate::github::text::{one_line, plain};
 use crate::issue::Issue;
 use crate::issue::instruction::GithubUser;
+use crate::store::checkout::CheckoutRow;
 use crate::types::{HomeId, SandboxId};
 
 /// Longest title, in characters. GitHub's limit is 256.
@@ -22,18 +23,21 @@ pub struct PullText {
     pub part: String,
 }
 
-/// What is said in the pull request of a sandbox. `asked` are the people who asked for the work, `summary`
+/// What is said in the pull request of a sandbox's checkout. `asked` are the people who asked for the work, `summary`
 /// is what the agent said last, made safe.
 pub fn pull_text<'a>(
     context: &MessageContext,
     issue: &Issue,
-    sandbox: &SandboxId,
+    checkout: &CheckoutRow,
     asked: impl Iterator<Item = &'a GithubUser>,
     summary: Option<&str>,
 ) -> PullText {
     let mut lines = Vec::new();
     if let Some(number) = issue.facts.number {
-        lines.push(format!("Fixes #{number}"));
+        // GitHub closes an issue of another repository if that is named.
+        let elsewhere =
+            issue.facts.repository.as_ref().filter(|_| !checkout.is_beside(&issue.facts));
+        lines.push(format!("Fixes {}#{number}", elsewhere.map_or("", |name| name.as_str())));
     }
     lines.extend(summary.map(str::to_owned));
     let mut names: Vec<String> = Vec::new();
@@ -47,8 +51,13 @@ pub fn pull_text<'a>(
         names => format!(" It was asked for by {}.", names.join(", ")),
     };
     lines.push(format!("This work was done in the sandbox of the issue.{by}"));
-    let part = format!("{}{}", lines.join("\n\n"), page_link(context, Some(sandbox.as_str())));
-    PullText { marker: pull_marker(context, issue.home, sandbox), title: title(issue), part }
+    let part =
+        format!("{}{}", lines.join("\n\n"), page_link(context, Some(checkout.sandbox.as_str())));
+    PullText {
+        marker: pull_marker(context, issue.home, &checkout.sandbox),
+        title: title(issue),
+        part,
+    }
 }
 
 fn pull_marker(context: &MessageContext, home: HomeId, sandbox: &SandboxId) -> String {
@@ -86,7 +95,7 @@ fn inactive(line: &str) -> String {
 mod tests {
     use super::*;
     use crate::issue::Dated;
-    use crate::types::{AccountName, InstanceId, IssueId, IssueNumber, Timestamp};
+    use crate::types::{AccountName, InstanceId, IssueId, IssueNumber, Repository, Timestamp};
 
     fn said_of(title: &str, logins: &[&str]) -> PullText {
         with_summary(title, logins, None)
@@ -105,7 +114,31 @@ mod tests {
         };
         let users: Vec<GithubUser> =
             logins.iter().map(|login| GithubUser { id: 1, login: (*login).to_owned() }).collect();
-        pull_text(&context, &issue, &SandboxId::trusted("s-1"), users.iter(), summary)
+        pull_text(&context, &issue, &checkout(), users.iter(), summary)
+    }
+
+    fn checkout() -> CheckoutRow {
+        let remote = (Repository::trusted("octo/hello"), Some(7));
+        let now = Timestamp::from_unix_ms(0);
+        CheckoutRow::begun(SandboxId::trusted("s-1"), HomeId(3), remote, now)
+    }
+
+    #[test]
+    fn a_pull_request_where_the_issue_was_names_the_repository_where_it_is() {
+        let id = IssueId::parse("1").expect("a valid id");
+        let mut issue = Issue::new(HomeId(3), AccountName::default_account(), id);
+        issue.facts.number = Some(IssueNumber(12));
+        issue.facts.repository = Some(Repository::trusted("octo/harbour"));
+        let context = MessageContext {
+            instance: InstanceId::trusted("inst"),
+            public_url: None,
+            command: "/issuebox".into(),
+        };
+        for (id, expected) in [(8, "Fixes octo/harbour#12\n"), (7, "Fixes #12\n")] {
+            issue.facts.repository_id = Some(id);
+            let text = pull_text(&context, &issue, &checkout(), std::iter::empty(), None);
+            assert!(text.part.starts_with(expected), "{}", text.part);
+        }
     }
 
     #[test]

@@ -80,7 +80,7 @@ fn nothing() -> WorkShown {
 /// Work on a branch that was pushed.
 fn work(state: CheckoutState, reason: &str) -> WorkShown {
     let remote = crate::types::Repository::trusted("octo/hello");
-    let begun = CheckoutRow::begun(SandboxId::trusted("sandbox-1"), HOME, remote, at(1));
+    let begun = CheckoutRow::begun(SandboxId::trusted("sandbox-1"), HOME, (remote, Some(7)), at(1));
     let checkout = CheckoutRow {
         state,
         reason: reason.to_owned(),
@@ -165,7 +165,7 @@ fn a_status_names_branch_and_pull_request_which_are_part_of_the_phase() {
     assert!(again.part.contains("Checkout: No route; trying again in 2 s."), "{}", again.part);
     assert!(phases.contains(&again.phase), "a try is progress");
     let answer = CommentAnswer::Status("it is up".into());
-    let reply = reply_body("m", &answer, &work(CheckoutState::Ready, ""), &context());
+    let reply = reply_body("m", &answer, &work(CheckoutState::Ready, ""), (&context(), &issue()));
     assert!(
         reply.starts_with("m\nIt is up. Branch `issuebox/issue-1`, pull request #34.\n"),
         "{reply}"
@@ -222,12 +222,12 @@ fn a_reply_is_one_sentence_behind_its_marker() {
     let bare = MessageContext { public_url: None, ..context() };
     let answer = CommentAnswer::Refused("the issue has no sandbox".into());
     assert_eq!(
-        reply_body(&marker, &answer, &nothing(), &bare),
+        reply_body(&marker, &answer, &nothing(), (&bare, &issue())),
         "<!-- issuebox inst 3 reply 5 -->\nThis was not carried out: The issue has no sandbox.\n"
     );
     let answer = CommentAnswer::Status("it is up".into());
     assert!(
-        reply_body(&marker, &answer, &nothing(), &context())
+        reply_body(&marker, &answer, &nothing(), (&context(), &issue()))
             .contains("\nIt is up.\n\n[More on the page]")
     );
 }

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::{sentence, shortened};
 use crate::github::text::plain;
+use crate::issue::Facts;
 use crate::store::checkout::CheckoutRow;
 use crate::types::{CheckoutState, PushPermission, RunId};
 
@@ -55,15 +56,20 @@ impl WorkShown {
     }
 
     /// Sentences about it; empty if there is nothing to say.
-    pub(super) fn sentences(&self, command: &str) -> String {
+    pub(super) fn sentences(&self, command: &str, issue: &Facts) -> String {
         let Some(row) = &self.checkout else { return String::new() };
         let mut said = Vec::new();
         if let Some(branch) = &row.branch {
-            let branch = name(branch);
+            let (branch, remote) = (name(branch), row.remote.as_str());
+            // Where an issue was before it was transferred.
+            let (there, at) = match row.is_beside(issue) {
+                true => (String::new(), ""),
+                false => (format!(" in {remote}"), remote),
+            };
             said.push(match (self.pull, &row.tip) {
-                (Some(pull), _) => format!("Branch {branch}, pull request #{pull}."),
-                (None, Some(_)) => format!("Branch {branch}."),
-                (None, None) => format!("Branch {branch}; nothing is pushed yet."),
+                (Some(pull), _) => format!("Branch {branch}{there}, pull request {at}#{pull}."),
+                (None, Some(_)) => format!("Branch {branch}{there}."),
+                (None, None) => format!("Branch {branch}{there}; nothing is pushed yet."),
             });
         }
         said.extend(pushes(row, command));

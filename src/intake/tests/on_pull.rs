@@ -51,7 +51,12 @@ impl PulledWorld {
             base: Some("main".into()),
             branch: Some(BRANCH.into()),
             tip: Some(tip.clone()),
-            ..CheckoutRow::begun(sandbox.clone(), home, Repository::trusted(REPOSITORY), now)
+            ..CheckoutRow::begun(
+                sandbox.clone(),
+                home,
+                (Repository::trusted(REPOSITORY), None),
+                now,
+            )
         };
         let effects = vec![GithubEffect::ShowPull { sandbox }];
         world.store.put_checkout(row, effects, now).await.expect("it is kept");
@@ -137,6 +142,18 @@ async fn a_command_on_the_pull_request_counts_for_the_issue_and_on_another_for_n
     let (ours, elsewhere) = (it.world.repository_id, it.world.repository_id + 1);
     assert_eq!(owners.home_of_pull(elsewhere, IssueNumber(it.pull)).await, Ok(None));
     assert_eq!(owners.home_of_pull(ours, IssueNumber(it.pull + 1)).await, Ok(None));
+    // After a transfer of the issue its sandbox's work is where it was.
+    let checkouts = owners.checkouts_of(it.home).await.expect("reads");
+    let row = CheckoutRow { remote_id: Some(elsewhere), ..checkouts[0].clone() };
+    let now = Timestamp::from_unix_ms(0);
+    owners.put_checkout(row.clone(), Vec::new(), now).await.expect("it is kept");
+    for (repository, expected) in [(elsewhere, Some(it.home)), (ours, None)] {
+        let pull = owners.home_of_pull(repository, IssueNumber(it.pull)).await;
+        let commit = owners.home_of_commit(repository, &it.tip).await;
+        assert_eq!((pull, commit), (Ok(expected), Ok(expected)));
+    }
+    let row = CheckoutRow { remote_id: Some(ours), ..row };
+    owners.put_checkout(row, Vec::new(), now).await.expect("it is kept");
     it.world.github.comment((REPOSITORY, it.pull), MAINTAINER, "/issuebox stop");
     it.world.worker().compare().await.expect("it is compared");
     it.world.until_phase(Phase::Stopped).await;

@@ -14,7 +14,7 @@ use crate::store::{CommitError, StoreError};
 use crate::types::{CheckoutState, HomeId, PushPermission, Repository, SandboxId, Timestamp};
 
 const COLUMNS: &str = "sandbox, home, state, reason, changed_at, remote, base, branch, tip, pushing, \
-                       foreign_tip, foreign_is_fetched, pushes, pushes_why, published_by";
+                       foreign_tip, foreign_is_fetched, pushes, pushes_why, published_by, remote_id";
 
 #[async_trait]
 impl CheckoutStore for SqliteStore {
@@ -52,7 +52,7 @@ impl CheckoutStore for SqliteStore {
 fn put(conn: &Connection, row: &CheckoutRow) -> Result<usize, CommitError> {
     let sql = format!(
         "INSERT OR REPLACE INTO checkout ({COLUMNS})
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)"
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)"
     );
     let values = params![
         row.sandbox.as_str(),
@@ -70,6 +70,7 @@ fn put(conn: &Connection, row: &CheckoutRow) -> Result<usize, CommitError> {
         row.pushes.as_str(),
         row.pushes_why,
         row.published_by,
+        row.remote_id.map(u64::cast_signed),
     ];
     execute(conn, &sql, values)
 }
@@ -95,5 +96,6 @@ fn checkout(row: &Row<'_>) -> rusqlite::Result<CheckoutRow> {
         pushes: PushPermission::parse(&text(12)?).ok_or_else(|| wrong(12, "no permission"))?,
         pushes_why: text(13)?,
         published_by: row.get(14)?,
+        remote_id: row.get::<_, Option<i64>>(15)?.map(i64::cast_unsigned),
     })
 }

@@ -17,8 +17,11 @@ impl WorkOwners for SqliteStore {
         number: IssueNumber,
     ) -> Result<Option<HomeId>, StoreError> {
         // Many pull requests have the same small number: the repository decides which one is meant.
+        // That is the one of the sandbox's checkout, which an issue leaves behind when it is transferred.
         let sql = "SELECT e.home FROM github_effect AS e JOIN issue AS i ON i.home = e.home
-                   WHERE e.kind = 'show_pull' AND e.comment = ?2 AND i.repository_id = ?1
+                   LEFT JOIN checkout AS c ON c.sandbox = e.key
+                   WHERE e.kind = 'show_pull' AND e.comment = ?2
+                     AND coalesce(c.remote_id, i.repository_id) = ?1
                    ORDER BY e.id DESC LIMIT 1";
         let by = params![repository_id.cast_signed(), number.0.cast_signed()];
         self.readers.read(|conn| one(conn, sql, by, |row| row.get(0).map(HomeId)))
@@ -30,7 +33,8 @@ impl WorkOwners for SqliteStore {
         commit: &str,
     ) -> Result<Option<HomeId>, StoreError> {
         let sql = "SELECT c.home FROM checkout AS c JOIN issue AS i ON i.home = c.home
-                   WHERE (c.tip = ?2 OR c.pushing = ?2) AND i.repository_id = ?1
+                   WHERE (c.tip = ?2 OR c.pushing = ?2)
+                     AND coalesce(c.remote_id, i.repository_id) = ?1
                      AND i.sandbox_id = c.sandbox LIMIT 1";
         let by = params![repository_id.cast_signed(), commit];
         self.readers.read(|conn| one(conn, sql, by, |row| row.get(0).map(HomeId)))

@@ -34,6 +34,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/sqlite/0016_access.sql"),
     include_str!("../../../migrations/sqlite/0017_sync.sql"),
     include_str!("../../../migrations/sqlite/0018_people.sql"),
+    include_str!("../../../migrations/sqlite/0019_remote_ids.sql"),
 ];
 
 /// Brings the database at `path` to the version of `migrations`.
