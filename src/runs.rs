@@ -56,6 +56,8 @@ use crate::types::{HomeId, ProviderName, PublishMode};
 pub use going::{GoingRun, GoingRuns};
 pub(crate) use inside::{AGENT_DIR, Inside};
 use journal::Journals;
+#[cfg(test)]
+pub(crate) use prepare::process_tag;
 pub use program::{AgentPrograms, KnownAgent, ProgramError, ProgramVersion, on_path};
 pub use session::SessionCopies;
 pub use worker::{RunChange, RunPublisher, RunWorker};

@@ -16,7 +16,7 @@ use crate::sandbox::{OUTPUT_KEPT_MAX, Overflow, ProcessSpec, StdinMode};
 use crate::types::{RunId, SessionId};
 
 /// By what the processes of an attempt of a run are found again.
-pub(super) fn process_tag(run: RunId, attempt: u32) -> String {
+pub(crate) fn process_tag(run: RunId, attempt: u32) -> String {
     format!("run-{run}-{attempt}")
 }
 

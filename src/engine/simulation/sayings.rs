@@ -8,7 +8,7 @@ use crate::engine::{EngineError, SandboxRef};
 use crate::issue::event::DeliveryEffect;
 use crate::issue::instruction::InstructionSource;
 use crate::issue::{Command, Instruction};
-use crate::types::{HomeId, RunId, RunState};
+use crate::types::{HomeId, RunId};
 
 impl SimServer {
     /// A person says something to an agent, or asks something of its run.
@@ -122,9 +122,6 @@ impl WorldState {
         let stored = all.iter().find(|(_, row)| row.message.id == *id);
         if !deleted && stored.is_none_or(|(_, row)| row.message.run != run.id) {
             self.violate(Some(*home), format!("message {id} was taken in and is not stored"));
-        }
-        if run.state == RunState::Running {
-            self.violate(Some(*home), format!("message {id} joins run {} that goes on", run.id));
         }
     }
 }

@@ -181,6 +181,9 @@ impl WorldState {
                 Some(is) if is.attempt < was.attempt => {
                     return Some(format!("the attempts of run {} shrank", was.id));
                 }
+                Some(is) if was.attempt > 0 && is.messages != was.messages => {
+                    return Some(format!("a message joins run {}, which has begun", was.id));
+                }
                 // A retry queues it again, and that can be cancelled.
                 Some(is)
                     if !was.state.is_in_progress()

@@ -4,6 +4,7 @@ use super::super::counts::Happening;
 use super::super::talk::words;
 use super::super::world::WorldState;
 use super::{AgentLife, WorldProcess};
+use crate::runs::process_tag;
 use crate::sandbox::Target;
 use crate::types::{HomeId, Phase, RunId, RunState};
 
@@ -34,7 +35,10 @@ impl WorldState {
             inner.violate(Some(home), what);
             None
         };
-        let lives = |it: &&WorldProcess| it.home == home && it.state == AgentLife::Runs;
+        // What a forced deletion forgot goes on until its object is gone.
+        let counts = |it: &WorldProcess| !self.weather.force || it.target == *target;
+        let lives =
+            |it: &&WorldProcess| it.home == home && it.state == AgentLife::Runs && counts(it);
         if let Some(other) = self.agents.processes.values().find(lives) {
             let what = format!("a second agent beside the one of run {}", other.run);
             return violated(self, what);
@@ -45,7 +49,12 @@ impl WorldState {
         let recorded = conversation.run.clone().filter(|run| {
             run.state.has_process() && run.sandbox.as_ref() == Some(&target.expected)
         });
+        let is_forgotten = issue.and_then(|issue| issue.state.record()).is_none();
         let Some(run) = recorded else {
+            // A forced deletion forgot the sandbox while the call was on its way to it.
+            if is_forgotten && conversation.run.as_ref().is_some_and(|run| run.attempt > 0) {
+                return None;
+            }
             return violated(
                 self,
                 format!("an agent begins before its record: {:?}", conversation.run),
@@ -138,6 +147,11 @@ impl WorldState {
             ) {
                 return false;
             }
+            let sandbox = issue.state.record().map(|record| &record.id);
+            if self.weather.force && sandbox != Some(&process.target.expected) {
+                // A forced deletion forgot it: it goes with its object, which the reconciler deletes.
+                return false;
+            }
             let run = issue.conversation.as_ref().and_then(|one| one.run.as_ref());
             let run = run.filter(|run| run.id == process.run && run.state == RunState::Running);
             run.is_none() || self.is_held(issue, self.latest())
@@ -173,9 +187,10 @@ impl WorldState {
             let journal = std::fs::read(dir.join(format!("{home}.jsonl"))).ok()?;
             let written = places_in(&journal, *number);
             let printed = ends_of_lines(output);
-            let succeeded = self.stored.talk.runs.get(run).is_some_and(|row| {
-                row.run.state == RunState::Succeeded && process.state == AgentLife::Ended(0)
-            });
+            let stored = &self.stored.talk.runs.get(run)?.run;
+            // Of an attempt before, which seemed to be lost, the end is not heard.
+            let is_last = process.tag == Some(process_tag(*run, stored.attempt));
+            let succeeded = is_last && stored.state == RunState::Succeeded;
             let fits = match succeeded {
                 true => written == printed,
                 false => printed.starts_with(&written),
