@@ -41,11 +41,21 @@ const PING_EVERY: Duration = Duration::from_secs(25);
 /// Daytona's limits on a size.
 const SIZE_MAX: u16 = 1_000;
 
-/// Opens a terminal.
+/// Opens a terminal. If its caller gives up meanwhile, that goes on: what has begun in the sandbox is
+/// ended once it is known.
 ///
 /// # Errors
 /// [`WorkError`]
 pub(super) async fn open(
+    provider: DaytonaProvider,
+    target: Target,
+    request: TerminalRequest,
+) -> Result<Terminal, WorkError> {
+    let opened = tokio::spawn(begin(provider, target, request)).await;
+    opened.unwrap_or_else(|_| Err(WorkError::Broken("opening the terminal panicked".into())))
+}
+
+async fn begin(
     provider: DaytonaProvider,
     target: Target,
     request: TerminalRequest,

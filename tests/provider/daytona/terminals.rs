@@ -89,3 +89,30 @@ async fn a_terminal_that_is_dropped_leaves_nothing_running() {
     .await
     .expect("nothing runs, and the session is gone");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_terminal_whose_caller_gave_up_leaves_nothing_running() {
+    let (subject, model) = subject().await;
+    let object = subject.make("given-up", "s1").await;
+    let target = target(&object);
+    let stays = at_terminal(&["sleep", "2000"]);
+    let opening = subject.provider.processes.terminal(target.clone(), stays);
+    let is_begun = async {
+        while model.count("POST /process/pty") == 0 {
+            tokio::task::yield_now().await
+        }
+    };
+    tokio::select! {
+        biased;
+        () = is_begun => {}
+        opened = opening => panic!("it is there already: {}", opened.is_ok()),
+    }
+    let runs = ["sh", "-c", "grep -l ^sleep.2000 /proc/[0-9]*/cmdline 2>/dev/null | wc -l"];
+    timeout(WAIT, async {
+        while model.count("DELETE /process/pty/") == 0
+            || subject.run(&target, &runs).await.stdout.trim_ascii() != b"0"
+        {}
+    })
+    .await
+    .expect("nothing runs, and the session is gone");
+}
