@@ -86,6 +86,18 @@ impl Transition<'_> {
         self.effects.push(Effect::Github(effect));
     }
 
+    /// Asks for the pull request to name its issue as that is called after a transfer.
+    pub fn show_move(&mut self, before: &Issue) {
+        let Some(rules) = self.github() else { return };
+        let (was, is) = (before.facts.repository_id, self.issue.facts.repository_id);
+        let sandbox = self.issue.state.record().map(|record| record.id.clone());
+        if let (Some(sandbox), true) = (sandbox, was.is_some() && was != is)
+            && rules.pull_request != PullRequestMode::None
+        {
+            self.effects.push(Effect::Github(GithubEffect::ShowPull { sandbox }));
+        }
+    }
+
     /// Asks for the pull request of a run's sandbox to be brought to what the agent said last.
     pub fn show_answer(&mut self, run: &Run) {
         let Some(rules) = self.github() else { return };
@@ -115,7 +127,9 @@ impl Transition<'_> {
 }
 
 /// What the status comment says of an issue although the timeline has nothing of it.
-fn said_of(issue: &Issue) -> (Option<bool>, Option<Timestamp>, bool, bool) {
+fn said_of(issue: &Issue) -> (Option<bool>, Option<Timestamp>, bool, bool, Option<u64>) {
     let is_open = issue.facts.open.as_ref().map(|open| open.value);
-    (is_open, issue.delete_due, issue.pending_start.is_some(), issue.merged_into.is_some())
+    let (is_pending, is_merged) = (issue.pending_start.is_some(), issue.merged_into.is_some());
+    // After a transfer the branch is in another repository than the issue.
+    (is_open, issue.delete_due, is_pending, is_merged, issue.facts.repository_id)
 }

@@ -2,6 +2,7 @@
 
 use super::StepBench;
 use super::issue_deliveries::{issue_delivery, labelled};
+use super::pending_starts::from_repository;
 use crate::issue::event::{Command, DeliveryEffect, GithubRules, IssueEvent, TriggerKind};
 use crate::issue::{CommentAnswer, Commit, Effect, EffectKind, GithubEffect, ReactTo};
 use crate::types::{Generation, PullRequestMode};
@@ -119,4 +120,16 @@ fn the_status_follows_what_the_timeline_does_not_have() {
     let closed = bench.apply(edited(2, false));
     assert_eq!(kinds(&closed), [EffectKind::ShowStatus], "the delivery of the act was lost");
     assert_eq!(kinds(&bench.apply(edited(3, false))), []);
+}
+
+#[test]
+fn a_transfer_is_shown_in_the_status_and_in_the_pull_request() {
+    let mut bench = bench();
+    bench.apply(labelled(1));
+    bench.up();
+    let opened = |second| issue_delivery("opened", DeliveryEffect::Update, second, true, true);
+    let renamed = bench.apply(from_repository(opened(2), 7, None));
+    assert_eq!(kinds(&renamed), [], "it is in the same repository");
+    let moved = bench.apply(from_repository(opened(3), 8, Some(7)));
+    assert_eq!(kinds(&moved), [EffectKind::ShowStatus, EffectKind::ShowPull]);
 }
