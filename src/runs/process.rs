@@ -22,13 +22,13 @@ use crate::agents::{
 };
 use crate::clock::Clock;
 use crate::conversation::{Run, RunEnd, RunEvent, RunOrder, RunOrderKind};
-use crate::engine::{SandboxRef, Work};
+use crate::engine::Work;
 use crate::issue::Issue;
 use crate::models::RunningRun;
 use crate::models::refusal::ModelRefusal;
 use crate::sandbox::{Offset, OutputStream, ProcessExit, ProcessId, Signal, WorkError};
 use crate::types::{
-    AccountName, AgentWorkload, Cause, HomeId, NetworkKind, RunId, SessionId, Timestamp, beginning,
+    AccountName, AgentWorkload, HomeId, NetworkKind, RunId, SessionId, Timestamp, beginning,
 };
 
 /// How long output is still read after the process has ended: a child of it may hold it open.
@@ -94,20 +94,16 @@ impl RunWorker {
         account: &AccountName,
         begun: &BegunRun,
     ) -> Result<Bench, RunEnd> {
-        let RunParts { engine, store, processes, programs, going, .. } = self.parts.as_ref();
+        let RunParts { processes, programs, going, .. } = self.parts.as_ref();
         let sandbox = begun.run.sandbox.clone().ok_or(RunEnd::Lost)?;
         let agent = programs.get(&begun.run.agent);
         let agent = agent.map_err(|error| RunEnd::Failed(error.to_string()))?;
-        let issue = store.load(home).await.map_err(|error| RunEnd::Failed(error.to_string()))?;
-        let issue = issue.ok_or(RunEnd::Lost)?;
+        let issue = self.load(home).await?.ok_or(RunEnd::Lost)?;
         let of_template =
             issue.state.record().and_then(|record| record.template.workload.agent.clone());
         // A message can name an agent although the template has none.
         let workload = of_template.unwrap_or_else(|| AgentWorkload::usual(begun.run.agent.clone()));
-        let (id, cause) = (SandboxRef::Id(sandbox.clone()), Cause::Service("agent"));
-        // If it is not up, its change of phase decides about the run.
-        let work = engine.work(account, &id, false, cause, Duration::ZERO).await;
-        let work = work.map_err(|_| RunEnd::Lost)?;
+        let work = self.work(account, &sandbox).await?;
         let processes = processes.get(&work.sandbox.provider).map(Arc::clone);
         let processes = processes.ok_or_else(|| {
             RunEnd::Failed(format!("the provider {} runs no agents", work.sandbox.provider))

@@ -57,8 +57,13 @@ impl RunWorker {
             self.kill(&bench, &id).await?;
             return Err(RunEnd::Lost);
         }
-        let journaled = self.parts.journals.read_of(home, id.number).await;
-        let journaled = journaled.map_err(|error| RunEnd::Failed(error.to_string()))?;
+        let journaled = match self.parts.journals.read_of(home, id.number).await {
+            Ok(journaled) => journaled,
+            Err(error) => {
+                self.kill(&bench, &id).await?;
+                return Err(RunEnd::Failed(error.to_string()));
+            }
+        };
         let journaled = if on(Bug::OutputWrittenAgain) { Offset(0) } else { journaled };
         tracing::info!(home = home.0, run = %bench.run, process = %id, "an agent that works on is followed again");
         let (session, started_at) = (begun.session.id, begun.run.since);
@@ -72,8 +77,8 @@ impl RunWorker {
         home: HomeId,
         (run, attempt): (RunId, u32),
     ) -> Result<BegunRun, RunEnd> {
-        let RunParts { store, places, .. } = self.parts.as_ref();
-        let issue = store.load(home).await.map_err(|error| RunEnd::Failed(error.to_string()))?;
+        let RunParts { places, .. } = self.parts.as_ref();
+        let issue = self.load(home).await?;
         let conversation = issue.and_then(|issue| issue.conversation).ok_or(RunEnd::Lost)?;
         let is_meant = |it: &Run| it.id == run && it.attempt == attempt;
         let run = conversation.run.clone().filter(is_meant).ok_or(RunEnd::Lost)?;

@@ -3,14 +3,17 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dashmap::DashSet;
 use tokio::sync::{mpsc, watch};
 
 use super::RunParts;
-use crate::conversation::{Run, RunEvent, RunOrder, RunOrderKind, SaidMessage};
-use crate::engine::{Change, Publisher};
-use crate::types::{AccountName, HomeId};
+use crate::conversation::{Run, RunEnd, RunEvent, RunOrder, RunOrderKind, SaidMessage};
+use crate::engine::{Change, EngineError, Publisher, SandboxRef, Work};
+use crate::issue::Issue;
+use crate::store::StoreError;
+use crate::types::{AccountName, Cause, HomeId, SandboxId};
 
 /// What a change of an issue means for its runs.
 #[derive(Debug)]
@@ -207,7 +210,6 @@ impl RunWorker {
 
     /// Reports something of a run; again and again, until it is durable or nothing can be any more.
     pub(super) async fn report(&self, home: HomeId, event: RunEvent) {
-        use crate::engine::EngineError;
         let RunParts { engine, clock, .. } = self.parts.as_ref();
         let mut pause = REPORT_PAUSE;
         loop {
@@ -221,12 +223,53 @@ impl RunWorker {
             pause = (pause * 2).min(REPORT_PAUSE_MAX);
         }
     }
+
+    /// An issue as it is recorded. A store that cannot be read now decides nothing of a process that may work
+    /// on: it is read again.
+    pub(super) async fn load(&self, home: HomeId) -> Result<Option<Issue>, RunEnd> {
+        loop {
+            match self.parts.store.load(home).await {
+                Ok(issue) => return Ok(issue),
+                Err(error @ StoreError::Damaged { .. }) => {
+                    return Err(RunEnd::Failed(error.to_string()));
+                }
+                Err(error) => {
+                    tracing::warn!(home = home.0, %error, "cannot read the issue of a run; trying again");
+                    self.pause().await;
+                }
+            }
+        }
+    }
+
+    /// Work in the sandbox of a run. Why it cannot be had now decides nothing either, unless the sandbox is
+    /// not up: its change of phase decides about the run.
+    pub(super) async fn work(
+        &self,
+        account: &AccountName,
+        sandbox: &SandboxId,
+    ) -> Result<Work, RunEnd> {
+        let id = SandboxRef::Id(sandbox.clone());
+        loop {
+            let cause = Cause::Service("agent");
+            match self.parts.engine.work(account, &id, false, cause, Duration::ZERO).await {
+                Ok(work) => return Ok(work),
+                Err(
+                    EngineError::StoreFailed(_)
+                    | EngineError::Overloaded
+                    | EngineError::ActorEnded
+                    | EngineError::ProviderBusy(_)
+                    | EngineError::CreateBeingUndone,
+                ) => self.pause().await,
+                Err(_) => return Err(RunEnd::Lost),
+            }
+        }
+    }
 }
 
 /// The first pause before a report is made again; it doubles.
-const REPORT_PAUSE: std::time::Duration = std::time::Duration::from_millis(200);
+const REPORT_PAUSE: Duration = Duration::from_millis(200);
 /// The longest one.
-const REPORT_PAUSE_MAX: std::time::Duration = std::time::Duration::from_secs(10);
+const REPORT_PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// Returns when the order to begin a run was withdrawn or is for another run or sandbox.
 async fn other_order(orders: &mut watch::Receiver<Option<RunOrder>>, order: &RunOrder) {
