@@ -76,7 +76,7 @@ noticed! {
     a_rest_that_is_forgotten_is_noticed: RestForgotten near 440,
     a_write_that_is_repeated_in_flight_is_noticed: RepeatedInFlight near 86,
     a_belief_in_what_was_shown_before_is_noticed: ShownBelieved near 1154,
-    two_runs_at_once_are_noticed: TwoRunsAtOnce near 16,
+    two_runs_at_once_are_noticed: TwoRunsAtOnce near 1600,
     messages_that_are_given_again_are_noticed: MessagesGivenAgain near 28,
     messages_that_are_lost_by_a_cancel_are_noticed: MessagesLostByCancel near 40,
     a_run_that_is_started_before_its_record_is_noticed: RunBeforeRecord near 136,
@@ -84,5 +84,5 @@ noticed! {
     a_run_that_goes_on_with_another_session_is_noticed: AnotherSession near 4,
     output_that_is_written_again_is_noticed: OutputWrittenAgain near 76,
     an_adoption_without_a_cold_start_is_noticed: AdoptedWithoutColdStart near 22,
-    a_farewell_that_counts_without_a_call_is_noticed: FarewellWithoutCall near 334,
+    a_farewell_that_counts_without_a_call_is_noticed: FarewellWithoutCall near 1858,
 }
