@@ -74,7 +74,11 @@ impl GithubWorker {
         let repository = RepositoryTarget::of_checkout(&checkout, &issue.facts);
         let wanted = WantedPull { repository, head, base, hash: hash(&text.part), text };
         if row.shown.comment.is_some() && known_hash(row) == Some(&*wanted.hash) {
-            return Ok(over(row, self.env.now(), GithubState::Done, ""));
+            let follow_ups = if row.reason.is_some() { self.status_again() } else { Vec::new() };
+            return Ok(GithubEnd {
+                follow_ups,
+                ..over(row, self.env.now(), GithubState::Done, "")
+            });
         }
         match self.find_pull(row, &wanted).await? {
             Some(pull) => self.edit_pull(row, &pull, &wanted).await,
@@ -177,7 +181,8 @@ impl GithubWorker {
         Ok(self.pull_is_there(row, pull, wanted))
     }
 
-    /// The pull request is as it is wanted. If it was not known before, the status is to name it.
+    /// The pull request is as it is wanted. If it was not known before, or the status may say why it was not
+    /// so, the status is shown again.
     fn pull_is_there(&self, row: &GithubRow, pull: &GitHubPull, wanted: &WantedPull) -> GithubEnd {
         let now = self.env.now();
         let shown = ShownComment {
@@ -187,8 +192,8 @@ impl GithubWorker {
             phase: None,
             at: Some(now),
         };
-        let is_new = row.shown.comment != Some(pull.number.0);
-        let follow_ups = if is_new { self.status_again() } else { Vec::new() };
+        let is_news = row.shown.comment != Some(pull.number.0) || row.shown.hash != shown.hash;
+        let follow_ups = if is_news { self.status_again() } else { Vec::new() };
         GithubEnd { shown, follow_ups, ..over(row, now, GithubState::Done, "") }
     }
 
