@@ -22,6 +22,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use dashmap::DashMap;
@@ -32,6 +33,7 @@ use crate::agents::AgentEvent;
 use crate::clock::Clock;
 use crate::conversation::{MessageOrigin, MessageText, Run, SaidMessage};
 use crate::sandbox::Offset;
+use crate::store::StoreError;
 use crate::store::conversation::{ConversationStore, MessageRow};
 use crate::types::{HomeId, MessageId, RunId, RunState, Timestamp};
 
@@ -45,6 +47,9 @@ pub const JOURNAL_LEN_MAX: u64 = 256 << 20;
 const PAGE: usize = 256;
 /// How many runs are read from the store at most: the newest.
 const RUNS_MAX: usize = 10_000;
+/// How often rows are read where the store cannot be read, and the pause before each further time.
+const READS_MAX: u32 = 30;
+const READ_PAUSE: Duration = Duration::from_secs(1);
 
 /// One event of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,6 +139,22 @@ impl Journals {
         Self { dir, rows, clock, open: DashMap::new() }
     }
 
+    /// Reads rows, and reads again for a while where the store cannot be read: what an agent prints meanwhile
+    /// is kept nowhere else.
+    async fn read_rows<T, F>(&self, read: impl Fn() -> F) -> io::Result<T>
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
+        for _ in 1..READS_MAX {
+            match read().await {
+                Ok(rows) => return Ok(rows),
+                Err(error @ StoreError::Damaged { .. }) => return Err(io::Error::other(error)),
+                Err(_) => self.clock.sleep_until(self.clock.now().after(READ_PAUSE)).await,
+            }
+        }
+        read().await.map_err(io::Error::other)
+    }
+
     /// Records what a step said and which runs it changed.
     pub(super) async fn record(&self, home: HomeId, messages: &[SaidMessage], runs: &[Run]) {
         if !messages.is_empty() || !runs.is_empty() {
@@ -153,7 +174,7 @@ impl Journals {
         for message in messages {
             if !written.messages.contains(&message.id) {
                 // With the words of its delivery, which are stored by now.
-                let row = self.rows.message(message.id).await.map_err(io::Error::other)?;
+                let row = self.read_rows(|| self.rows.message(message.id)).await?;
                 written.message(&row.unwrap_or_else(|| bare(message)))?;
             }
         }
@@ -287,7 +308,8 @@ impl Journals {
         lines.iter().for_each(|line| written.remember(line));
         let mut after = 0;
         loop {
-            let page = self.rows.messages(home, after, PAGE).await.map_err(io::Error::other)?;
+            let read = || self.rows.messages(home, after, PAGE);
+            let page = self.read_rows(read).await?;
             let is_last = page.len() < PAGE;
             for row in page {
                 after = row.number;
@@ -297,7 +319,7 @@ impl Journals {
                 break;
             }
         }
-        let runs = self.rows.runs_of(home, RUNS_MAX).await.map_err(io::Error::other)?;
+        let runs = self.read_rows(|| self.rows.runs_of(home, RUNS_MAX)).await?;
         runs.iter().try_for_each(|row| written.run(&row.run))?;
         Ok(written)
     }
