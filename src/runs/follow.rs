@@ -14,6 +14,7 @@ use crate::sabotage::{Bug, on};
 use crate::sandbox::{
     Offset, OutputStream, ProcessEvent, ProcessExit, ProcessId, ProcessOutput, WorkError,
 };
+use crate::types::Timestamp;
 
 /// The pause before a lost connection is opened again.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -40,6 +41,8 @@ pub(super) struct Following {
     /// Up to where its output was heard.
     next: Offset,
     output: Option<mpsc::Receiver<ProcessEvent>>,
+    /// Since when the output is connected to; `None` while the connection is opened.
+    connected_since: Option<Timestamp>,
     opening: Option<BoxFuture<'static, Result<ProcessOutput, WorkError>>>,
     end: Option<BoxFuture<'static, Result<ProcessExit, WorkError>>>,
 }
@@ -48,10 +51,16 @@ impl Following {
     /// From the process's first byte on.
     pub fn new(inside: Inside, clock: Arc<dyn Clock>, id: ProcessId) -> Self {
         let (next, output) = (Offset(0), None);
-        let mut following = Self { inside, clock, id, next, output, opening: None, end: None };
+        let (connected_since, opening, end) = (None, None, None);
+        let mut following = Self { inside, clock, id, next, output, connected_since, opening, end };
         following.opening = Some(following.open(Duration::ZERO));
         following.end = Some(following.wait(Duration::ZERO));
         following
+    }
+
+    /// Since when its output is connected to; `None` while the connection is opened.
+    pub const fn connected_since(&self) -> Option<Timestamp> {
+        self.connected_since
     }
 
     /// What is heard next. It can be dropped and called again without a loss.
@@ -70,14 +79,17 @@ impl Following {
                     }
                     Some(ProcessEvent::Exit(exit)) => return Heard::Ended(exit),
                     None => {
-                        self.output = None;
+                        (self.output, self.connected_since) = (None, None);
                         self.opening = Some(self.open(PAUSE));
                     }
                 },
                 opened = some(&mut self.opening, |opening| Box::pin(opening)) => {
                     self.opening = None;
                     match opened {
-                        Ok(output) => self.output = Some(output.events),
+                        Ok(output) => {
+                            self.output = Some(output.events);
+                            self.connected_since = Some(self.clock.now());
+                        }
                         Err(error) if is_gone(&error) => return Heard::Gone,
                         Err(_) => self.opening = Some(self.open(PAUSE)),
                     }

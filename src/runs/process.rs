@@ -367,7 +367,12 @@ impl<'a> Reading<'a> {
                 () = sleep_until(clock, wake) => {}
             }
             if drained_at.is_some_and(|at| at <= clock.now()) {
-                break;
+                // What it wrote is read first where the connection was lost.
+                let connected = following.connected_since().map(|since| since.after(DRAIN_WAIT));
+                match connected {
+                    Some(drained) if drained <= clock.now() => break,
+                    later => drained_at = later.or_else(|| Some(clock.now().after(DRAIN_WAIT))),
+                }
             }
             if self.ending.is_none()
                 && exit.is_none()
