@@ -195,7 +195,9 @@ impl WorldState {
                 _ => {}
             }
         }
-        let is_removed = self.stored.talk.removed.contains(&after.home);
+        // Of a home that gave way, its words went to the other one, and with that one's.
+        let mut homes = std::iter::once(after.home).chain(after.merged_into);
+        let is_removed = homes.any(|home| self.stored.talk.removed.contains(&home));
         for run in runs_of(after).filter(|_| !is_removed) {
             let count = self.stored.talk.messages_of(run.id).count();
             if count != usize::try_from(run.messages).expect("there are few") {
