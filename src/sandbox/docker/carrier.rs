@@ -1,5 +1,7 @@
 //! A container that is never started, through which files come into a volume or an image.
 
+use std::collections::HashMap;
+
 use bollard::Docker;
 use bollard::errors::Error;
 use bollard::models::{ContainerCreateBody, HostConfig, Mount, MountType, MountVolumeOptions};
@@ -31,8 +33,24 @@ pub async fn create_carrier(
     engine: &Docker,
     image: &str,
     purpose: &str,
-    volume: Option<Mount>,
+    volume: Mount,
 ) -> Result<String, Error> {
+    create_labelled_carrier(engine, image, purpose, Some(volume), []).await
+}
+
+/// Creates a carrier through which an image is made, which gets its labels; returns its id.
+///
+/// # Errors
+/// The engine's; 404 if it has no such image.
+pub async fn create_labelled_carrier<const LEN: usize>(
+    engine: &Docker,
+    image: &str,
+    purpose: &str,
+    volume: Option<Mount>,
+    labels: [(String, String); LEN],
+) -> Result<String, Error> {
+    let mut all = HashMap::from([(PURPOSE_LABEL.to_owned(), purpose.to_owned())]);
+    all.extend(labels);
     let host_config = HostConfig {
         mounts: volume.map(|volume| vec![volume]),
         network_mode: Some("none".to_owned()),
@@ -42,7 +60,7 @@ pub async fn create_carrier(
         image: Some(image.to_owned()),
         // An image may have none of its own.
         entrypoint: Some(vec!["/issuebox".to_owned()]),
-        labels: Some([(PURPOSE_LABEL.to_owned(), purpose.to_owned())].into()),
+        labels: Some(all),
         host_config: Some(host_config),
         ..ContainerCreateBody::default()
     };

@@ -49,7 +49,7 @@ async fn give_workspace(
     let Some(volume) = workspace.and_then(|mount| mount.name) else { return Ok(()) };
     let mount = volume_mount(&volume, WORKSPACE, false);
     let image = found.image.unwrap_or_default();
-    let carrier = create_carrier(engine, &image, PURPOSE, Some(mount)).await?;
+    let carrier = create_carrier(engine, &image, PURPOSE, mount).await?;
     let sent = send_directories(engine, &carrier, &[WORKSPACE], user).await;
     let removed = remove_carrier(engine, &carrier).await;
     sent.and(removed)

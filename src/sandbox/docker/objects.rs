@@ -58,7 +58,7 @@ pub struct Containers {
     pub links: Arc<Links>,
     settings: DockerSettings,
     images: Arc<ImagePulls>,
-    preparation: ImagePreparation,
+    preparation: Arc<ImagePreparation>,
     helper: Vec<String>,
     contents: Vec<VolumeContent>,
     /// Makes those who fill volumes wait for each other.
@@ -96,7 +96,7 @@ impl Containers {
             links,
             settings,
             images,
-            preparation: ImagePreparation::default(),
+            preparation: Arc::default(),
             helper,
             contents,
             filling: tokio::sync::Mutex::default(),
@@ -291,7 +291,7 @@ impl Containers {
         let is_missing =
             |made: &Result<String, Error>| made.as_ref().is_err_and(|e| status(e) == Some(404));
         let mut made = create_container(client, spec, &parts).await;
-        if is_missing(&made) && self.preparation.prepare(client, &to_prepare).await {
+        if is_missing(&made) && self.preparation.prepare(&self.engine, &to_prepare).await {
             made = create_container(client, spec, &parts).await;
         }
         if is_missing(&made) {

@@ -10,6 +10,7 @@
 //! prepared: each container gets its directories by itself then.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bollard::Docker;
 use bollard::errors::Error;
@@ -19,11 +20,10 @@ use bollard::query_parameters::{
     RemoveImageOptionsBuilder,
 };
 use futures_util::StreamExt;
-use tokio::sync::Mutex;
 
-use super::carrier::{create_carrier, remove_carrier};
+use super::carrier::{create_labelled_carrier, remove_carrier};
 use super::directories::send_directories;
-use super::engine::status;
+use super::engine::{ContainerEngine, status};
 use super::inside::{HOME, WORKSPACE};
 use super::settings::ContainerUser;
 
@@ -41,6 +41,7 @@ const ID_LEN: usize = 32;
 const ARCHIVE_LEN_MAX: usize = 16 << 10;
 
 /// An image, and the one that is prepared from it.
+#[derive(Clone)]
 pub struct ImageToPrepare {
     /// The name of the prepared image, whether there is one or not.
     pub prepared: String,
@@ -71,7 +72,10 @@ impl ImageToPrepare {
         if self.has_volumes {
             return Ok(false);
         }
-        let carrier = create_carrier(engine, &self.id, PURPOSE, None).await?;
+        // The carrier's own labels: Podman gives the image none beside.
+        let labels = [(FROM_LABEL, &self.image), (FROM_ID_LABEL, &self.id)];
+        let labels = labels.map(|(key, value)| (key.to_owned(), value.clone()));
+        let carrier = create_labelled_carrier(engine, &self.id, PURPOSE, None, labels).await?;
         let committed = self.commit(engine, &carrier).await;
         let removed = remove_carrier(engine, &carrier).await;
         let is_prepared = committed?;
@@ -87,10 +91,7 @@ impl ImageToPrepare {
         let (repository, tag) = self.prepared.split_once(':').unwrap_or_default();
         let options = CommitContainerOptionsBuilder::new().container(carrier);
         let options = options.repo(repository).tag(tag).build();
-        let labels = [(FROM_LABEL, &self.image), (FROM_ID_LABEL, &self.id)];
-        let labels = labels.map(|(key, value)| (key.to_owned(), value.clone()));
-        let config = ContainerConfig { labels: Some(labels.into()), ..ContainerConfig::default() };
-        engine.commit_container(options, config).await?;
+        engine.commit_container(options, ContainerConfig::default()).await?;
         Ok(true)
     }
 }
@@ -98,32 +99,51 @@ impl ImageToPrepare {
 /// Prepares images, one at a time.
 #[derive(Default)]
 pub struct ImagePreparation {
-    /// Those that could not be prepared are not tried again.
+    turn: tokio::sync::Mutex<()>,
+    /// Those that cannot be prepared.
     unprepared: Mutex<HashSet<String>>,
 }
 
 impl ImagePreparation {
-    /// Prepares an image, unless there is the prepared one by now; says whether there is.
-    pub async fn prepare(&self, engine: &Docker, image: &ImageToPrepare) -> bool {
-        let mut unprepared = self.unprepared.lock().await;
-        if unprepared.contains(&image.prepared) {
+    /// Prepares an image, unless there is the prepared one by now; says whether there is. It goes on if
+    /// its caller gives up, so that the next one finds it done.
+    pub async fn prepare(
+        self: &Arc<Self>,
+        engine: &Arc<ContainerEngine>,
+        image: &ImageToPrepare,
+    ) -> bool {
+        if self.unprepared().contains(&image.prepared) {
             return false;
         }
+        let (this, engine, image) = (Arc::clone(self), Arc::clone(engine), image.clone());
+        let preparing = tokio::spawn(async move { this.prepare_in_turn(&engine, &image).await });
+        preparing.await.unwrap_or(false)
+    }
+
+    fn unprepared(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.unprepared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn prepare_in_turn(&self, engine: &ContainerEngine, image: &ImageToPrepare) -> bool {
+        let _turn = self.turn.lock().await;
+        let Ok(engine) = engine.client().await else { return false };
         if engine.inspect_image(&image.prepared).await.is_ok() {
             return true;
         }
-        let is_prepared = image.prepare(engine).await.unwrap_or_else(|error| {
+        let prepared = image.prepare(engine).await;
+        // What an engine refuses it refuses again.
+        let is_refused = |error: &Error| matches!(status(error), Some(400..=403 | 405..=408));
+        if prepared.as_ref().map_or_else(is_refused, |is_prepared| !is_prepared) {
+            self.unprepared().insert(image.prepared.clone());
+        }
+        prepared.unwrap_or_else(|error| {
             tracing::warn!(
                 image = image.image,
                 %error,
-                "cannot prepare an image for its user; each of its containers is created more slowly"
+                "cannot prepare an image for its user; its container is created more slowly"
             );
             false
-        });
-        if !is_prepared {
-            unprepared.insert(image.prepared.clone());
-        }
-        is_prepared
+        })
     }
 }
 
@@ -167,9 +187,12 @@ struct PreparedImage<'a> {
 /// The prepared image of a list's entry. People's images that were made from one have its labels, too.
 fn prepared(listed: &ImageSummary) -> Option<PreparedImage<'_>> {
     let is_prepared = |name: &&String| {
-        // So Podman calls it.
-        let name = name.strip_prefix("localhost/").unwrap_or(name);
-        name.strip_prefix(REPOSITORY).is_some_and(|rest| rest.starts_with(':'))
+        // Podman names a place.
+        let places = ["", "localhost/", "docker.io/library/"];
+        places.iter().any(|place| {
+            let name = name.strip_prefix(place).and_then(|name| name.strip_prefix(REPOSITORY));
+            name.is_some_and(|rest| rest.starts_with(':'))
+        })
     };
     let name = listed.repo_tags.iter().find(is_prepared)?;
     let (image, id) = (listed.labels.get(FROM_LABEL)?, listed.labels.get(FROM_ID_LABEL)?);
@@ -236,7 +259,9 @@ mod tests {
             ..ImageSummary::default()
         };
         let labels = [(FROM_LABEL, "debian:12"), (FROM_ID_LABEL, "sha256:a")];
-        for name in ["issuebox-prepared:a-1-1", "localhost/issuebox-prepared:a-1-1"] {
+        let plain = "issuebox-prepared:a-1-1";
+        for place in ["", "localhost/", "docker.io/library/"] {
+            let name = &*format!("{place}{plain}");
             let expected = PreparedImage { name, image: "debian:12", id: "sha256:a" };
             assert_eq!(prepared(&image(&["own:1", name], &labels)), Some(expected));
             assert_eq!(prepared(&image(&[name], &labels[..1])), None);

@@ -135,7 +135,7 @@ async fn fill(
     volume: &ServerVolume,
 ) -> Result<(), Error> {
     let mount = volume_mount(&volume.name, volume.target, false);
-    let carrier = create_carrier(engine, image, content.purpose(), Some(mount)).await?;
+    let carrier = create_carrier(engine, image, content.purpose(), mount).await?;
     let sent = send(engine, content, &carrier).await;
     let removed = remove_carrier(engine, &carrier).await;
     sent.and(removed)
