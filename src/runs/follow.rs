@@ -58,9 +58,9 @@ impl Following {
         following
     }
 
-    /// Since when its output is connected to; `None` while the connection is opened.
-    pub const fn connected_since(&self) -> Option<Timestamp> {
-        self.connected_since
+    /// Whether its output has been connected to for so long.
+    pub fn is_drained(&self, wait: Duration) -> bool {
+        self.connected_since.is_some_and(|since| since.after(wait) <= self.clock.now())
     }
 
     /// What is heard next. It can be dropped and called again without a loss.

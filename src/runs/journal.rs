@@ -47,7 +47,7 @@ pub const JOURNAL_LEN_MAX: u64 = 256 << 20;
 const PAGE: usize = 256;
 /// How many runs are read from the store at most: the newest.
 const RUNS_MAX: usize = 10_000;
-/// How often rows are read where the store cannot be read, and the pause before each further time.
+/// How often it is tried again to open a journal while the store cannot be read, and the pause before that.
 const READS_MAX: u32 = 30;
 const READ_PAUSE: Duration = Duration::from_secs(1);
 
@@ -139,22 +139,6 @@ impl Journals {
         Self { dir, rows, clock, open: DashMap::new() }
     }
 
-    /// Reads rows, and reads again for a while where the store cannot be read: what an agent prints meanwhile
-    /// is kept nowhere else.
-    async fn read_rows<T, F>(&self, read: impl Fn() -> F) -> io::Result<T>
-    where
-        F: Future<Output = Result<T, StoreError>>,
-    {
-        for _ in 1..READS_MAX {
-            match read().await {
-                Ok(rows) => return Ok(rows),
-                Err(error @ StoreError::Damaged { .. }) => return Err(io::Error::other(error)),
-                Err(_) => self.clock.sleep_until(self.clock.now().after(READ_PAUSE)).await,
-            }
-        }
-        read().await.map_err(io::Error::other)
-    }
-
     /// Records what a step said and which runs it changed.
     pub(super) async fn record(&self, home: HomeId, messages: &[SaidMessage], runs: &[Run]) {
         if !messages.is_empty() || !runs.is_empty() {
@@ -174,7 +158,7 @@ impl Journals {
         for message in messages {
             if !written.messages.contains(&message.id) {
                 // With the words of its delivery, which are stored by now.
-                let row = self.read_rows(|| self.rows.message(message.id)).await?;
+                let row = self.rows.message(message.id).await.map_err(io::Error::other)?;
                 written.message(&row.unwrap_or_else(|| bare(message)))?;
             }
         }
@@ -191,9 +175,18 @@ impl Journals {
         place: OutputPlace,
         events: &[AgentEvent],
     ) {
-        if !events.is_empty() {
-            log(home, self.try_printed(home, run, place, events).await);
+        if events.is_empty() {
+            return;
         }
+        // It is kept nowhere else: where the store cannot be read to open the journal, it waits for that.
+        for _ in 0..READS_MAX {
+            match self.try_printed(home, run, place, events).await {
+                Err(error) if is_passing(&error) => {}
+                ended => return log(home, ended),
+            }
+            self.clock.sleep_until(self.clock.now().after(READ_PAUSE)).await;
+        }
+        log(home, self.try_printed(home, run, place, events).await);
     }
 
     async fn try_printed(
@@ -308,8 +301,7 @@ impl Journals {
         lines.iter().for_each(|line| written.remember(line));
         let mut after = 0;
         loop {
-            let read = || self.rows.messages(home, after, PAGE);
-            let page = self.read_rows(read).await?;
+            let page = self.rows.messages(home, after, PAGE).await.map_err(io::Error::other)?;
             let is_last = page.len() < PAGE;
             for row in page {
                 after = row.number;
@@ -319,10 +311,16 @@ impl Journals {
                 break;
             }
         }
-        let runs = self.read_rows(|| self.rows.runs_of(home, RUNS_MAX)).await?;
+        let runs = self.rows.runs_of(home, RUNS_MAX).await.map_err(io::Error::other)?;
         runs.iter().try_for_each(|row| written.run(&row.run))?;
         Ok(written)
     }
+}
+
+/// Whether a journal could not be opened for now, because of the store.
+fn is_passing(error: &io::Error) -> bool {
+    let store = error.get_ref().and_then(|inner| inner.downcast_ref::<StoreError>());
+    store.is_some_and(|error| !matches!(error, StoreError::Damaged { .. }))
 }
 
 impl JournalContent {

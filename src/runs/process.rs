@@ -33,6 +33,8 @@ use crate::types::{
 
 /// How long output is still read after the process has ended: a child of it may hold it open.
 const DRAIN_WAIT: Duration = Duration::from_secs(1);
+/// How often that wait begins again while its output cannot be connected to.
+const DRAINS_MAX: u32 = 60;
 /// Longest summary that is kept, in characters.
 const SUMMARY_LEN_MAX: usize = crate::agents::prompt::SUMMARY_CHARS_MAX;
 
@@ -335,6 +337,7 @@ impl<'a> Reading<'a> {
         let mut following =
             Following::new(self.bench.inside.clone(), Arc::clone(clock), self.id.clone());
         let (mut exit, mut drained_at): (Option<ProcessExit>, Option<Timestamp>) = (None, None);
+        let mut drains = DRAINS_MAX;
         self.speak().await;
         loop {
             let order = orders.borrow_and_update().clone();
@@ -368,11 +371,11 @@ impl<'a> Reading<'a> {
             }
             if drained_at.is_some_and(|at| at <= clock.now()) {
                 // What it wrote is read first where the connection was lost.
-                let connected = following.connected_since().map(|since| since.after(DRAIN_WAIT));
-                match connected {
-                    Some(drained) if drained <= clock.now() => break,
-                    later => drained_at = later.or_else(|| Some(clock.now().after(DRAIN_WAIT))),
+                if drains == 0 || following.is_drained(DRAIN_WAIT) {
+                    break;
                 }
+                drains -= 1;
+                drained_at = Some(clock.now().after(DRAIN_WAIT));
             }
             if self.ending.is_none()
                 && exit.is_none()
