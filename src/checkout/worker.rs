@@ -236,6 +236,9 @@ impl CheckoutWorker {
         }
         // Without a repository there is nothing to check out: an issue known by its id alone.
         let Some(target) = RepositoryTarget::of(&issue.facts) else { return Ok(()) };
+        // Work that was pushed stays where it is.
+        let pushed = known.filter(|row| row.tip.is_some() || row.pushing.is_some());
+        let target = pushed.map_or(target, |row| RepositoryTarget::of_checkout(&row, &issue.facts));
         let remote = (target.name.clone(), target.id);
         let begun = CheckoutRow::begun(sandbox.clone(), home, remote, clock.now());
         parts.begin(begun).await?;

@@ -46,6 +46,9 @@ impl Intake {
         };
         let Some(home) = home else { return Ok(meaning) };
         let issue = stage.store.load(home).await?;
+        // What is said where the issue was before it was transferred is not read: it would be looked for, and
+        // answered, where the issue is.
+        let issue = issue.filter(|issue| issue.facts.repository_id == Some(repository));
         let on_issue = issue.and_then(|issue| delivery.as_ref().clone().on(&issue.facts));
         Ok(on_issue.unwrap_or(meaning))
     }

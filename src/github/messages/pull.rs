@@ -33,11 +33,9 @@ pub fn pull_text<'a>(
     summary: Option<&str>,
 ) -> PullText {
     let mut lines = Vec::new();
-    if let Some(number) = issue.facts.number {
-        // GitHub closes an issue of another repository if that is named.
-        let elsewhere =
-            issue.facts.repository.as_ref().filter(|_| !checkout.is_beside(&issue.facts));
-        lines.push(format!("Fixes {}#{number}", elsewhere.map_or("", |name| name.as_str())));
+    // Where a transfer took the issue may be private, so it is not named here.
+    if let Some(number) = issue.facts.number.filter(|_| checkout.is_beside(&issue.facts)) {
+        lines.push(format!("Fixes #{number}"));
     }
     lines.extend(summary.map(str::to_owned));
     let mut names: Vec<String> = Vec::new();
@@ -124,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pull_request_where_the_issue_was_names_the_repository_where_it_is() {
+    fn a_pull_request_does_not_say_where_its_issue_was_transferred() {
         let id = IssueId::parse("1").expect("a valid id");
         let mut issue = Issue::new(HomeId(3), AccountName::default_account(), id);
         issue.facts.number = Some(IssueNumber(12));
@@ -134,10 +132,11 @@ mod tests {
             public_url: None,
             command: "/issuebox".into(),
         };
-        for (id, expected) in [(8, "Fixes octo/harbour#12\n"), (7, "Fixes #12\n")] {
+        for (id, expected) in [(8, "This work was done"), (7, "Fixes #12\n")] {
             issue.facts.repository_id = Some(id);
             let text = pull_text(&context, &issue, &checkout(), std::iter::empty(), None);
             assert!(text.part.starts_with(expected), "{}", text.part);
+            assert!(!text.part.contains("harbour"), "{}", text.part);
         }
     }
 

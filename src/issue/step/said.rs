@@ -86,18 +86,6 @@ impl Transition<'_> {
         self.effects.push(Effect::Github(effect));
     }
 
-    /// Asks for the pull request to name its issue as that is called after a transfer.
-    pub fn show_move(&mut self, before: &Issue) {
-        let Some(rules) = self.github() else { return };
-        let (was, is) = (before.facts.repository_id, self.issue.facts.repository_id);
-        let sandbox = self.issue.state.record().map(|record| record.id.clone());
-        if let (Some(sandbox), true) = (sandbox, was.is_some() && was != is)
-            && rules.pull_request != PullRequestMode::None
-        {
-            self.effects.push(Effect::Github(GithubEffect::ShowPull { sandbox }));
-        }
-    }
-
     /// Asks for the pull request of a run's sandbox to be brought to what the agent said last.
     pub fn show_answer(&mut self, run: &Run) {
         let Some(rules) = self.github() else { return };

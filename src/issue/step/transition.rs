@@ -99,7 +99,6 @@ impl<'a> Transition<'a> {
             self.issue.version += 1;
         }
         self.show_status(before);
-        self.show_move(before);
         self.mark_work(before.state.phase());
         Commit {
             issue: self.issue,

@@ -123,7 +123,7 @@ fn the_status_follows_what_the_timeline_does_not_have() {
 }
 
 #[test]
-fn a_transfer_is_shown_in_the_status_and_in_the_pull_request() {
+fn a_transfer_is_shown_in_the_status() {
     let mut bench = bench();
     bench.apply(labelled(1));
     bench.up();
@@ -131,5 +131,5 @@ fn a_transfer_is_shown_in_the_status_and_in_the_pull_request() {
     let renamed = bench.apply(from_repository(opened(2), 7, None));
     assert_eq!(kinds(&renamed), [], "it is in the same repository");
     let moved = bench.apply(from_repository(opened(3), 8, Some(7)));
-    assert_eq!(kinds(&moved), [EffectKind::ShowStatus, EffectKind::ShowPull]);
+    assert_eq!(kinds(&moved), [EffectKind::ShowStatus]);
 }
