@@ -142,6 +142,14 @@ pub struct ProviderCall {
     pub before: Option<Farewell>,
 }
 
+impl ProviderCall {
+    /// If the clock was set back since the step, the provider must not go on for longer than a server that
+    /// starts meanwhile believes.
+    pub fn bound_by(&mut self, now: Timestamp) {
+        self.deadline = self.deadline.min(now.after(self.lasts_max));
+    }
+}
+
 /// What is done in a running sandbox before it is stopped or deleted, as its template says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Farewell {

@@ -131,6 +131,7 @@ impl ProviderCalls {
         }
         self.may_ask(&name, bounded).await.map_err(CallError::NotAsked)?;
         self.before_end(home, &call).await.map_err(CallError::NotAsked)?;
+        call.bound_by(self.env.now());
         // Half of the time may go by waiting for a turn; the other half is the provider's.
         let left = call.deadline.since(self.env.now());
         let turns = if call.verb == Verb::Create { creates } else { others };
@@ -149,10 +150,8 @@ impl ProviderCalls {
         if is_refused() {
             return Err(CallError::NotAsked(NotAsked::NoTurn));
         }
-        // If the clock was set back since, the provider must not go on for longer than a server that starts
-        // meanwhile believes.
-        let deadline = call.deadline.min(self.env.now().after(call.lasts_max));
-        call.deadline = deadline;
+        call.bound_by(self.env.now());
+        let deadline = call.deadline;
         let is_create = call.verb == Verb::Create;
         let mut in_time = true;
         // Boxed, so that the many that may wait for their turn are small.
