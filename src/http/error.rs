@@ -115,8 +115,8 @@ codes! {
     IssueIdConflict = "issue_id_conflict", CONFLICT;
     /// The drift item has changed since it was listed.
     DriftOver = "drift_over", CONFLICT;
-    /// The run's state does not allow it: only a run in progress can be cancelled, only one that
-    /// ended without success can be retried, and only a question that waits can be answered, once.
+    /// Only a run in progress can be cancelled, only one that ended without success retried, only a waiting
+    /// question answered, once; and nothing can be said on an issue that was deleted on GitHub.
     RunRefused = "run_refused", CONFLICT;
     /// The path already exists.
     FileExists = "file_exists", CONFLICT;

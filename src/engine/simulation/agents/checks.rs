@@ -35,12 +35,7 @@ impl WorldState {
             inner.violate(Some(home), what);
             None
         };
-        // What a forced deletion forgot goes on until its object is gone.
-        let counts = |it: &WorldProcess| !self.weather.force || it.target == *target;
-        let lives =
-            |it: &&WorldProcess| it.home == home && it.state == AgentLife::Runs && counts(it);
-        if let Some(other) = self.agents.processes.values().find(lives) {
-            let what = format!("a second agent beside the one of run {}", other.run);
+        if let Some(what) = self.second_agent(home, target) {
             return violated(self, what);
         }
         let issue = self.rows.issues.get(&home);
@@ -94,6 +89,16 @@ impl WorldState {
             self.note(Some(home), || "its run is being cancelled".into());
         }
         Some(run.id)
+    }
+
+    /// An agent that works beside the one that begins. What a forced deletion forgot goes on until its object
+    /// is gone.
+    fn second_agent(&self, home: HomeId, target: &Target) -> Option<String> {
+        let counts = |it: &WorldProcess| !self.weather.force || it.target == *target;
+        let lives =
+            |it: &&WorldProcess| it.home == home && it.state == AgentLife::Runs && counts(it);
+        let other = self.agents.processes.values().find(lives)?;
+        Some(format!("a second agent beside the one of run {}", other.run))
     }
 
     /// What is wrong with what an agent is given: it must be all messages of its run and no other, once.
