@@ -12,6 +12,9 @@ use super::environment::Environment;
 use super::mailbox::{Activation, ActorMessage, Answered, ReplySender, Unanswered};
 use super::registry::{Registry, SendError};
 
+/// How often a call is tried whose actor ends under it.
+const TRIES_MAX: u32 = 4;
+
 /// Asks actors, cheap to clone.
 #[derive(Clone)]
 pub(super) struct Actors {
@@ -25,7 +28,7 @@ impl Actors {
         Self { env, registry }
     }
 
-    /// Sends an event to a home, once more if its actor had to end, and waits until what it led to
+    /// Sends an event to a home, again if its actor had to end, and waits until what it led to
     /// is durable. `seed` is what the home is built from if the store does not have it.
     pub async fn apply(
         &self,
@@ -85,9 +88,14 @@ impl Actors {
         }
     }
 
-    /// Two tries, unless the server is shutting down.
+    /// Some tries, unless the server is shutting down. An actor ends where two homes claim a name of one issue
+    /// at the same time, which can be so for each of its names.
     pub fn retry_limit(&self) -> Result<RetryLimit, EngineError> {
-        if self.env.is_stopping() { Err(EngineError::ShuttingDown) } else { Ok(RetryLimit(2)) }
+        if self.env.is_stopping() {
+            Err(EngineError::ShuttingDown)
+        } else {
+            Ok(RetryLimit(TRIES_MAX))
+        }
     }
 
     async fn send(

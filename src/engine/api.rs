@@ -211,7 +211,7 @@ pub enum EngineError {
     #[error("the store failed: {0}")]
     StoreFailed(String),
     /// The actor ended again and again during the call, as it does when its writes fail.
-    #[error("the issue's actor ended twice during the call")]
+    #[error("the issue's actor ended again and again during the call")]
     ActorEnded,
     /// In fast mode: the record could not be written in time, and its object was destroyed. If
     /// the record is written after all, that was its first try, and the next one follows.

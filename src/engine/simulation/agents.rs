@@ -17,7 +17,7 @@ use crate::sandbox::{
     Offset, OutputStream, ProcessEvent, ProcessExit, ProcessId, ProcessSpec, Signal, Target,
     WorkError,
 };
-use crate::types::{ExternalId, HomeId, ObjectState, RunId, SandboxId};
+use crate::types::{ExternalId, HomeId, ObjectState, Phase, RunId, SandboxId};
 
 /// How many events of a process wait for a reader: more than one ever prints.
 const EVENTS_MAX: usize = 64;
@@ -302,7 +302,8 @@ impl WorldState {
         };
         let known = going.known(&process.target.expected).map(|known| known.run);
         let issue = self.rows.issues.get(&home);
-        let current = issue.and_then(|issue| issue.conversation.as_ref()?.run.as_ref());
+        let up = issue.filter(|issue| issue.state.phase() == Some(Phase::Running));
+        let current = up.and_then(|issue| issue.conversation.as_ref()?.run.as_ref());
         let goes_on = current.is_some_and(|it| it.id == run && it.state.has_process());
         // One that a server has not taken over yet waits for that.
         let waits = self.elapsed_ms() < self.agents.begun_ms + TAKE_OVER_MS_MAX;

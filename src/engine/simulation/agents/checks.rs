@@ -44,7 +44,8 @@ impl WorldState {
         let recorded = conversation.run.clone().filter(|run| {
             run.state.has_process() && run.sandbox.as_ref() == Some(&target.expected)
         });
-        let is_forgotten = issue.and_then(|issue| issue.state.record()).is_none();
+        let sandbox = issue.and_then(|issue| issue.state.record()).map(|record| &record.id);
+        let is_forgotten = sandbox != Some(&target.expected);
         let Some(run) = recorded else {
             // A forced deletion forgot the sandbox while the call was on its way to it.
             if is_forgotten && conversation.run.as_ref().is_some_and(|run| run.attempt > 0) {
