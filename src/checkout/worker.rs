@@ -236,7 +236,7 @@ impl CheckoutWorker {
         }
         // Without a repository there is nothing to check out: an issue known by its id alone.
         let Some(target) = RepositoryTarget::of(&issue.facts) else { return Ok(()) };
-        // Work that was pushed stays where it is.
+        // Work that was pushed stays in its repository.
         let pushed = known.filter(|row| row.tip.is_some() || row.pushing.is_some());
         let target = pushed.map_or(target, |row| RepositoryTarget::of_checkout(&row, &issue.facts));
         let remote = (target.name.clone(), target.id);

@@ -202,7 +202,7 @@ pub fn refuses_owner(error: &Error, body: &ContainerCreateBody) -> bool {
 /// A container whose home in memory belongs to root, and everyone inside may write to it.
 pub fn with_scratch_of_all(mut body: ContainerCreateBody) -> ContainerCreateBody {
     if let Some(host) = &mut body.host_config {
-        // Podman gives such a directory what the image has there, its mode too, unless told otherwise.
+        // Podman gives such a directory what the image has there, its mode too, unless an option forbids it.
         host.tmpfs = Some(scratch_with(&format!("mode={OF_ALL},notmpcopyup")));
     }
     body
