@@ -294,7 +294,8 @@ impl Containers {
         if is_missing(&made) && self.preparation.prepare(&self.engine, &to_prepare).await {
             made = create_container(client, spec, &parts).await;
         }
-        if is_missing(&made) {
+        // The home in memory of such an engine gets the mode of a prepared image's, and not the owner.
+        if is_missing(&made) || made.as_ref().is_err_and(refuses_owner) {
             parts = ContainerParts { image, is_prepared: false, ..parts };
             made = create_container(client, spec, &parts).await;
         }
@@ -525,7 +526,7 @@ async fn create_container(
     let name = CreateContainerOptionsBuilder::new().name(spec.name.as_str()).build();
     let made = client.create_container(Some(name.clone()), body.clone()).await;
     let made = match made {
-        Err(error) if refuses_owner(&error, &body) => {
+        Err(error) if refuses_owner(&error) && !parts.is_prepared => {
             client.create_container(Some(name), with_scratch_of_all(body)).await
         }
         made => made,

@@ -194,16 +194,14 @@ fn scratch_with(home: &str) -> HashMap<String, String> {
 }
 
 /// Whether the engine gives a directory in memory no owner: Podman 4 knows no such option.
-pub fn refuses_owner(error: &Error, body: &ContainerCreateBody) -> bool {
-    let has_scratch = body.host_config.as_ref().is_some_and(|host| host.tmpfs.is_some());
-    has_scratch && error.to_string().contains("unknown mount option \"uid=")
+pub fn refuses_owner(error: &Error) -> bool {
+    error.to_string().contains("unknown mount option \"uid=")
 }
 
 /// A container whose home in memory belongs to root, and everyone inside may write to it.
 pub fn with_scratch_of_all(mut body: ContainerCreateBody) -> ContainerCreateBody {
     if let Some(host) = &mut body.host_config {
-        // Podman gives such a directory what the image has there, its mode too, unless an option forbids it.
-        host.tmpfs = Some(scratch_with(&format!("mode={OF_ALL},notmpcopyup")));
+        host.tmpfs = Some(scratch_with(&format!("mode={OF_ALL}")));
     }
     body
 }
