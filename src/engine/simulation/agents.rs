@@ -87,7 +87,7 @@ fn turn_ended(end: TurnEnd, status: Option<u16>, text: &str) -> AgentAct {
 }
 
 impl SimAgents {
-    /// GitHub deleted the issue of a home: an agent of it begins anew.
+    /// Forgets the session of a home whose issue GitHub deleted: its next agent gets another session.
     pub fn forget_session(&mut self, home: HomeId) {
         self.sessions.remove(&home);
     }

@@ -35,22 +35,23 @@ pub async fn create_carrier(
     purpose: &str,
     volume: Mount,
 ) -> Result<String, Error> {
-    create_labelled_carrier(engine, image, purpose, Some(volume), []).await
+    create_labelled_carrier(engine, image, purpose, Some(volume), &[]).await
 }
 
 /// Creates a carrier through which an image is made, which gets its labels; returns its id.
 ///
 /// # Errors
 /// The engine's; 404 if it has no such image.
-pub async fn create_labelled_carrier<const LEN: usize>(
+pub async fn create_labelled_carrier(
     engine: &Docker,
     image: &str,
     purpose: &str,
     volume: Option<Mount>,
-    labels: [(String, String); LEN],
+    labels: &[(&str, &str)],
 ) -> Result<String, Error> {
-    let mut all = HashMap::from([(PURPOSE_LABEL.to_owned(), purpose.to_owned())]);
-    all.extend(labels);
+    let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+    let mut labels: HashMap<_, _> = labels.collect();
+    labels.insert(PURPOSE_LABEL.to_owned(), purpose.to_owned());
     let host_config = HostConfig {
         mounts: volume.map(|volume| vec![volume]),
         network_mode: Some("none".to_owned()),
@@ -60,7 +61,7 @@ pub async fn create_labelled_carrier<const LEN: usize>(
         image: Some(image.to_owned()),
         // An image may have none of its own.
         entrypoint: Some(vec!["/issuebox".to_owned()]),
-        labels: Some(all),
+        labels: Some(labels),
         host_config: Some(host_config),
         ..ContainerCreateBody::default()
     };

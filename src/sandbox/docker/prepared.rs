@@ -73,9 +73,8 @@ impl ImageToPrepare {
             return Ok(false);
         }
         // The carrier's own labels: Podman gives the image none beside.
-        let labels = [(FROM_LABEL, &self.image), (FROM_ID_LABEL, &self.id)];
-        let labels = labels.map(|(key, value)| (key.to_owned(), value.clone()));
-        let carrier = create_labelled_carrier(engine, &self.id, PURPOSE, None, labels).await?;
+        let labels = [(FROM_LABEL, self.image.as_str()), (FROM_ID_LABEL, self.id.as_str())];
+        let carrier = create_labelled_carrier(engine, &self.id, PURPOSE, None, &labels).await?;
         let committed = self.commit(engine, &carrier).await;
         let removed = remove_carrier(engine, &carrier).await;
         let is_prepared = committed?;
