@@ -7,7 +7,7 @@ use crate::store::github::{GithubEnd, GithubRow, GithubState, ShownComment};
 use crate::types::{HomeId, Phase, SandboxId};
 
 use super::GithubWorker;
-use super::answers::{AttemptError, over};
+use super::answers::{AttemptError, over, unchanged};
 use super::attempt::known_hash;
 use super::look::hash;
 use super::place::SaidWhere;
@@ -57,7 +57,7 @@ impl GithubWorker {
 
     /// Puts the label on or takes it off. What is known to be on is kept, so that a label of another
     /// name is taken off after the configuration changed. `survivor` is the home of the issue by now: if
-    /// its own home gave way to it, the label is that one's as soon as it works.
+    /// its own home gave way to it, the label shows whether that one is at work.
     pub(super) async fn set_working_label(
         &self,
         row: &GithubRow,
@@ -66,23 +66,22 @@ impl GithubWorker {
     ) -> Result<GithubEnd, AttemptError> {
         let (api, repository) = (&self.parts.api, &place.repository);
         let label = &self.parts.working_label;
-        let is_at_work = survivor.state.phase().is_some_and(Phase::is_at_work);
         let is_own = survivor.home == row.home;
-        if is_at_work && !is_own {
-            return Ok(self.marked(row, None));
-        }
+        let is_at_work = survivor.state.phase().is_some_and(Phase::is_at_work);
         let is_wanted = is_at_work && !label.is_empty();
         // With an unknown outcome it may be on.
         let asked = row.first_begun_at.map(|_| label.clone());
         let known = row.shown.hash.clone().or(asked);
-        if is_wanted && known_hash(row) == Some(&**label) {
+        // While it waited for its turn the home that stays may have begun to work, or ended.
+        let changed_meanwhile = || unchanged(row, self.env.now());
+        // The home that stays does not know that this one took the label off while both were there.
+        if is_wanted && is_own && known_hash(row) == Some(&**label) {
             return Ok(self.marked(row, Some(label.clone())));
         }
         if let Some(old) = known.filter(|known| !is_wanted || known != label) {
             let turn = api.turn(repository, WriteUrgency::Progress).await?;
-            // As of now: it may have waited while the other home began to work.
-            if !is_own && self.is_at_work(survivor.home).await? {
-                return Ok(self.marked(row, None));
+            if !is_own && self.is_at_work(survivor.home).await? != is_at_work {
+                return Ok(changed_meanwhile());
             }
             let call = self.begin(row).await?;
             let removed = api.remove_label(turn, repository, place.number, &old).await;
@@ -92,10 +91,13 @@ impl GithubWorker {
             return Ok(self.marked(row, None));
         }
         let turn = api.turn(repository, WriteUrgency::Progress).await?;
+        if !is_own && self.is_at_work(survivor.home).await? != is_at_work {
+            return Ok(changed_meanwhile());
+        }
         let call = self.begin(row).await?;
         let added = api.add_label(turn, repository, place.number, label).await;
         added.map_err(|error| call.failed(error))?;
-        Ok(self.marked(row, Some(label.clone())))
+        Ok(self.marked(row, is_own.then(|| label.clone())))
     }
 
     async fn is_at_work(&self, home: HomeId) -> Result<bool, AttemptError> {

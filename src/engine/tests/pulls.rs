@@ -5,14 +5,17 @@ use std::time::Duration;
 
 use super::fake_github::{STRANGER, WriteFault};
 use super::said::SaidBench;
+use super::serial::issue_delivery;
 use super::{account, eventually, named};
 use crate::conversation::{RunEnd, RunEvent, RunReply, SaidWords};
+use crate::engine::WaitFor;
 use crate::github::api::{CommitState, GitHubError, GitHubPull, NewPull, PullState};
-use crate::issue::{Command, GithubEffect};
+use crate::issue::event::DeliveryEffect;
+use crate::issue::{Command, GithubEffect, IssueDelivery, IssueName};
 use crate::sabotage::{Bug, with};
 use crate::store::Store;
 use crate::store::checkout::{CheckoutRow, CheckoutStore};
-use crate::store::github::GithubState;
+use crate::store::github::{GithubOutbox, GithubRow, GithubState};
 use crate::types::{AgentName, Cause, CheckoutState, HomeId, Phase, Repository, SandboxId};
 
 const BRANCH: &str = "issuebox/issue-1";
@@ -191,6 +194,46 @@ async fn a_label_and_the_commits_status_show_whether_the_sandbox_is_at_work() {
     let (_, status) = bench.github.statuses().remove(0);
     assert_eq!(status.context, "issuebox");
     assert!(status.target_url.is_some_and(|url| url.contains("/sandboxes/")));
+}
+
+/// The issue had two homes, and the one that gives way had taken the label off.
+#[actix::test]
+async fn the_label_shows_the_home_that_stays_after_a_transfer() {
+    let bench = SaidBench::up().await;
+    bench.until_state("set_working_label", GithubState::Done).await;
+    let there = |delivery: &mut IssueDelivery| {
+        delivery.news = issue_delivery("", 2).news;
+        delivery.news.repository = Repository::trusted("octo/press");
+        delivery.news.repository_id = 2;
+    };
+    bench.deliver("there", there).await;
+    let until = WaitFor::Phase(Phase::Running);
+    let (account, key) = (account(), named("2"));
+    let waited = bench.engine.wait(&account, &key, until, Duration::from_secs(20)).await;
+    assert_eq!(waited.expect("known").sandbox.expect("a sandbox").phase, Some(Phase::Running));
+    eventually("its label is set", async || {
+        let rows = bench.store.github_effects_of(HomeId(2)).await.expect("reads");
+        let is_set = |row: &GithubRow| row.state == GithubState::Done;
+        rows.iter().any(|row| row.effect == GithubEffect::SetWorkingLabel && is_set(row))
+    })
+    .await;
+    let cause = Cause::Service("test");
+    bench.engine.command(&account, &key, Command::Stop, cause).await.expect("accepted");
+    eventually("the label is off", async || bench.github.labels().is_empty()).await;
+    let transfer = |delivery: &mut IssueDelivery| {
+        let former = delivery.news.clone();
+        there(delivery);
+        delivery.effect = DeliveryEffect::Update;
+        delivery.formerly = Some(IssueName {
+            issue_id: former.issue_id,
+            repository: former.repository,
+            repository_id: former.repository_id,
+            number: former.number,
+        });
+    };
+    bench.deliver("transfer", transfer).await;
+    super::eventually("the label is on", async || bench.github.labels() == ["at work"]).await;
+    bench.phase(Phase::Running).await;
 }
 
 #[actix::test]

@@ -95,16 +95,19 @@ impl Transition<'_> {
         }
     }
 
-    /// Asks for the marks that show whether a sandbox is at work, when its phase changed.
-    pub fn mark_work(&mut self, before: Option<Phase>) {
-        let (Some(rules), now) = (self.github(), self.issue.state.phase()) else { return };
-        if before == now {
-            return;
-        }
-        if rules.working_label
-            && before.is_some_and(Phase::is_at_work) != now.is_some_and(Phase::is_at_work)
-        {
+    /// Asks for the marks that show whether a sandbox is at work, when its phase changed. A home that
+    /// gives way may have changed the label of the issue's other home before, so it asks as well.
+    pub fn mark_work(&mut self, before: &Issue) {
+        let Some(rules) = self.github() else { return };
+        let (was, now) = (before.state.phase(), self.issue.state.phase());
+        let began_or_ended =
+            was.is_some_and(Phase::is_at_work) != now.is_some_and(Phase::is_at_work);
+        let gives_way = before.merged_into != self.issue.merged_into && self.issue.generation.0 > 0;
+        if rules.working_label && (began_or_ended || gives_way) {
             self.effects.push(Effect::Github(GithubEffect::SetWorkingLabel));
+        }
+        if was == now {
+            return;
         }
         let ended = self.ended.as_ref().map(|sandbox| &sandbox.id);
         let sandbox = self.issue.state.record().map(|record| &record.id).or(ended).cloned();

@@ -99,7 +99,7 @@ impl<'a> Transition<'a> {
             self.issue.version += 1;
         }
         self.show_status(before);
-        self.mark_work(before.state.phase());
+        self.mark_work(before);
         Commit {
             issue: self.issue,
             changed,
