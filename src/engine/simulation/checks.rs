@@ -8,7 +8,7 @@ use super::world::{SimEffect, WorldState};
 use crate::engine::{Change, EngineError};
 use crate::issue::state::{IssueState, Step, Verb};
 use crate::issue::{Effect, Issue};
-use crate::sandbox::Object;
+use crate::sandbox::{Labels, Object};
 use crate::store::{CommitError, DeliveryState, Write};
 use crate::types::{
     Attempt, DeliveryId, ExternalId, FailureCode, Generation, HoldScope, HomeId, Mode, Phase,
@@ -329,10 +329,7 @@ impl WorldState {
         if let (Op::Create(spec), Some(home)) = (op, home) {
             self.ledger.belongs(spec.labels.sandbox.clone(), home);
         }
-        // What a home left that never came to be, its issue's next home removes: maybe just while
-        // it is being undone.
-        let is_lost =
-            matches!(op, Op::Delete(_)) && home.is_some_and(|h| !self.rows.issues.contains_key(&h));
+        let is_lost = self.is_lost_fast_create(cloud, op);
         let caller = home.filter(|_| !is_lost);
         if caller.is_some() && self.ledger.open.values().any(|other| *other == caller) {
             self.violate(home, format!("a second call at once: {}", op.describe()));
@@ -379,6 +376,23 @@ impl WorldState {
         takes
     }
 
+    /// Whether this removes what a home made in fast mode before it was ever stored. The issue's next
+    /// home may do that at any time: while the first one undoes it, or after that one was stored with
+    /// other names of the issue.
+    fn is_lost_fast_create(&self, cloud: usize, op: &Op) -> bool {
+        let Op::Delete(target) = op else { return false };
+        let labels = self.labels_of(cloud, &target.external_id);
+        self.rows.sandbox(&target.expected).is_none()
+            && labels.is_none_or(|labels| {
+                labels.mode == Mode::Fast && labels.generation == Generation(1)
+            })
+    }
+
+    fn labels_of(&self, cloud: usize, external_id: &ExternalId) -> Option<&Labels> {
+        let mut objects = self.clouds[cloud].objects.iter();
+        objects.find(|o| o.object.external_id == *external_id)?.object.labels.as_ref()
+    }
+
     /// Whether a step asked for this removal whose record was given up by force before the call left.
     fn was_asked_to_remove(&self, home: Option<HomeId>, op: &Op) -> bool {
         let (Some(home), Op::Delete(target)) = (home, op) else { return false };
@@ -390,9 +404,7 @@ impl WorldState {
     /// is removed without that when its record is refused.
     fn is_recorded(&self, home: Option<HomeId>, cloud: usize, op: &Op) -> bool {
         let (Op::Stop(target) | Op::Delete(target)) = op else { return true };
-        let objects = &self.clouds[cloud].objects;
-        let object = objects.iter().find(|o| o.object.external_id == target.external_id);
-        let labels = object.and_then(|object| object.object.labels.as_ref());
+        let labels = self.labels_of(cloud, &target.external_id);
         if labels.is_none_or(|labels| labels.mode == Mode::Fast) {
             return true;
         }
