@@ -15,8 +15,10 @@ fn a_message_waits_runs_and_is_answered() {
     assert_eq!((run.state, run.messages), (RunState::Queued, 1));
     assert_eq!((bench.said[0].id, bench.said[0].run), (message, run.id));
     assert_eq!(order(&bench), Some(RunOrderKind::Begin(0)));
+    bench.now = bench.now.after(Duration::from_secs(1));
     let RunReply::Begun(run, session) = bench.begin() else { panic!("it began") };
     assert_eq!((run.attempt, session.agent.as_str()), (1, "claude-code"));
+    assert_eq!(run.since, bench.now, "its state is another one");
     assert_eq!(order(&bench), Some(RunOrderKind::Follow(1)));
     bench.end(RunEnd::Succeeded(String::new()));
     assert_eq!(bench.run().state, RunState::Succeeded);
@@ -126,6 +128,8 @@ fn the_issue_s_own_words_are_said_once() {
     assert_eq!(say(&mut bench, 101, 1), RunReply::Heard, "opened with its label");
     assert!(matches!(say(&mut bench, 300, 1), RunReply::Said(..)), "asked again");
     assert!(matches!(say(&mut bench, 301, 2), RunReply::Said(..)), "edited");
+    bench.end(RunEnd::Unavailable("away".into(), None));
+    assert!(matches!(say(&mut bench, 401, 2), RunReply::Said(..)), "its run has begun before");
 }
 
 #[test]
@@ -282,6 +286,7 @@ fn a_run_whose_model_is_away_is_tried_again_for_a_day() {
         let Some(at) = bench.run().retry_at else { break };
         assert_eq!((bench.run().state, order(&bench)), (RunState::Queued, None));
         assert_eq!(bench.conversation.due_at(), Some(at));
+        assert!(at > bench.now, "it would be tried again and again");
         pauses.push(at.since(bench.now).as_secs());
         bench.now = at;
         bench.step(|step, _| step.due());
@@ -305,6 +310,12 @@ fn a_run_is_not_tried_again_before_the_time_for_which_the_model_asks() {
     bench.begin();
     bench.end(RunEnd::Unavailable("away".into(), Some(bench.now)));
     assert_eq!(bench.run().retry_at, Some(bench.now.after(Duration::from_secs(5))));
+    bench.event(RunEvent::Retry(None));
+    bench.begin();
+    let same = bench.now.after(Duration::from_secs(5));
+    bench.end(RunEnd::Unavailable("away".into(), Some(same)));
+    assert_eq!(bench.run().retry_at, Some(same));
+    assert_eq!(bench.run().reason, "away; it is tried again in 5 s", "as it would be anyway");
     bench.event(RunEvent::Retry(None));
     bench.begin();
     bench.end(RunEnd::Unavailable(
@@ -376,4 +387,15 @@ fn a_caller_whose_answer_was_lost_says_the_same_once() {
     bench.say();
     assert_eq!(say(&mut bench), RunReply::Heard, "its run has left the conversation");
     assert_eq!(bench.said.len(), 2);
+}
+
+#[test]
+fn a_step_without_messages_and_runs_changed_nothing() {
+    let mut bench = ConversationBench::new();
+    bench.say();
+    let messages = vec![bench.said[0].clone()];
+    let runs = vec![bench.run().clone()];
+    assert!(ConversationRows::default().is_empty());
+    assert!(!ConversationRows { messages, ..Default::default() }.is_empty());
+    assert!(!ConversationRows { runs, ..Default::default() }.is_empty());
 }
