@@ -55,9 +55,10 @@ impl GithubWorker {
         Ok(done(Some(wanted)))
     }
 
-    /// Puts the label on or takes it off. What is known to be on is kept, so that a label of another
-    /// name is taken off after the configuration changed. `survivor` is the home of the issue by now: if
-    /// its own home gave way to it, the label shows whether that one is at work.
+    /// Puts the label on or takes it off, whatever this home did before: after a transfer, the issue's
+    /// other home may have changed it. What is known to be on is kept, so that a label of another name
+    /// is taken off after the configuration changed. `survivor` is the home of the issue by now: if its
+    /// own home gave way to it, the label shows whether that one is at work.
     pub(super) async fn set_working_label(
         &self,
         row: &GithubRow,
@@ -68,31 +69,27 @@ impl GithubWorker {
         let label = &self.parts.working_label;
         let is_own = survivor.home == row.home;
         let is_at_work = survivor.state.phase().is_some_and(Phase::is_at_work);
-        let is_wanted = is_at_work && !label.is_empty();
-        // With an unknown outcome it may be on.
-        let asked = row.first_begun_at.map(|_| label.clone());
-        let known = row.shown.hash.clone().or(asked);
         // While it waited for its turn the home that stays may have begun to work, or ended.
-        let changed_meanwhile = || unchanged(row, self.env.now());
-        // The home that stays does not know that this one took the label off while both were there.
-        if is_wanted && is_own && known_hash(row) == Some(&**label) {
-            return Ok(self.marked(row, Some(label.clone())));
-        }
-        if let Some(old) = known.filter(|known| !is_wanted || known != label) {
+        let is_outdated = async || {
+            Ok::<_, AttemptError>(!is_own && self.is_at_work(survivor.home).await? != is_at_work)
+        };
+        let former = row.shown.hash.as_ref().filter(|known| *known != label);
+        let ended = (!is_at_work && !label.is_empty()).then_some(label);
+        for off in [former, ended].into_iter().flatten() {
             let turn = api.turn(repository, WriteUrgency::Progress).await?;
-            if !is_own && self.is_at_work(survivor.home).await? != is_at_work {
-                return Ok(changed_meanwhile());
+            if is_outdated().await? {
+                return Ok(unchanged(row, self.env.now()));
             }
             let call = self.begin(row).await?;
-            let removed = api.remove_label(turn, repository, place.number, &old).await;
+            let removed = api.remove_label(turn, repository, place.number, off).await;
             removed.map_err(|error| call.failed(error))?;
         }
-        if !is_wanted {
+        if !is_at_work || label.is_empty() {
             return Ok(self.marked(row, None));
         }
         let turn = api.turn(repository, WriteUrgency::Progress).await?;
-        if !is_own && self.is_at_work(survivor.home).await? != is_at_work {
-            return Ok(changed_meanwhile());
+        if is_outdated().await? {
+            return Ok(unchanged(row, self.env.now()));
         }
         let call = self.begin(row).await?;
         let added = api.add_label(turn, repository, place.number, label).await;
