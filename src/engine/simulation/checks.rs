@@ -474,10 +474,10 @@ impl WorldState {
         }
         let bound = u64::try_from(self.weather.phase_time_max().as_millis()).unwrap_or(u64::MAX);
         let disturbed = self.ledger.disturbed_ms.unwrap_or(0);
-        let now = self.elapsed_ms();
+        let (now, caught_up) = (self.elapsed_ms(), self.caught_up_ms());
         let stuck = self.ledger.phases.iter().find(|(_, (phase, since))| {
             let bounded = phase.is_some_and(|p| p.is_transitional() && p != Phase::Deleting);
-            bounded && now - disturbed.max(*since) > bound
+            bounded && (now - disturbed.max(*since)).min(caught_up) > bound
         });
         if let Some((home, (phase, _))) = stuck.filter(|_| self.alive.is_some()) {
             let (home, phase) = (*home, *phase);

@@ -9,7 +9,7 @@ use super::world::WorldState;
 use crate::engine::IssueKey;
 use crate::issue::acts::{ActKind, Acts, CLOCK_LEAD_MAX, Verdict, plausible};
 use crate::issue::event::{DeliveryEffect, News, TriggerKind};
-use crate::issue::{FanOut, IssueDelivery};
+use crate::issue::{Command, FanOut, IssueDelivery};
 use crate::types::{DeliveryId, IssueId, IssueNumber, Repository, Timestamp};
 
 /// The ids of the world's issues begin behind this, so that none is also a number.
@@ -162,6 +162,7 @@ impl SimGitHub {
                 DeliveryEffect::Trigger(_) => ActKind::Asked,
                 DeliveryEffect::Stop(_) if action == "closed" => ActKind::Closed,
                 DeliveryEffect::Stop(_) => ActKind::TakenAway,
+                DeliveryEffect::Command(Command::Stop) => ActKind::Stopped,
                 DeliveryEffect::Delete
                 | DeliveryEffect::Update
                 | DeliveryEffect::Activity

@@ -14,13 +14,22 @@ impl WorldState {
     pub fn unsaid(&self) -> Option<(Option<HomeId>, String)> {
         let rows = self.stored.outbox.unfinished(usize::MAX).expect("it is in memory");
         let waits = rows.into_iter().find(|row| match row.state {
-            GithubState::Due | GithubState::Asked | GithubState::Look | GithubState::Held => true,
+            GithubState::Due | GithubState::Asked | GithubState::Look | GithubState::Held => {
+                !self.is_misplaced(row)
+            }
             GithubState::Done | GithubState::Gone | GithubState::GivenUp => false,
         });
         waits.map(|row| {
             let kind = row.effect.kind().as_str();
             (Some(row.home), format!("{kind} is {:?}: {:?}", row.state, row.reason))
         })
+    }
+
+    /// Whether it is asked for where the issue was before, because our clock was so far behind GitHub's
+    /// that the older of two transfers counted as the later: it is tried for a day.
+    fn is_misplaced(&self, row: &GithubRow) -> bool {
+        let reason = row.reason.as_deref().unwrap_or_default();
+        self.ledger.is_clock_behind && reason.starts_with("it moved to repository")
     }
 
     /// At rest everything is said that is to be said.
@@ -36,7 +45,7 @@ impl WorldState {
                     GithubState::Due
                     | GithubState::Asked
                     | GithubState::Look
-                    | GithubState::Held => Some("it waits".into()),
+                    | GithubState::Held => (!self.is_misplaced(&row)).then(|| "it waits".into()),
                 };
                 if let Some(wrong) = wrong {
                     let what = format!("{wrong}: {row:?}");

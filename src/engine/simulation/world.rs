@@ -410,6 +410,12 @@ impl WorldState {
         self.said.fresh_ms = self.elapsed_ms();
     }
 
+    /// How long the wall clock has been past all that it showed before it stepped back: what waits for
+    /// a time on it waits longer until then.
+    pub fn caught_up_ms(&self) -> u64 {
+        u64::try_from(self.now().since(self.latest).as_millis()).unwrap_or(u64::MAX)
+    }
+
     /// The wall clock steps. What may only come until some time on it comes before it is past.
     pub fn jump(&mut self, by_ms: i64) {
         self.note(None, || format!("the clock steps by {by_ms} ms"));

@@ -4,6 +4,7 @@ use super::super::counts::Happening;
 use super::super::talk::words;
 use super::super::world::WorldState;
 use super::{AgentLife, WorldProcess};
+use crate::conversation::Run;
 use crate::runs::process_tag;
 use crate::sandbox::Target;
 use crate::types::{HomeId, Phase, RunId, RunState};
@@ -17,6 +18,14 @@ const CLOCK_STEP_MS_MAX: u64 = 300_000;
 /// What a run's prompt ends with, unless it goes on.
 fn mark(run: RunId) -> String {
     format!("(run {run})")
+}
+
+/// Whether an attempt of the run was recorded before: while its call was on the way to the sandbox, a
+/// forced deletion forgot that, or the provider said that it has it no more.
+fn was_recorded(run: &Run, target: &Target, is_forgotten: bool) -> bool {
+    let was_interrupted =
+        run.state == RunState::Interrupted && run.sandbox.as_ref() == Some(&target.expected);
+    run.attempt > 0 && (is_forgotten || was_interrupted)
 }
 
 impl WorldState {
@@ -47,8 +56,8 @@ impl WorldState {
         let sandbox = issue.and_then(|issue| issue.state.record()).map(|record| &record.id);
         let is_forgotten = sandbox != Some(&target.expected);
         let Some(run) = recorded else {
-            // A forced deletion forgot the sandbox while the call was on its way to it.
-            if is_forgotten && conversation.run.as_ref().is_some_and(|run| run.attempt > 0) {
+            if conversation.run.as_ref().is_some_and(|run| was_recorded(run, target, is_forgotten))
+            {
                 return None;
             }
             return violated(
