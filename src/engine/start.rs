@@ -12,7 +12,7 @@ use crate::issue::Rules;
 use crate::issue::step::life_due;
 use crate::sandbox::Lifecycle;
 use crate::store::Store;
-use crate::types::{Phase, ProviderName, Template, TemplateName};
+use crate::types::{AccountName, Phase, ProviderName, Repository, Template, TemplateName};
 
 use super::actor::ActorParts;
 use super::actors::Actors;
@@ -107,13 +107,14 @@ impl Engine {
         let ActorParts { publication, admission, restarting, .. } = registry.actor_parts();
         let (mut after, rules) = (None, env.rules());
         let (mut live, mut unfinished) = (0_usize, 0_usize);
+        let mut common = CommonNames::default();
         loop {
             let page = env.store.live(after, START_PAGE).await?;
             let Some(last) = page.last() else { break };
             after = Some(last.home);
             live += page.len();
             for issue in page {
-                publication.publish(Change::as_it_is(&issue));
+                publication.publish(common.in_change(Change::as_it_is(&issue)));
                 admission.count(&issue);
                 let dies = issue.state.record().is_some_and(|record| {
                     let rules = rules.providers.get(&record.template.provider);
@@ -151,6 +152,39 @@ impl Engine {
         // Past the bound the calls go on until the process ends.
         drop(tokio::time::timeout(at_most, tasks.wait()).await);
         tasks.len()
+    }
+}
+
+/// The names that most sandboxes have. Each is read from its own row, and is kept in memory once.
+#[derive(Default)]
+struct CommonNames {
+    account: Option<AccountName>,
+    provider: Option<ProviderName>,
+    template: Option<TemplateName>,
+    repository: Option<Repository>,
+}
+
+impl CommonNames {
+    fn in_change(&mut self, mut change: Change) -> Change {
+        share(&mut self.account, &mut change.account);
+        // It was built just now, and is shared with no one.
+        if let Some(sandbox) = change.sandbox.as_mut().and_then(Arc::get_mut) {
+            share(&mut self.account, &mut sandbox.account);
+            share(&mut self.provider, &mut sandbox.provider);
+            share(&mut self.template, &mut sandbox.template);
+            if let Some(repository) = &mut sandbox.repository {
+                share(&mut self.repository, repository);
+            }
+        }
+        change
+    }
+}
+
+/// Replaces a name by the last one, if they are equal.
+fn share<T: Clone + PartialEq>(last: &mut Option<T>, name: &mut T) {
+    match last {
+        Some(last) if last == name => *name = last.clone(),
+        Some(_) | None => *last = Some(name.clone()),
     }
 }
 

@@ -37,11 +37,14 @@ use super::wire;
 #[derive(Debug, Default)]
 pub struct LiveMap {
     homes: DashMap<HomeId, LiveEntry>,
-    by_issue: DashMap<String, HomeId>,
-    by_number: DashMap<String, NumberOwner>,
-    by_sandbox: DashMap<String, HomeId>,
+    by_issue: DashMap<(AccountName, IssueId), HomeId>,
+    by_number: DashMap<NumberKey, NumberOwner>,
+    by_sandbox: DashMap<(AccountName, SandboxId), HomeId>,
     phases: [AtomicI64; Phase::ALL.len()],
 }
+
+/// An account, a repository in the form in which its spellings are equal, and a number.
+type NumberKey = (AccountName, Box<str>, IssueNumber);
 
 /// The home that owns a repository and number.
 #[derive(Clone, Copy, Debug)]
@@ -159,7 +162,7 @@ impl LiveMap {
     /// Removes these ids of a home from the index.
     fn forget_names(&self, change: &Change, names: &[IssueId]) {
         for alias in names {
-            let key = key(&change.account, alias.as_str());
+            let key = (change.account.clone(), alias.clone());
             self.by_issue.remove_if(&key, |_, owner| *owner == change.home);
         }
     }
@@ -168,7 +171,7 @@ impl LiveMap {
     fn give_names(&self, account: &AccountName, names: Vec<IssueId>, into: HomeId) {
         let Some(mut entry) = self.homes.get_mut(&into) else { return };
         for alias in names {
-            self.by_issue.insert(key(account, alias.as_str()), into);
+            self.by_issue.insert((account.clone(), alias.clone()), into);
             if !entry.aliases.contains(&alias) {
                 entry.aliases.push(alias);
             }
@@ -190,7 +193,7 @@ impl LiveMap {
             self.phases[old.phase as usize].fetch_sub(1, Ordering::Relaxed);
             let id = &old.sandbox.id;
             if now.is_none_or(|live| live.sandbox.id != *id) {
-                self.by_sandbox.remove(&key(&old.sandbox.account, id.as_str()));
+                self.by_sandbox.remove(&(old.sandbox.account.clone(), id.clone()));
             }
             if let Some((repository, number)) = old.numbered()
                 && (change.names_go_to.is_some()
@@ -206,12 +209,12 @@ impl LiveMap {
                 self.phases[live.phase as usize].fetch_add(1, Ordering::Relaxed);
                 let id = &live.sandbox.id;
                 if before.is_none_or(|old| old.sandbox.id != *id) {
-                    self.by_sandbox.insert(key(account, id.as_str()), home);
+                    self.by_sandbox.insert((account.clone(), id.clone()), home);
                 }
                 // A new name, or one that moved from another home.
                 if before.is_none() || named.newly {
                     for alias in &entry.aliases {
-                        self.by_issue.insert(key(account, alias.as_str()), home);
+                        self.by_issue.insert((account.clone(), alias.clone()), home);
                     }
                 }
                 if let Some((repository, number)) = live.numbered()
@@ -228,7 +231,7 @@ impl LiveMap {
     }
 
     /// Makes a home the owner of a repository and number, unless another one is later.
-    fn place(&self, key: String, placed: NumberOwner) {
+    fn place(&self, key: NumberKey, placed: NumberOwner) {
         match self.by_number.entry(key) {
             MapEntry::Occupied(mut slot) => {
                 if slot.get().home == placed.home || slot.get().as_of <= placed.as_of {
@@ -248,7 +251,7 @@ impl LiveMap {
 
     /// The answer for an issue by id, if it is live.
     pub fn issue(&self, account: &AccountName, id: &IssueId) -> Option<LiveAnswer> {
-        let home = *self.by_issue.get(&key(account, id.as_str()))?;
+        let home = *self.by_issue.get(&(account.clone(), id.clone()))?;
         self.home(home)
     }
 
@@ -265,7 +268,7 @@ impl LiveMap {
 
     /// The answer for a sandbox by its id, if it is live.
     pub fn sandbox(&self, account: &AccountName, id: &SandboxId) -> Option<LiveAnswer> {
-        let home = *self.by_sandbox.get(&key(account, id.as_str()))?;
+        let home = *self.by_sandbox.get(&(account.clone(), id.clone()))?;
         let entry = self.homes.get(&home)?;
         let live = entry.live.as_ref().filter(|live| live.sandbox.id == *id)?;
         Some(live.answer())
@@ -325,17 +328,8 @@ impl Live {
     }
 }
 
-/// Account names never hold a line feed, so no two pairs share a key.
-fn key(account: &AccountName, id: &str) -> String {
-    let mut key = String::with_capacity(account.as_str().len() + 1 + id.len());
-    key.push_str(account.as_str());
-    key.push('\n');
-    key.push_str(id);
-    key
-}
-
-fn number_key(account: &AccountName, repository: &Repository, number: IssueNumber) -> String {
-    format!("{account}\n{}\n{number}", repository.folded())
+fn number_key(account: &AccountName, repository: &Repository, number: IssueNumber) -> NumberKey {
+    (account.clone(), repository.folded().into(), number)
 }
 
 #[cfg(test)]

@@ -176,7 +176,10 @@ impl SimObjects {
         let ours = |object: &&Object| {
             object.labels.as_ref().is_some_and(|labels| labels.instance == *instance)
         };
-        Ok(self.by_id.values().filter(ours).cloned().collect())
+        // Nearly all are: a list that grew would be copied, and be larger than it must.
+        let mut found = Vec::with_capacity(self.by_id.len());
+        found.extend(self.by_id.values().filter(ours).cloned());
+        Ok(found)
     }
 
     /// Makes a running object.
