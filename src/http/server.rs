@@ -3,7 +3,8 @@
 //! # The end
 //! What was sent before the end is answered: the server accepts what waits, closes the listener,
 //! and ends each connection when its socket has been read empty and its request is answered, with
-//! `Connection: close`. A head that is not complete gets another [`LATE_HEADS_WAIT`].
+//! `Connection: close`. A head that is not complete gets another [`LATE_HEADS_WAIT`], and so does the
+//! first head of a connection that was opened just before.
 
 mod connections;
 mod framing;
@@ -86,6 +87,7 @@ pub fn build(edge: Edge, listener: TcpListener) -> std::io::Result<HttpServer> {
         head_len_max: limits.head_len_max,
         head_time_max: limits.header_time_max,
         linger: limits.linger,
+        fresh_for: LATE_HEADS_WAIT,
         budget,
         answers,
         feed: Arc::clone(&feed),

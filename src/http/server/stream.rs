@@ -34,6 +34,9 @@ pub struct StreamRules {
     pub head_time_max: Duration,
     /// How long the client's bytes are discarded after a refusal, so that it arrives.
     pub linger: Duration,
+    /// How old a connection without a request is at least when the server's end closes it at once: its
+    /// client may be about to send the first one.
+    pub fresh_for: Duration,
     /// The memory for heads.
     pub budget: Arc<Budget>,
     /// The memory for answers.
@@ -48,6 +51,7 @@ pub struct RequestStream {
     stream: TcpStream,
     rules: Arc<StreamRules>,
     place: Registered,
+    accepted_at: Instant,
     framing: Framing,
     /// What came with a request and belongs to the next one.
     ahead: BytesMut,
@@ -76,6 +80,7 @@ impl RequestStream {
             stream,
             rules,
             place,
+            accepted_at: Instant::now(),
             framing,
             ahead: BytesMut::new(),
             has_more: false,
@@ -208,7 +213,7 @@ impl RequestStream {
     fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let is_last = match self.place.stage() {
             EndStage::Open => false,
-            EndStage::Draining => self.framing.is_between(),
+            EndStage::Draining => self.framing.is_between() && !self.is_fresh(),
             EndStage::Closing => self.framing.is_between() || self.framing.head_len().is_some(),
         };
         if is_last && self.is_empty() {
@@ -225,6 +230,11 @@ impl RequestStream {
             }
             Some(_) | None => Poll::Pending,
         }
+    }
+
+    /// Whether it was just opened and its first request is still to come.
+    fn is_fresh(&self) -> bool {
+        self.framing.heads() == 0 && self.accepted_at.elapsed() < self.rules.fresh_for
     }
 
     /// Whether nothing lies in the socket. The kernel is asked: tokio learns of new bytes only when it
