@@ -139,8 +139,12 @@ async fn files_and_commands_bring_a_stopped_sandbox_up() {
     assert!(matches!(gone, SandboxError::Work(WorkError::Broken(_))), "{gone}");
     let unknown = sandbox.exec(["nope"]).await.expect_err("no such program");
     assert!(matches!(unknown, SandboxError::Work(WorkError::CommandNotFound(_))), "{unknown}");
-    let log = server.get("/v1/sandboxes/claude-issue-1/logs?tail=50").await.text;
-    assert!(log.contains("failing"), "what commands write is in the log: {log}");
+    // The log is written beside the commands.
+    until("what commands write is in the log", async || {
+        let log = server.get("/v1/sandboxes/claude-issue-1/logs?tail=50").await.text;
+        log.contains("failing")
+    })
+    .await;
 
     // A person's stop stays until a start.
     assert_eq!(sandbox.stop().await.expect("it is stopped").phase, Some(Phase::Stopped));
@@ -165,8 +169,11 @@ async fn a_hook_is_carried_out_when_a_caller_asks() {
     for step in ["on_stream_finish step 1 of 1 (echo built) succeeded", "on_message step 2 of 2"] {
         assert!(timeline.contains(step), "{step} is recorded: {timeline}");
     }
-    let log = server.get("/v1/sandboxes/claude-issue-1/logs?tail=50").await.text;
-    assert!(log.contains("built") && log.contains("first"), "what they print is kept: {log}");
+    until("what they print is kept", async || {
+        let log = server.get("/v1/sandboxes/claude-issue-1/logs?tail=50").await.text;
+        log.contains("built") && log.contains("first")
+    })
+    .await;
     sandbox.terminate().await.expect("it is deleted");
     let gone = sandbox.run_hook(HookName::StreamFinish).await.expect_err("it is gone");
     let deleted = EngineError::Refused(CommandRefusal::SandboxDeleted);
