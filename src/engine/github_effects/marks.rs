@@ -69,32 +69,24 @@ impl GithubWorker {
         let label = &self.parts.working_label;
         let is_own = survivor.home == row.home;
         let is_at_work = survivor.state.phase().is_some_and(Phase::is_at_work);
-        // While it waited for its turn the home that stays may have begun to work, or ended.
-        let is_outdated = async || {
-            Ok::<_, AttemptError>(!is_own && self.is_at_work(survivor.home).await? != is_at_work)
-        };
         let former = row.shown.hash.as_ref().filter(|known| *known != label);
-        let ended = (!is_at_work && !label.is_empty()).then_some(label);
-        for off in [former, ended].into_iter().flatten() {
+        let changes = former.map(|former| (former, false)).into_iter();
+        for (name, is_on) in changes.chain((!label.is_empty()).then_some((label, is_at_work))) {
             let turn = api.turn(repository, WriteUrgency::Progress).await?;
-            if is_outdated().await? {
+            // While it waited for its turn the home that stays may have begun to work, or have stopped.
+            if !is_own && self.is_at_work(survivor.home).await? != is_at_work {
                 return Ok(unchanged(row, self.env.now()));
             }
             let call = self.begin(row).await?;
-            let removed = api.remove_label(turn, repository, place.number, off).await;
-            removed.map_err(|error| call.failed(error))?;
+            let changed = if is_on {
+                api.add_label(turn, repository, place.number, name).await
+            } else {
+                api.remove_label(turn, repository, place.number, name).await
+            };
+            changed.map_err(|error| call.failed(error))?;
         }
-        if !is_at_work || label.is_empty() {
-            return Ok(self.marked(row, None));
-        }
-        let turn = api.turn(repository, WriteUrgency::Progress).await?;
-        if is_outdated().await? {
-            return Ok(unchanged(row, self.env.now()));
-        }
-        let call = self.begin(row).await?;
-        let added = api.add_label(turn, repository, place.number, label).await;
-        added.map_err(|error| call.failed(error))?;
-        Ok(self.marked(row, is_own.then(|| label.clone())))
+        let is_on = is_own && is_at_work && !label.is_empty();
+        Ok(self.marked(row, is_on.then(|| label.clone())))
     }
 
     async fn is_at_work(&self, home: HomeId) -> Result<bool, AttemptError> {
