@@ -48,7 +48,7 @@ pub use hook::{HookAction, HookName, HookStep, Hooks, SyncMoments};
 pub use ids::{
     AccountName, AgentName, Alias, Attempt, DeliveryId, Epoch, ExternalId, Generation, HomeId,
     InstanceId, InvalidId, IssueId, IssueNumber, ObjectName, ProviderName, Repository, SandboxId,
-    SecretName, TemplateName, TokenId,
+    SecretName, TemplateName, TokenId, share_equal,
 };
 pub use meta::{META_ENTRIES_MAX, META_NAME_MAX, META_VALUE_MAX, MetaChange, SandboxMeta};
 pub use model::{ModelBudgets, ModelPattern, TokenPrice};

@@ -12,7 +12,9 @@ use crate::issue::Rules;
 use crate::issue::step::life_due;
 use crate::sandbox::Lifecycle;
 use crate::store::Store;
-use crate::types::{AccountName, Phase, ProviderName, Repository, Template, TemplateName};
+use crate::types::{
+    AccountName, Phase, ProviderName, Repository, Template, TemplateName, share_equal,
+};
 
 use super::actor::ActorParts;
 use super::actors::Actors;
@@ -155,7 +157,8 @@ impl Engine {
     }
 }
 
-/// The names that most sandboxes have. Each is read from its own row, and is kept in memory once.
+/// The names of the sandbox before: most have the same ones. Each row is read with its own copies, of
+/// which memory keeps one.
 #[derive(Default)]
 struct CommonNames {
     account: Option<AccountName>,
@@ -166,25 +169,17 @@ struct CommonNames {
 
 impl CommonNames {
     fn in_change(&mut self, mut change: Change) -> Change {
-        share(&mut self.account, &mut change.account);
+        share_equal(&mut self.account, &mut change.account);
         // It was built just now, and is shared with no one.
         if let Some(sandbox) = change.sandbox.as_mut().and_then(Arc::get_mut) {
-            share(&mut self.account, &mut sandbox.account);
-            share(&mut self.provider, &mut sandbox.provider);
-            share(&mut self.template, &mut sandbox.template);
+            share_equal(&mut self.account, &mut sandbox.account);
+            share_equal(&mut self.provider, &mut sandbox.provider);
+            share_equal(&mut self.template, &mut sandbox.template);
             if let Some(repository) = &mut sandbox.repository {
-                share(&mut self.repository, repository);
+                share_equal(&mut self.repository, repository);
             }
         }
         change
-    }
-}
-
-/// Replaces a name by the last one, if they are equal.
-fn share<T: Clone + PartialEq>(last: &mut Option<T>, name: &mut T) {
-    match last {
-        Some(last) if last == name => *name = last.clone(),
-        Some(_) | None => *last = Some(name.clone()),
     }
 }
 

@@ -55,6 +55,14 @@ macro_rules! text_id {
     };
 }
 
+/// Replaces an identifier by the last one, if both are equal: of the two copies memory keeps one.
+pub fn share_equal<T: Clone + PartialEq>(last: &mut Option<T>, id: &mut T) {
+    match last {
+        Some(last) if last == id => *id = last.clone(),
+        Some(_) | None => *last = Some(id.clone()),
+    }
+}
+
 text_id! {
     /// A tenant. Everything belongs to exactly one; the first is `default`.
     AccountName

@@ -25,7 +25,7 @@ use super::watch::{DirectoryChanges, Watch};
 use super::workload::WorkloadFile;
 use crate::sandbox::{CreateSpec, Labels, Object, ObjectKey, ProviderError};
 use crate::types::{
-    AccountName, ExternalId, HomeId, InstanceId, ObjectName, ObjectState, Timestamp,
+    AccountName, ExternalId, HomeId, InstanceId, ObjectName, ObjectState, Timestamp, share_equal,
 };
 
 /// Where files are written before they are renamed to their place, and the identity is kept.
@@ -296,10 +296,9 @@ impl SimObjects {
         self.by_name.insert((object.name.clone(), id.clone()));
         if let Some(labels) = &mut object.labels {
             self.by_home.insert((labels.home, id.clone()));
-            let owner = (labels.instance.clone(), labels.account.clone());
-            let shared = self.last_owner.take().filter(|last| *last == owner).unwrap_or(owner);
-            (labels.instance, labels.account) = shared.clone();
-            self.last_owner = Some(shared);
+            let mut owner = (labels.instance.clone(), labels.account.clone());
+            share_equal(&mut self.last_owner, &mut owner);
+            (labels.instance, labels.account) = owner;
         }
         self.by_id.insert(id, object);
     }
