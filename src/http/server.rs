@@ -39,7 +39,8 @@ use connections::{ConnectionAdmission, Connections, EndStage};
 use stream::StreamRules;
 use worker::{Accepted, ServerWorker};
 
-/// How long the head of a request may still take to come when the server ends.
+/// How long the head of a request may still take to come when the server ends, and how new a connection
+/// is whose first one is waited for.
 const LATE_HEADS_WAIT: Duration = Duration::from_secs(1);
 /// How long the server waits after it could not accept a connection. The cause lasts, such as a
 /// lack of descriptors.
@@ -87,7 +88,6 @@ pub fn build(edge: Edge, listener: TcpListener) -> std::io::Result<HttpServer> {
         head_len_max: limits.head_len_max,
         head_time_max: limits.header_time_max,
         linger: limits.linger,
-        fresh_for: LATE_HEADS_WAIT,
         budget,
         answers,
         feed: Arc::clone(&feed),

@@ -57,7 +57,8 @@ struct Table {
 pub enum EndStage {
     /// It serves.
     Open,
-    /// A connection ends when it has no request and nothing lies in its socket.
+    /// A connection ends when it has no request and nothing lies in its socket, unless it is so new that
+    /// its first request may still come.
     Draining,
     /// A connection ends when it has no whole head of a request.
     Closing,

@@ -15,6 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
+use super::LATE_HEADS_WAIT;
 use super::connections::{Doing, EndStage, Registered};
 use super::framing::{Framing, Unframed};
 use crate::http::Feed;
@@ -34,9 +35,6 @@ pub struct StreamRules {
     pub head_time_max: Duration,
     /// How long the client's bytes are discarded after a refusal, so that it arrives.
     pub linger: Duration,
-    /// How old a connection without a request is at least when the server's end closes it at once: its
-    /// client may be about to send the first one.
-    pub fresh_for: Duration,
     /// The memory for heads.
     pub budget: Arc<Budget>,
     /// The memory for answers.
@@ -234,7 +232,7 @@ impl RequestStream {
 
     /// Whether it was just opened and its first request is still to come.
     fn is_fresh(&self) -> bool {
-        self.framing.heads() == 0 && self.accepted_at.elapsed() < self.rules.fresh_for
+        self.framing.heads() == 0 && self.accepted_at.elapsed() < LATE_HEADS_WAIT
     }
 
     /// Whether nothing lies in the socket. The kernel is asked: tokio learns of new bytes only when it
