@@ -6,12 +6,13 @@ use std::time::Duration;
 use super::fake_github::{STRANGER, WriteFault};
 use super::said::SaidBench;
 use super::serial::issue_delivery;
+use super::transfers::name;
 use super::{account, eventually, named};
 use crate::conversation::{RunEnd, RunEvent, RunReply, SaidWords};
 use crate::engine::WaitFor;
 use crate::github::api::{CommitState, GitHubError, GitHubPull, NewPull, PullState};
 use crate::issue::event::DeliveryEffect;
-use crate::issue::{Command, GithubEffect, IssueDelivery, IssueName};
+use crate::issue::{Command, GithubEffect, IssueDelivery};
 use crate::sabotage::{Bug, with};
 use crate::store::Store;
 use crate::store::checkout::{CheckoutRow, CheckoutStore};
@@ -221,18 +222,12 @@ async fn the_label_shows_the_home_that_stays_after_a_transfer() {
     bench.engine.command(&account, &key, Command::Stop, cause).await.expect("accepted");
     eventually("the label is off", async || bench.github.labels().is_empty()).await;
     let transfer = |delivery: &mut IssueDelivery| {
-        let former = delivery.news.clone();
         there(delivery);
         delivery.effect = DeliveryEffect::Update;
-        delivery.formerly = Some(IssueName {
-            issue_id: former.issue_id,
-            repository: former.repository,
-            repository_id: former.repository_id,
-            number: former.number,
-        });
+        delivery.formerly = Some(name((1, "octo/hello", 1, 1)));
     };
     bench.deliver("transfer", transfer).await;
-    super::eventually("the label is on", async || bench.github.labels() == ["at work"]).await;
+    eventually("the label is on", async || bench.github.labels() == ["at work"]).await;
     bench.phase(Phase::Running).await;
 }
 
