@@ -133,18 +133,18 @@ async fn files_and_commands_bring_a_stopped_sandbox_up() {
     assert_eq!((ran.exit_code, &*ran.stdout, ran.truncated), (0, &b"x\n"[..], false));
     let failed = sandbox.exec(["fail", "3"]).await.expect("it runs");
     assert_eq!((failed.exit_code, &*failed.stderr), (3, &b"failing"[..]));
+    // The log is written beside the commands, and later ones push its last lines out.
+    until("what commands write is in the log", async || {
+        let log = server.get("/v1/sandboxes/claude-issue-1/logs?tail=50").await.text;
+        log.contains("failing")
+    })
+    .await;
     let long = sandbox.exec(["many", "1048577"]).await.expect("it runs");
     assert_eq!((long.stdout.len(), long.truncated), (1 << 20, true));
     let gone = sandbox.exec(["vanish"]).await.expect_err("no exit");
     assert!(matches!(gone, SandboxError::Work(WorkError::Broken(_))), "{gone}");
     let unknown = sandbox.exec(["nope"]).await.expect_err("no such program");
     assert!(matches!(unknown, SandboxError::Work(WorkError::CommandNotFound(_))), "{unknown}");
-    // The log is written beside the commands.
-    until("what commands write is in the log", async || {
-        let log = server.get("/v1/sandboxes/claude-issue-1/logs?tail=50").await.text;
-        log.contains("failing")
-    })
-    .await;
 
     // A person's stop stays until a start.
     assert_eq!(sandbox.stop().await.expect("it is stopped").phase, Some(Phase::Stopped));
