@@ -3,6 +3,7 @@
 //! directories uses [`DirectoryFiles`] in the server.
 
 pub mod archive_form;
+pub mod archive_reader;
 mod directory;
 mod failure;
 pub mod files;

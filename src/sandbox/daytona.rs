@@ -10,8 +10,8 @@
 //! - Each call has a deadline, and each answer a largest size.
 //!
 //! # What it does not do
-//! No archives or tunnels, no git or models through the server's gateways (its
-//! sandboxes do not reach the server), and no events: sweeps find what changes outside of our calls.
+//! No tunnels, no git or models through the server's gateways (its sandboxes do not reach the server), and
+//! no events: sweeps find what changes outside of our calls.
 
 mod api;
 mod doctor;
@@ -21,12 +21,15 @@ mod kind;
 mod lifecycle;
 mod network;
 mod output;
+mod pack;
 mod processes;
 mod settings;
 mod shell;
 mod state;
 mod terminal;
 mod toolbox;
+mod unpack;
+mod walk;
 mod wire;
 
 use std::sync::{Arc, OnceLock};

@@ -1,6 +1,7 @@
 //! The provider `daytona` over a model of Daytona: what it does beside the contract, and what it makes
 //! of conflicts, faults and states that others bring about.
 
+mod archives;
 pub mod model;
 mod pty;
 mod scenarios;

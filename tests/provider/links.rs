@@ -12,6 +12,7 @@ contract!(
     an_archive_comes_out_as_it_went_in,
     a_link_is_followed_within_the_workspace_only,
     what_an_archive_must_not_hold_is_refused_by_name,
+    what_is_in_the_way_of_an_archive_is_named,
 );
 
 async fn unpack(
@@ -150,4 +151,43 @@ async fn what_an_archive_must_not_hold_is_refused_by_name(subject: &Subject) {
     let cut = unpack(subject, &target, b"in", vec![b'x'; 700]).await;
     assert!(matches!(cut, Err(WorkError::BadArchive(_))), "{cut:?}");
     assert_eq!(subject.run(&target, &["true"]).await.exit, Some((0, false)), "it goes on");
+}
+
+async fn what_is_in_the_way_of_an_archive_is_named(subject: &Subject) {
+    if !subject.offers(Capability::Archives) {
+        return;
+    }
+    let target = subject.target().await;
+    for name in [&b"directory/full"[..], b"inside/kept", b"file"] {
+        subject.write(&target, name, "kept".into()).await.expect("written");
+    }
+    let mut links = Builder::new(Vec::new());
+    link(&mut links, "out", "/tmp");
+    link(&mut links, "within", "inside");
+    unpack(subject, &target, b"", links.into_inner().expect("whole")).await.expect("unpacked");
+    let file = |name: &str| {
+        let mut archive = Builder::new(Vec::new());
+        let mut head = header(EntryType::Regular, 0o644, 1);
+        archive.append_data(&mut head, name, &b"x"[..]).expect("packed");
+        archive.into_inner().expect("whole")
+    };
+    // Not even a link that stays within is followed.
+    for name in ["out/evil", "within/file", "file/below", "directory"] {
+        let error = unpack(subject, &target, b"", file(name)).await.expect_err("refused");
+        let (WorkError::PathNotAllowed(why)
+        | WorkError::WrongKind(why)
+        | WorkError::Exists(why)
+        | WorkError::BadArchive(why)) = &error
+        else {
+            panic!("{name}: {error:?}")
+        };
+        assert!(why.contains(name.split('/').next().expect("a name")), "{name}: {error:?}");
+    }
+    let listing = subject.provider.workspace.list_files(target.clone(), path(b""), 9).await;
+    let listed: Vec<_> = listing.expect("listed").entries.into_iter().map(|e| e.path).collect();
+    let kept = ["directory", "directory/full", "file", "inside", "inside/kept", "out", "within"];
+    assert_eq!(listed, kept.map(|name| name.as_bytes().to_vec()));
+    // A link itself gives way.
+    unpack(subject, &target, b"", file("out")).await.expect("unpacked");
+    assert_eq!(subject.read(&target, b"out").await, Ok(b"x".to_vec()));
 }

@@ -26,6 +26,7 @@ use rustix::io::Errno;
 use rustix::path::Arg;
 
 use fresh::Fresh;
+pub use left_out::LeftOutEntries;
 
 use super::listing::{ENTRY_NAMES_MAX, LEVELS_MAX, WireEntry};
 use super::{RequestFailure, WorkFailure, explain, quoted, remove};

@@ -41,6 +41,11 @@ impl CallFailure {
         matches!(self, Self::Status { status: 404, .. })
     }
 
+    /// Whether it is not allowed.
+    pub const fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Status { status: 403, .. })
+    }
+
     /// Whether it may be that a change is under way, so that asking again later helps.
     pub const fn may_be_conflict(&self) -> bool {
         matches!(self, Self::Status { status: 400 | 409 | 423, .. })

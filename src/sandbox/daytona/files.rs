@@ -1,5 +1,7 @@
 //! Files in workspaces: scripts find and check them, the toolbox carries their bytes.
 
+use std::collections::HashSet;
+
 use async_trait::async_trait;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -8,13 +10,14 @@ use futures_util::StreamExt;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
+use super::pack::pack;
 use super::processes::UPLOAD_WAIT;
 use super::shell::{Script, escaped};
 use super::toolbox::Toolbox;
 use super::{DaytonaParts, DaytonaProvider};
 use crate::sandbox::{
-    Capability, ChunkReceiver, FileContent, FileEntry, FileKind, FileListing, FilePart,
-    LIST_ENTRIES_MAX, Target, WorkError, Workspace, WorkspacePath, Written,
+    ChunkReceiver, FileContent, FileEntry, FileKind, FileListing, FilePart, LIST_ENTRIES_MAX,
+    Target, TreeEntry, WalkedTree, WorkError, Workspace, WorkspacePath, Written,
 };
 use crate::types::Timestamp;
 
@@ -22,7 +25,7 @@ use crate::types::Timestamp;
 const NAME_LEN_MAX: usize = 255;
 
 /// What a script says of a refusal.
-fn refusal(printed: &str) -> WorkError {
+pub(super) fn refusal(printed: &str) -> WorkError {
     let (word, why) = printed.trim().split_once(' ').unwrap_or((printed.trim(), ""));
     match word {
         "!none" => WorkError::NoSuchFile,
@@ -35,7 +38,7 @@ fn refusal(printed: &str) -> WorkError {
 }
 
 /// A path for a script.
-fn argument(path: &WorkspacePath) -> Result<String, WorkError> {
+pub(super) fn argument(path: &WorkspacePath) -> Result<String, WorkError> {
     if path.as_bytes().split(|byte| *byte == b'/').any(|name| name.len() > NAME_LEN_MAX) {
         return Err(WorkError::PathNotAllowed("a name in it is longer than 255 bytes".into()));
     }
@@ -132,18 +135,23 @@ fn listing(printed: &str, asked: &WorkspacePath) -> Result<Option<FileListing>, 
     Ok(Some(FileListing { entries, truncated }))
 }
 
+/// What a mode says that something is.
+pub(super) const fn kind_of(mode: u32) -> FileKind {
+    match mode & 0o170_000 {
+        0o100_000 => FileKind::File,
+        0o040_000 => FileKind::Directory,
+        0o120_000 => FileKind::Link,
+        _ => FileKind::Other,
+    }
+}
+
 /// An entry from what `stat -c '%f %s %Y'` prints: mode in hexadecimal, size, seconds.
 fn entry(path: Vec<u8>, fact: &str) -> Option<FileEntry> {
     let mut fields = fact.split(' ');
     let mode = u32::from_str_radix(fields.next()?, 16).ok()?;
     let size = fields.next()?.parse().ok()?;
     let seconds: i64 = fields.next()?.parse().ok()?;
-    let kind = match mode & 0o170_000 {
-        0o100_000 => FileKind::File,
-        0o040_000 => FileKind::Directory,
-        0o120_000 => FileKind::Link,
-        _ => FileKind::Other,
-    };
+    let kind = kind_of(mode);
     Some(FileEntry {
         path,
         kind,
@@ -276,19 +284,34 @@ impl Workspace for DaytonaProvider {
 
     async fn pack_directory(
         &self,
-        _: Target,
-        _: WorkspacePath,
+        target: Target,
+        path: WorkspacePath,
     ) -> Result<ChunkReceiver, WorkError> {
-        Err(WorkError::Unsupported(Capability::Archives))
+        let toolbox = self.toolbox(&target).await?;
+        let walk = self.walk_directory(&target, &toolbox, &path).await?;
+        Ok(pack(self.clone(), target, toolbox, walk))
     }
 
     async fn unpack_directory(
         &self,
-        _: Target,
-        _: WorkspacePath,
-        _: ChunkReceiver,
+        target: Target,
+        path: WorkspacePath,
+        archive: ChunkReceiver,
     ) -> Result<(), WorkError> {
-        Err(WorkError::Unsupported(Capability::Archives))
+        let toolbox = self.toolbox(&target).await?;
+        self.unpack(&target, &toolbox, &path, archive).await
+    }
+
+    async fn walk(&self, target: Target) -> Result<WalkedTree, WorkError> {
+        let toolbox = self.toolbox(&target).await?;
+        let root = WorkspacePath::parse(b"").expect("the workspace itself");
+        let mut tree = self.walk_directory(&target, &toolbox, &root).await?.tree;
+        // A file that cannot be read is met by who reads it.
+        let is_file = |entry: &&TreeEntry| entry.kind == FileKind::File;
+        let files: HashSet<&[u8]> =
+            tree.entries.iter().filter(is_file).map(|entry| &*entry.path).collect();
+        tree.left_out.retain(|path| !files.contains(&**path));
+        Ok(tree)
     }
 }
 

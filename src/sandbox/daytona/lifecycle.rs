@@ -297,6 +297,7 @@ impl Lifecycle for DaytonaProvider {
             uniqueness: Uniqueness::EnforcedNames,
             late_effect_window: self.config.late_effect_window,
             capabilities: [
+                Capability::Archives,
                 Capability::DetachedProcesses,
                 Capability::Ports,
                 Capability::Snapshots,

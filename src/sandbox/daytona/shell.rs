@@ -15,7 +15,9 @@ const WRITE: &str = include_str!("scripts/write.sh");
 const TAGGED: &str = include_str!("scripts/tagged.sh");
 const PREPARE: &str = include_str!("scripts/prepare.sh");
 const TERMINAL: &str = include_str!("scripts/terminal.sh");
+const PATHS: &str = include_str!("scripts/paths.sh");
 const FILES: &str = include_str!("scripts/files.sh");
+const ARCHIVES: &str = include_str!("scripts/archives.sh");
 
 /// The directory of ours in a sandbox, below the home of its user.
 const BASE: &str = ".issuebox";
@@ -41,6 +43,8 @@ pub(super) enum Script {
     Terminal,
     /// Works on files.
     Files,
+    /// Walks through directories and unpacks archives.
+    Archives,
 }
 
 impl Script {
@@ -55,13 +59,29 @@ impl Script {
             Self::Prepare => PREPARE,
             Self::Terminal => TERMINAL,
             Self::Files => FILES,
+            Self::Archives => ARCHIVES,
+        }
+    }
+
+    /// What the script needs beside what all have.
+    const fn helpers(self) -> &'static str {
+        match self {
+            Self::Files | Self::Archives => PATHS,
+            Self::Run
+            | Self::Wait
+            | Self::Read
+            | Self::Signal
+            | Self::Write
+            | Self::Tagged
+            | Self::Prepare
+            | Self::Terminal => "",
         }
     }
 
     /// The command that runs the script with arguments. At its end it prints a line with a dot,
     /// unless it runs a process.
     pub fn command(self, workspace: &str, arguments: &[&str]) -> String {
-        let lines = COMMON.lines().chain(self.text().lines());
+        let lines = COMMON.lines().chain(self.helpers().lines()).chain(self.text().lines());
         let code: Vec<&str> = lines.filter(|line| !line.starts_with('#')).collect();
         let (set, code) = (format!("base={BASE} work={}", quoted(workspace)), code.join("\n"));
         let whole = match self {
@@ -73,7 +93,8 @@ impl Script {
             | Self::Tagged
             | Self::Prepare
             | Self::Terminal
-            | Self::Files => {
+            | Self::Files
+            | Self::Archives => {
                 format!("(\n{set}\n{code}\n)\necho .")
             }
         };
@@ -132,8 +153,9 @@ mod tests {
 
     #[test]
     fn every_script_is_one_that_a_shell_can_read() {
-        use Script::{Files, Prepare, Read, Run, Signal, Tagged, Terminal, Wait, Write};
-        for script in [Run, Wait, Read, Signal, Write, Tagged, Prepare, Terminal, Files] {
+        use Script::{Archives, Files, Prepare, Read, Run, Signal, Tagged, Terminal, Wait, Write};
+        let all = [Run, Wait, Read, Signal, Write, Tagged, Prepare, Terminal, Files, Archives];
+        for script in all {
             let command = script.command("it's/work", &["it's", "x"]);
             let checked = Command::new("sh").args(["-n", "-c", script.text()]).output();
             assert!(checked.expect("a shell").status.success(), "{script:?}");

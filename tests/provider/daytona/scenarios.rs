@@ -150,3 +150,59 @@ async fn doctor_makes_a_sandbox_runs_true_and_leaves_nothing() {
     until("it is gone", || async { model.sandboxes().iter().all(|one| one.state == "destroyed") })
         .await;
 }
+
+/// Answers a sync of a sandbox with what it did.
+async fn sync(server: &Server, id: &str, direction: &str) -> Value {
+    let call = json!({"direction": direction});
+    let answer = server.post(&format!("/v1/sandboxes/{id}/sync"), &call).await;
+    assert!(answer.is_success(), "{}", answer.text);
+    answer.json()["data"]["stats"].clone()
+}
+
+/// What must survive a sync: modes, links, an empty directory, a name that is not UTF-8, an exact time.
+const MAKE: &str = "git init -q . && git config user.email a@b && git config user.name a && \
+    mkdir -p src/deep empty && echo one >src/deep/one && echo run >run.sh && chmod 755 run.sh && \
+    ln -s src/deep/one link && ln -s /etc out && printf x >\"$(printf 'n\\351\\nm')\" && \
+    git add -A && git commit -qm all && touch -d @1700000000.123456789 run.sh";
+
+/// What it looks like.
+const LOOK: &str = "git --no-optional-locks status --porcelain && find . -path ./.git -prune -o -printf '%P %y %m %l\\n' | \
+    sort && stat -c %y run.sh";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repository_is_pushed_and_pulled_whole() {
+    let Served { server, model, _guard, dir } = Served::new().await;
+    server.kill().await;
+    let storage = dir.path().join("storage");
+    let more = format!(
+        "key_file = {:?}\n[sync]\nurl = \"file://{}\"",
+        dir.path().join("key"),
+        storage.display()
+    );
+    let server = Server::start(&mut command(&dir, &model.url(), &more, "")).await;
+    let id = server.running("test-1").await["id"].as_str().expect("an id").to_owned();
+    let sh = async |script: &str| {
+        let ran = server.sh(&id, script).await;
+        assert_eq!(ran["exitCode"], 0, "{script}: {ran}");
+        ran["stdout"].clone()
+    };
+    sh(MAKE).await;
+    let before = sh(LOOK).await;
+    let pushed = sync(&server, &id, "push").await;
+    assert!(pushed["filesUploaded"].as_u64().is_some_and(|files| files > 5), "{pushed}");
+    // What is in the way of a pull has another kind, is a link, or is not in the version.
+    sh("rm -r src link run.sh empty && ln -s /etc src && mkdir -p link run.sh && touch link/x new")
+        .await;
+    sync(&server, &id, "pull").await;
+    assert_eq!(sh(LOOK).await, before);
+    sh("echo other >src/deep/one && chmod 600 run.sh && rm -r .git").await;
+    sync(&server, &id, "pull").await;
+    assert_eq!(sh(LOOK).await, before);
+    // What it wrote it need not read again.
+    let again = sync(&server, &id, "push").await;
+    assert_eq!((&again["filesUploaded"], &again["bytesTransferred"]), (&json!(0), &json!(0)));
+    let uploads = std::fs::read_dir(
+        dir.path().join(model.sandboxes()[0].id.as_str()).join("home/.issuebox/tmp"),
+    );
+    assert_eq!(uploads.expect("there is one").count(), 0, "nothing of it stays");
+}

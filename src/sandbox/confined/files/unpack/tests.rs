@@ -1,15 +1,17 @@
 //! Valid archives, and hostile ones.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use tar::Header;
+use tar::{Archive, Entry, EntryType, Header};
 
 use super::super::pack::{content, pack};
 use super::*;
 use crate::sandbox::confined::MESSAGE_LEN_MAX;
+use crate::sandbox::confined::archive_reader::ENTRIES_MAX;
 
 /// A directory to unpack into, within a directory that must not change.
 struct Place {
