@@ -187,6 +187,16 @@ async fn what_is_in_the_way_of_an_archive_is_named(subject: &Subject) {
     let listed: Vec<_> = listing.expect("listed").entries.into_iter().map(|e| e.path).collect();
     let kept = ["directory", "directory/full", "file", "inside", "inside/kept", "out", "within"];
     assert_eq!(listed, kept.map(|name| name.as_bytes().to_vec()));
+    // Nor does a hard link lead there, or to a link.
+    for name in ["within/kept", "within"] {
+        let mut archive = Builder::new(Vec::new());
+        let mut head = header(EntryType::Link, 0o644, 0);
+        archive.append_link(&mut head, "hard", name).expect("packed");
+        let archive = archive.into_inner().expect("whole");
+        let error = unpack(subject, &target, b"", archive).await.expect_err("refused");
+        assert!(error.to_string().contains("within"), "{name}: {error:?}");
+        assert_eq!(subject.read(&target, b"hard").await, Err(WorkError::NoSuchFile));
+    }
     // A link itself gives way.
     unpack(subject, &target, b"", file("out")).await.expect("unpacked");
     assert_eq!(subject.read(&target, b"out").await, Ok(b"x".to_vec()));

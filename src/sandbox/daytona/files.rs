@@ -200,7 +200,11 @@ impl Workspace for DaytonaProvider {
         let range = part.of(size).ok_or(WorkError::OutOfRange { size })?;
         let mut answer = match toolbox.download(&decoded(at)?).await {
             Ok(answer) => answer,
-            Err(failure) if failure.is_absence() => return Err(WorkError::NoSuchFile),
+            Err(failure) if failure.is_absence() => {
+                // Not for a sandbox that has gone with all its files.
+                self.toolbox(&target).await?;
+                return Err(WorkError::NoSuchFile);
+            }
             Err(failure) => return Err(self.work_error(&target, failure).await),
         };
         let (sender, chunks) = mpsc::channel(2);

@@ -1,11 +1,15 @@
 //! A directory of a workspace as an archive: a walk says what is in it, and the toolbox carries the content
 //! of each file.
 
-use bytes::Bytes;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use reqwest::Response;
 use tar::EntryType;
 use tokio::sync::mpsc;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::DaytonaProvider;
 use super::toolbox::Toolbox;
@@ -13,21 +17,28 @@ use super::walk::DirectoryWalk;
 use crate::sandbox::confined::archive_form::{ARCHIVE_END, ArchiveFacts, fill_up, head};
 use crate::sandbox::confined::files::LeftOutEntries;
 use crate::sandbox::confined::note_left_out;
-use crate::sandbox::{ChunkReceiver, FileKind, Target, TreeEntry, WalkedTree};
+use crate::sandbox::{ChunkReceiver, FileKind, Target, TreeEntry, WalkedTree, WorkError};
 
 /// Files whose contents are asked for at once.
 const AT_ONCE: usize = 8;
+/// Longest content that is fetched ahead of its turn, in bytes.
+const AHEAD_LEN_MAX: u64 = 256 * 1024;
 /// Pieces that wait for a reader.
 const CHUNKS_LEN: usize = 2;
 
 /// Packs one directory.
 struct Packing {
+    source: Arc<PackingSource>,
+    chunks: mpsc::Sender<Result<Bytes, String>>,
+}
+
+/// Where contents come from.
+struct PackingSource {
     provider: DaytonaProvider,
     target: Target,
     toolbox: Toolbox,
     /// Where the directory is in the sandbox.
     at: Vec<u8>,
-    chunks: mpsc::Sender<Result<Bytes, String>>,
 }
 
 /// Why an archive is not finished.
@@ -40,10 +51,10 @@ enum Unfinished {
 
 /// The content of an entry.
 enum Content {
-    /// A file's.
-    Coming(Response),
-    /// It has none.
-    None,
+    /// A short one.
+    Whole(Bytes),
+    /// It has none, or a long one.
+    Later,
     /// The file is gone.
     Gone,
     /// The toolbox does not give it.
@@ -59,7 +70,8 @@ pub(super) fn pack(
 ) -> ChunkReceiver {
     let (chunks, reader) = mpsc::channel(CHUNKS_LEN);
     let DirectoryWalk { at, tree } = walk;
-    let packing = Packing { provider, target, toolbox, at, chunks };
+    let source = Arc::new(PackingSource { provider, target, toolbox, at });
+    let packing = Packing { source, chunks };
     tokio::spawn(async move {
         if let Err(Unfinished::Failed(why)) = packing.write(&tree).await {
             // The reader may be gone, too.
@@ -75,16 +87,40 @@ impl Packing {
         for path in &tree.left_out {
             left_out.add(path, "permission denied");
         }
-        let unreadable = |entry: &&TreeEntry| !tree.left_out.contains(&entry.path);
-        let packed = tree.entries.iter().filter(|entry| entry.kind != FileKind::Other);
-        let packed: Vec<&TreeEntry> = packed.filter(unreadable).collect();
-        let contents = (0..packed.len()).map(|at| self.begin(packed[at]));
+        let unreadable: HashSet<&[u8]> = tree.left_out.iter().map(Vec::as_slice).collect();
+        let is_packed = |entry: &&TreeEntry| {
+            entry.kind != FileKind::Other
+                && (entry.kind != FileKind::File || !unreadable.contains(&*entry.path))
+        };
+        let packed: Vec<&TreeEntry> = tree.entries.iter().filter(is_packed).collect();
+        // Each in a task of its own, which goes on while an entry before it is sent.
+        let contents = (0..packed.len()).map(|at| {
+            let entry = packed[at];
+            let (source, path, size) = (Arc::clone(&self.source), entry.path.clone(), entry.size);
+            let is_short = entry.kind == FileKind::File && (1..=AHEAD_LEN_MAX).contains(&size);
+            AbortOnDropHandle::new(tokio::spawn(async move {
+                if is_short { source.whole(&path, size).await } else { Ok(Content::Later) }
+            }))
+        });
         let mut contents = futures_util::stream::iter(contents).buffered(AT_ONCE);
         let mut entries = packed.iter();
         while let (Some(content), Some(entry)) = (contents.next().await, entries.next()) {
-            match content? {
-                Content::Coming(answer) => self.file(entry, answer).await?,
-                Content::None => self.send_head(entry).await?,
+            let ended = |_| Unfinished::Failed("the server is shutting down".into());
+            let content = match content.map_err(ended)?? {
+                Content::Later if entry.kind == FileKind::File && entry.size > 0 => {
+                    self.long(entry).await?
+                }
+                content => content,
+            };
+            match content {
+                Content::Whole(content) => {
+                    self.send_head(entry).await?;
+                    let sent = content.len() as u64;
+                    self.send(content).await?;
+                    self.fill_up(entry.size, sent).await?;
+                }
+                Content::Later if entry.kind == FileKind::File && entry.size > 0 => {}
+                Content::Later => self.send_head(entry).await?,
                 Content::Gone => {}
                 Content::Refused(why) => left_out.add(&entry.path, &why),
             }
@@ -105,43 +141,33 @@ impl Packing {
         self.send(Bytes::from_static(&ARCHIVE_END)).await
     }
 
-    /// Asks for the content of an entry.
-    async fn begin(&self, entry: &TreeEntry) -> Result<Content, Unfinished> {
-        if entry.kind != FileKind::File || entry.size == 0 {
-            return Ok(Content::None);
-        }
-        let path = [&self.at, &b"/"[..], &entry.path].concat();
-        match self.toolbox.download(&path).await {
-            Ok(answer) => Ok(Content::Coming(answer)),
-            Err(failure) if failure.is_absence() => Ok(Content::Gone),
-            Err(failure) if failure.is_forbidden() => Ok(Content::Refused(failure.words())),
-            Err(failure) => {
-                let error = self.provider.work_error(&self.target, failure).await;
-                Err(Unfinished::Failed(error.to_string()))
-            }
-        }
-    }
-
-    /// Sends a file with the length that the walk found: what grew is cut, what shrank is filled up.
-    async fn file(&self, entry: &TreeEntry, mut answer: Response) -> Result<(), Unfinished> {
+    /// Sends a file with a long content; answers `Later` once that is done.
+    async fn long(&self, entry: &TreeEntry) -> Result<Content, Unfinished> {
+        let mut answer = match self.source.begin(&entry.path).await? {
+            Ok(answer) => answer,
+            Err(without) => return Ok(without),
+        };
         self.send_head(entry).await?;
         let mut left = entry.size;
-        while left > 0 {
-            let chunk = answer.chunk().await;
-            let broke_off = |_| Unfinished::Failed("the connection broke off".into());
-            let Some(mut chunk) = chunk.map_err(broke_off)? else { break };
-            chunk.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+        while let Some(chunk) = next(&mut answer, left).await? {
             left -= chunk.len() as u64;
             self.send(chunk).await?;
         }
+        self.fill_up(entry.size, entry.size - left).await?;
+        Ok(Content::Later)
+    }
+
+    /// Fills a file up that has become shorter, and the last block of any.
+    async fn fill_up(&self, size: u64, sent: u64) -> Result<(), Unfinished> {
         const ZEROS: &[u8] = &[0; 64 * 1024];
+        let mut left = size - sent;
         while left > 0 {
             let len = left.min(ZEROS.len() as u64);
             left -= len;
             self.send(Bytes::from_static(&ZEROS[..usize::try_from(len).unwrap_or(0)])).await?;
         }
         let mut rest = Vec::new();
-        fill_up(&mut rest, entry.size).expect("memory takes it");
+        fill_up(&mut rest, size).expect("memory takes it");
         if rest.is_empty() { Ok(()) } else { self.send(rest.into()).await }
     }
 
@@ -162,4 +188,49 @@ impl Packing {
     async fn send(&self, bytes: Bytes) -> Result<(), Unfinished> {
         self.chunks.send(Ok(bytes)).await.map_err(|_| Unfinished::ReaderGone)
     }
+}
+
+impl PackingSource {
+    /// Fetches a short content, with at most the length that the walk found.
+    async fn whole(&self, path: &[u8], size: u64) -> Result<Content, Unfinished> {
+        let mut answer = match self.begin(path).await? {
+            Ok(answer) => answer,
+            Err(without) => return Ok(without),
+        };
+        let mut content = BytesMut::new();
+        while let Some(chunk) = next(&mut answer, size - content.len() as u64).await? {
+            content.extend_from_slice(&chunk);
+        }
+        Ok(Content::Whole(content.freeze()))
+    }
+
+    /// Asks for the content of a file. The inner error says what the archive has in its place.
+    async fn begin(&self, path: &[u8]) -> Result<Result<Response, Content>, Unfinished> {
+        let path = [&self.at, &b"/"[..], path].concat();
+        let failure = match self.toolbox.download(&path).await {
+            Ok(answer) => return Ok(Ok(answer)),
+            Err(failure) => failure,
+        };
+        let (is_gone, is_forbidden) = (failure.is_absence(), failure.is_forbidden());
+        let words = failure.words();
+        match self.provider.work_error(&self.target, failure).await {
+            WorkError::NotRunning => Err(Unfinished::Failed(WorkError::NotRunning.to_string())),
+            _ if is_gone => Ok(Err(Content::Gone)),
+            _ if is_forbidden => Ok(Err(Content::Refused(words))),
+            error => Err(Unfinished::Failed(error.to_string())),
+        }
+    }
+}
+
+/// The next piece of a content of which so much is left; `None` at its end.
+async fn next(answer: &mut Response, left: u64) -> Result<Option<Bytes>, Unfinished> {
+    if left == 0 {
+        return Ok(None);
+    }
+    let broke_off = |_| Unfinished::Failed("the connection broke off".into());
+    let chunk = answer.chunk().await.map_err(broke_off)?;
+    Ok(chunk.map(|mut chunk| {
+        chunk.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+        chunk
+    }))
 }

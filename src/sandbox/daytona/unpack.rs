@@ -4,7 +4,7 @@
 //! All of it is uploaded before anything is unpacked: an archive that is refused or breaks off changes
 //! nothing.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Read, Write};
 
 use bytes::{Buf, Bytes};
@@ -21,10 +21,11 @@ use crate::sandbox::confined::archive_form::{
     ARCHIVE_END, ArchiveFacts, exact_time, fill_up, head,
 };
 use crate::sandbox::confined::archive_reader::{
-    CheckedEntry, CheckedKind, copy_content, read_archive, wrong,
+    CheckedEntry, CheckedKind, SECOND_NS, copy_content, read_archive, wrong,
 };
 use crate::sandbox::confined::{RequestFailure, WorkFailure, broken, quoted};
 use crate::sandbox::{ChunkReceiver, Target, WorkError, WorkspacePath};
+use crate::types::Timestamp;
 
 /// Most bytes of the names in one archive, which are kept to the end.
 const NAMES_LEN_MAX: usize = 32 * 1024 * 1024;
@@ -60,9 +61,10 @@ impl DaytonaProvider {
             Err(failure) => return Err(self.work_error(target, failure).await),
         };
         let (sender, pieces) = mpsc::channel(2);
+        let now = self.clock.now();
         let checking = tokio::task::spawn_blocking(move || {
             let mut out = Pieces { sender, piece: Vec::new() };
-            let names = rewrite(Arriving { archive, piece: Bytes::new() }, &mut out);
+            let names = rewrite(Arriving { archive, piece: Bytes::new() }, &mut out, now);
             if let Err(failure) = &names {
                 // So that the upload does not look whole.
                 out.send(Err(io::Error::other(failure.message.clone())));
@@ -164,26 +166,51 @@ impl Write for Pieces {
     }
 }
 
-/// Checks an archive and writes it again. Returns the list for the script: each path with `d` before it
-/// if it must be a directory, `f` if it must not, and NUL behind it.
-fn rewrite(from: impl Read, out: &mut impl Write) -> Result<Vec<u8>, RequestFailure> {
-    let mut names = ArchivePaths::default();
-    read_archive(from, |entry, content| {
-        names.add(&entry)?;
-        write(&entry, content, out)
+/// Checks an archive and writes it again. Returns the list for the script: each path with a letter before
+/// it, and NUL behind it. It is `d` for what must be a directory, `f` for what must not, `h` for what must be
+/// a regular file.
+fn rewrite(
+    from: impl Read,
+    out: &mut impl Write,
+    now: Timestamp,
+) -> Result<Vec<u8>, RequestFailure> {
+    let seconds = u64::try_from(now.unix_ms() / 1_000).unwrap_or(0);
+    let mut paths = ArchivePaths::default();
+    // Directories that cannot be written to once they have their own mode. Deeper ones sort after it.
+    let mut closed = BTreeMap::new();
+    read_archive(from, |mut entry, content| {
+        paths.add(&entry)?;
+        if let CheckedKind::Directory(mode) = &mut entry.kind
+            && !entry.path.is_empty()
+        {
+            match *mode & 0o700 {
+                0o700 => closed.remove(&entry.path),
+                _ => closed.insert(entry.path.clone(), *mode),
+            };
+            *mode |= 0o700;
+        }
+        write(&entry, content, out, seconds)
     })?;
+    for (path, mode) in closed.into_iter().rev() {
+        let entry = CheckedEntry { path, kind: CheckedKind::Directory(mode) };
+        write(&entry, &mut io::empty(), out, seconds)?;
+    }
     out.write_all(&ARCHIVE_END)?;
     out.flush()?;
-    Ok(names.list())
+    Ok(paths.list())
 }
 
+/// Writes an entry; what has no time of its own gets these seconds since 1970.
 fn write(
     entry: &CheckedEntry,
     content: &mut dyn Read,
     out: &mut impl Write,
+    seconds: u64,
 ) -> Result<(), RequestFailure> {
-    let without = |mode| ArchiveFacts { mode, modified_seconds: 0, size: 0 };
+    let without = |mode| ArchiveFacts { mode, modified_seconds: seconds, size: 0 };
     match &entry.kind {
+        // The directory itself stays as it is.
+        CheckedKind::Directory(_) if entry.path.is_empty() => {}
         CheckedKind::Directory(mode) => {
             head(out, &entry.path, EntryType::Directory, &without(*mode), None)?;
         }
@@ -194,7 +221,7 @@ fn write(
             head(out, &entry.path, EntryType::Link, &without(0o644), Some(target))?;
         }
         CheckedKind::File(file) => {
-            let seconds = file.modified_ns.div_euclid(1_000_000_000);
+            let seconds = file.modified_ns.div_euclid(SECOND_NS);
             let modified_seconds = u64::try_from(seconds).unwrap_or(0);
             let facts = ArchiveFacts { mode: file.mode, modified_seconds, size: file.size };
             exact_time(out, file.modified_ns)?;
@@ -206,10 +233,20 @@ fn write(
     Ok(())
 }
 
-/// The paths that an archive makes, each with whether it is a directory.
+/// What an archive makes at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MadeKind {
+    Directory,
+    File,
+    Link,
+}
+
+/// The paths that an archive makes or needs.
 #[derive(Default)]
 struct ArchivePaths {
-    is_directory: HashMap<Vec<u8>, bool>,
+    made: HashMap<Vec<u8>, MadeKind>,
+    /// Targets of hard links that were there before.
+    linked: HashSet<Vec<u8>>,
     len: usize,
 }
 
@@ -217,45 +254,90 @@ impl ArchivePaths {
     /// Adds an entry and the directories above it.
     ///
     /// # Errors
-    /// It needs a directory where the archive has something else, or the other way round.
+    /// It needs something else than the archive has there.
     fn add(&mut self, entry: &CheckedEntry) -> Result<(), RequestFailure> {
         if entry.path.is_empty() {
             return Ok(());
         }
-        for (at, _) in entry.path.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
-            self.put(&entry.path[..at], true)?;
+        let kind = match &entry.kind {
+            CheckedKind::Directory(_) => MadeKind::Directory,
+            CheckedKind::File(_) => MadeKind::File,
+            CheckedKind::Link(_) => MadeKind::Link,
+            CheckedKind::HardLink(target) => {
+                self.add_target(target).map_err(|failure| failure.of_hard_link(target))?;
+                MadeKind::File
+            }
+        };
+        self.add_above(&entry.path)?;
+        match (self.made.get(&entry.path), kind) {
+            (Some(MadeKind::Directory), MadeKind::Directory) => Ok(()),
+            (Some(MadeKind::Directory), _) => Err(wrong("the archive has a directory there")),
+            (Some(_), MadeKind::Directory) => Err(not_a_directory(&entry.path)),
+            (Some(_) | None, _) => self.put(&entry.path, kind),
         }
-        self.put(&entry.path, matches!(entry.kind, CheckedKind::Directory(_)))
     }
 
-    fn put(&mut self, path: &[u8], is_directory: bool) -> Result<(), RequestFailure> {
-        match self.is_directory.get(path) {
-            Some(before) if *before == is_directory => Ok(()),
-            Some(true) => Err(wrong("the archive has a directory there")),
-            Some(false) => {
-                let through = format!("{} is no directory in the archive", quoted(path));
-                Err(wrong(through))
-            }
+    /// Adds what a hard link leads to, which must be a regular file.
+    fn add_target(&mut self, target: &[u8]) -> Result<(), RequestFailure> {
+        self.add_above(target)?;
+        match self.made.get(target) {
+            Some(MadeKind::File) => Ok(()),
+            Some(MadeKind::Directory | MadeKind::Link) => Err(wrong("that is not a regular file")),
+            None if target.is_empty() => Err(wrong("that is not a regular file")),
             None => {
-                self.len += path.len() + 2;
-                if self.len > NAMES_LEN_MAX {
-                    return Err(wrong("the names in the archive are longer than 32 MiB together"));
-                }
-                self.is_directory.insert(path.to_vec(), is_directory);
+                self.count(target)?;
+                self.linked.insert(target.to_vec());
                 Ok(())
             }
         }
     }
 
+    /// Adds the directories above a path, the deepest first: above a known one all are known.
+    fn add_above(&mut self, path: &[u8]) -> Result<(), RequestFailure> {
+        let mut rest = path;
+        while let Some(end) = rest.iter().rposition(|byte| *byte == b'/') {
+            rest = &rest[..end];
+            match self.made.get(rest) {
+                Some(MadeKind::Directory) => break,
+                Some(MadeKind::File | MadeKind::Link) => return Err(not_a_directory(rest)),
+                None => self.put(rest, MadeKind::Directory)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, path: &[u8], kind: MadeKind) -> Result<(), RequestFailure> {
+        self.count(path)?;
+        self.made.insert(path.to_vec(), kind);
+        Ok(())
+    }
+
+    fn count(&mut self, path: &[u8]) -> Result<(), RequestFailure> {
+        self.len += path.len() + 2;
+        if self.len > NAMES_LEN_MAX {
+            return Err(wrong("the names in the archive are longer than 32 MiB together"));
+        }
+        Ok(())
+    }
+
     fn list(self) -> Vec<u8> {
+        let made = self.made.into_iter().map(|(path, kind)| match kind {
+            MadeKind::Directory => (b'd', path),
+            MadeKind::File | MadeKind::Link => (b'f', path),
+        });
+        let linked = self.linked.into_iter().map(|path| (b'h', path));
         let mut list = Vec::with_capacity(self.len);
-        for (path, is_directory) in self.is_directory {
-            list.push(if is_directory { b'd' } else { b'f' });
+        for (letter, path) in made.chain(linked) {
+            list.push(letter);
             list.extend_from_slice(&path);
             list.push(0);
         }
         list
     }
+}
+
+fn not_a_directory(path: &[u8]) -> RequestFailure {
+    wrong(format!("{} is no directory in the archive", quoted(path)))
 }
 
 #[cfg(test)]
@@ -264,13 +346,15 @@ mod tests {
 
     use super::*;
 
+    const NOW: Timestamp = Timestamp::from_unix_ms(5_000);
+
     fn archive(entries: &[(EntryType, &str, &str)]) -> Vec<u8> {
         let mut archive = Builder::new(Vec::new());
         for (kind, name, target) in entries {
             let mut header = Header::new_gnu();
             header.set_entry_type(*kind);
             header.set_size(0);
-            header.set_mode(0o600);
+            header.set_mode(0o700);
             if target.is_empty() {
                 archive.append_data(&mut header, name, &b""[..]).expect("packed");
             } else {
@@ -287,30 +371,75 @@ mod tests {
             (EntryType::Regular, "a/b/c", ""),
             (EntryType::Symlink, "d/l", "/etc"),
             (EntryType::Link, "d/h", "a/b/c"),
+            (EntryType::Link, "d/i", "before/x"),
         ];
         let mut out = Vec::new();
-        let list = rewrite(&archive(&made)[..], &mut out).expect("fine");
+        let list = rewrite(&archive(&made)[..], &mut out, NOW).expect("fine");
         let mut list: Vec<_> =
             list.split(|byte| *byte == 0).filter(|one| !one.is_empty()).collect();
         list.sort_unstable();
-        assert_eq!(list, [&b"da"[..], b"da/b", b"dd", b"fa/b/c", b"fd/h", b"fd/l"]);
+        assert_eq!(
+            list,
+            ["da", "da/b", "dbefore", "dd", "fa/b/c", "fd/h", "fd/i", "fd/l", "hbefore/x"]
+                .map(str::as_bytes)
+        );
         // What is written again is read as the same archive.
         let mut again = Vec::new();
-        rewrite(&out[..], &mut again).expect("fine");
+        rewrite(&out[..], &mut again, NOW).expect("fine");
         assert_eq!(out, again);
     }
 
     #[test]
     fn nothing_leads_through_what_the_archive_made_itself() {
         let file = (EntryType::Regular, "a/x", "");
+        let link = (EntryType::Symlink, "a", "/etc");
         for (first, then, why) in [
+            (link, (EntryType::Link, "h", "a/x"), "\"h\": a hard link to \"a/x\": \"a\" is no"),
+            (link, (EntryType::Link, "h", "a"), "\"h\": a hard link to \"a\": that is not a"),
             ((EntryType::Symlink, "a", "/etc"), file, "\"a/x\": \"a\" is no directory"),
             ((EntryType::Regular, "a", ""), file, "\"a/x\": \"a\" is no directory"),
             (file, (EntryType::Symlink, "a", "/etc"), "\"a\": the archive has a directory there"),
         ] {
-            let refused = rewrite(&archive(&[first, then])[..], &mut Vec::new());
+            let refused = rewrite(&archive(&[first, then])[..], &mut Vec::new(), NOW);
             let failure = refused.expect_err("refused");
             assert!(failure.message.starts_with(why), "{failure:?}");
         }
+    }
+
+    #[test]
+    fn a_directory_is_closed_when_its_files_are_there() {
+        let mut archive = Builder::new(Vec::new());
+        for (kind, name, mode) in [
+            (EntryType::Directory, "c/", 0o500),
+            (EntryType::Directory, "c/d/", 0o100),
+            (EntryType::Regular, "c/d/f", 0o400),
+            (EntryType::Directory, "open/", 0o500),
+            (EntryType::Directory, "open/", 0o755),
+        ] {
+            let mut header = Header::new_gnu();
+            header.set_entry_type(kind);
+            header.set_size(0);
+            header.set_mode(mode);
+            archive.append_data(&mut header, name, &b""[..]).expect("packed");
+        }
+        let mut out = Vec::new();
+        rewrite(&archive.into_inner().expect("whole")[..], &mut out, NOW).expect("fine");
+        let mut made = Vec::new();
+        for entry in tar::Archive::new(&out[..]).entries().expect("an archive") {
+            let entry = entry.expect("an entry");
+            let header = entry.header();
+            let path = entry.path().expect("a path").display().to_string();
+            made.push((path, header.mode().expect("a mode"), header.mtime().expect("a time")));
+        }
+        let expected = [
+            ("c", 0o700, 5),
+            ("c/d", 0o700, 5),
+            ("c/d/f", 0o400, 0),
+            ("open", 0o700, 5),
+            ("open", 0o755, 5),
+            ("c/d", 0o100, 5),
+            ("c", 0o500, 5),
+        ];
+        assert_eq!(made, expected.map(|(path, mode, time)| (path.to_owned(), mode, time)));
     }
 }

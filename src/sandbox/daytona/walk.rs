@@ -1,12 +1,15 @@
 //! Walks through a directory of a workspace: a script says what is there, without contents.
 
-use bytes::BytesMut;
+use std::collections::HashMap;
+
+use bytes::{Bytes, BytesMut};
 
 use super::DaytonaProvider;
 use super::files::{argument, decoded, kind_of, refusal};
 use super::shell::Script;
 use super::toolbox::Toolbox;
 use crate::sandbox::confined::archive_form::parse_exact_time;
+use crate::sandbox::confined::broken;
 use crate::sandbox::{
     ExecEvent, ExecInput, ExecRequest, FileKind, Processes, Target, TreeEntry, WALK_ENTRIES_MAX,
     WalkedTree, WorkError, WorkspacePath, by_parts,
@@ -32,8 +35,10 @@ impl DaytonaProvider {
         toolbox: &Toolbox,
         path: &WorkspacePath,
     ) -> Result<DirectoryWalk, WorkError> {
-        let printed = self.archive_script(target, toolbox, &["walk", &argument(path)?]).await?;
-        parse(&printed)
+        let (path, names) = (argument(path)?, self.ids.request_id());
+        let printed = self.archive_script(target, toolbox, &["walk", &path, &names]).await?;
+        // A large one takes a while.
+        tokio::task::spawn_blocking(move || parse(&printed)).await.map_err(broken)?
     }
 
     /// Runs the script for archives as a process, so that it may take longer than a call. Returns what
@@ -43,7 +48,7 @@ impl DaytonaProvider {
         target: &Target,
         toolbox: &Toolbox,
         arguments: &[&str],
-    ) -> Result<Vec<u8>, WorkError> {
+    ) -> Result<Bytes, WorkError> {
         let script = Script::Archives.command(&toolbox.workspace, arguments);
         let request = ExecRequest {
             command: ["sh", "-c", &script].map(str::to_owned).into(),
@@ -64,12 +69,13 @@ impl DaytonaProvider {
                 return Err(WorkError::Refused("the directory has too many entries".into()));
             }
         }
-        match printed.strip_suffix(b".\n") {
-            Some(printed) if printed.starts_with(b"!") => {
-                Err(refusal(&String::from_utf8_lossy(printed)))
-            }
-            Some(printed) => Ok(printed.to_vec()),
-            None => Err(WorkError::Broken("a script in the sandbox broke off".into())),
+        if !printed.ends_with(b".\n") {
+            return Err(WorkError::Broken("a script in the sandbox broke off".into()));
+        }
+        printed.truncate(printed.len() - 2);
+        match printed.starts_with(b"!") {
+            true => Err(refusal(&String::from_utf8_lossy(&printed))),
+            false => Ok(printed.freeze()),
         }
     }
 }
@@ -82,7 +88,7 @@ fn parse(printed: &[u8]) -> Result<DirectoryWalk, WorkError> {
     let at = decoded(&String::from_utf8_lossy(&printed[..end]))?;
     let mut parts = printed[end + 2..].split(|byte| *byte == 0);
     let facts = parts.next().ok_or_else(not_understood)?;
-    let mut targets = std::collections::HashMap::new();
+    let mut targets = HashMap::new();
     loop {
         match parts.next().ok_or_else(not_understood)? {
             b"" => break,
@@ -93,26 +99,46 @@ fn parse(printed: &[u8]) -> Result<DirectoryWalk, WorkError> {
     for record in records(facts) {
         let mut entry = entry(record).ok_or_else(not_understood)?;
         if entry.kind == FileKind::Link {
-            // One without a target is gone, or was made after the links were read.
-            let Some(target) = targets.get(name_of(record)) else { continue };
+            // One without a target is gone, or could not be read.
+            let Some(target) = targets.get(name_of(record)) else {
+                tree.left_out.push(entry.path);
+                continue;
+            };
             entry.link_target = target.to_vec();
         }
         tree.entries.push(entry);
-        if tree.entries.len() > WALK_ENTRIES_MAX {
-            return Err(WorkError::Refused(format!(
-                "the workspace has more than {WALK_ENTRIES_MAX} entries"
-            )));
-        }
+        check_len(&tree)?;
     }
-    let left_out = parts.filter(|path| !path.is_empty());
-    let left_out = left_out.map(|path| path.strip_prefix(b"./").unwrap_or(b""));
-    tree.left_out.extend(left_out.map(<[u8]>::to_vec));
+    loop {
+        match parts.next().ok_or_else(not_understood)? {
+            b"" => break,
+            path => {
+                let path = path.strip_prefix(b"./").unwrap_or(b"");
+                // A directory above a longer one is left out, too.
+                if path.len() <= WorkspacePath::LEN_MAX {
+                    tree.left_out.push(path.to_vec());
+                }
+            }
+        }
+        check_len(&tree)?;
+    }
+    if parts.next() != Some(b"whole") {
+        return Err(WorkError::Broken("the walk was cut off".into()));
+    }
     let all = tree.entries.iter().map(|entry| &entry.path).chain(&tree.left_out);
     if !all.into_iter().all(|path| is_clean(path)) {
         return Err(not_understood());
     }
     tree.entries.sort_unstable_by(|one, other| by_parts(&one.path, &other.path));
     Ok(DirectoryWalk { at, tree })
+}
+
+fn check_len(tree: &WalkedTree) -> Result<(), WorkError> {
+    if tree.entries.len() + tree.left_out.len() > WALK_ENTRIES_MAX {
+        let why = format!("the workspace has more than {WALK_ENTRIES_MAX} entries");
+        return Err(WorkError::Refused(why));
+    }
+    Ok(())
 }
 
 /// What `stat` says of each entry. No path has two slashes in a row.
@@ -164,7 +190,7 @@ mod tests {
         let facts = b"41ed 4096 1.5 ./d//\n81a4 3 1700000000.123456789 ./d/a/\n//\n\
                       a1ff 1 3 ./d-l//\na1ff 1 3 ./gone//\n";
         let links = b"./d-l\0../x//\ny\n\0\0";
-        let walk = parse(&printed(&[facts, &b"\0"[..], links, b".\0./d/a\0"].concat()));
+        let walk = parse(&printed(&[facts, &b"\0"[..], links, b".\0./d/a\0\0whole"].concat()));
         let DirectoryWalk { at, tree } = walk.expect("understood");
         assert_eq!(at, b"/home/a b");
         let shown: Vec<_> = tree
@@ -180,16 +206,78 @@ mod tests {
         ];
         assert_eq!(shown, expected);
         assert_eq!(tree.entries[2].link_target, b"../x//\ny\n");
-        assert_eq!(tree.left_out, [b"".to_vec(), b"d/a".to_vec()]);
+        assert_eq!(tree.left_out, [&b"gone"[..], b"", b"d/a"]);
     }
 
     #[test]
     fn what_is_no_walk_is_refused() {
-        for wrong in [&b""[..], b"x ", b"41ed 1 1 ../a//\n\0\0", b"41ed x 1 ./a//\n\0\0", b"\0a"] {
-            assert!(parse(&printed(wrong)).is_err(), "{wrong:?}");
+        for wrong in ["", "x ", "41ed 1 1 ../a//\n\0\0", "41ed x 1 ./a//\n\0\0", "\0a"] {
+            let whole = format!("{wrong}\0whole");
+            assert!(parse(&printed(whole.as_bytes())).is_err(), "{wrong:?}");
         }
+        // Parts of one.
+        let whole = b"41ed 4096 1.5 ./d//\n\0\0./d\0\0whole";
+        for len in 0..whole.len() {
+            assert!(parse(&printed(&whole[..len])).is_err(), "{len} bytes");
+        }
+        assert!(parse(&printed(whole)).is_ok());
         assert!(parse(b"41ed").is_err());
-        let nothing = parse(&printed(b"\0\0")).expect("an empty directory");
+        let nothing = parse(&printed(b"\0\0\0whole")).expect("an empty directory");
         assert_eq!(nothing.tree, WalkedTree::default());
+    }
+
+    /// What the script finds in a new workspace that `make` fills, with other programs in front of the
+    /// system's.
+    fn walked(make: &str, programs: &[(&str, &str)]) -> Result<DirectoryWalk, WorkError> {
+        let home = tempfile::tempdir().expect("a directory");
+        let (work, bin) = (home.path().join("work"), home.path().join("bin"));
+        std::fs::create_dir_all(&bin).expect("made");
+        std::fs::create_dir_all(&work).expect("made");
+        for (name, text) in programs {
+            let program = bin.join(name);
+            std::fs::write(&program, format!("#!/bin/sh\n{text}\n")).expect("written");
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+            std::fs::set_permissions(&program, mode).expect("set");
+        }
+        let sh = |script: &str| {
+            let path = format!("{}:/usr/bin:/bin", bin.display());
+            let mut sh = std::process::Command::new("sh");
+            sh.args(["-c", script]).current_dir(&work).env("HOME", home.path()).env("PATH", path);
+            sh.output().expect("a shell")
+        };
+        assert!(sh(make).status.success(), "{make}");
+        let printed = sh(&Script::Archives.command("work", &["walk", "", "names"])).stdout;
+        assert_eq!(std::fs::read_dir(home.path().join(".issuebox/tmp")).expect("made").count(), 0);
+        parse(printed.strip_suffix(b".\n").expect("the script came to its end"))
+    }
+
+    #[test]
+    fn a_helper_that_is_killed_is_no_small_directory() {
+        let make = "mkdir d; echo x >d/f; ln -s f d/l";
+        let paths = |walk: DirectoryWalk| {
+            let entries = walk.tree.entries.into_iter();
+            entries.map(|entry| String::from_utf8(entry.path).expect("text")).collect::<Vec<_>>()
+        };
+        assert_eq!(walked(make, &[]).map(paths), Ok(["d", "d/f", "d/l"].map(str::to_owned).into()));
+        for program in ["find", "xargs"] {
+            let walk = walked(make, &[(program, "kill -9 $$")]);
+            assert!(walk.is_err(), "{program}: {walk:?}");
+        }
+        // After it has printed some of it.
+        let stat = "case $* in *//*) printf '41ed 4096 1 ./d//\\n'; kill -9 $$ ;; esac; echo 1";
+        assert!(walked(make, &[("stat", stat)]).is_err());
+        let without = walked(make, &[("readlink", "kill -9 $$")]).expect("the rest is there");
+        assert_eq!(without.tree.left_out, [b"d/l"]);
+    }
+
+    #[test]
+    fn what_is_too_deep_for_a_path_is_left_out_by_its_directory() {
+        let make = "n=$(printf 'n%.0s' 1 2 3 4 5 6 7 8 9 0); n=$n$n$n$n$n$n$n$n$n$n$n$n$n$n$n$n$n$n$n$n; \
+                    for _ in 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2; do mkdir $n && cd $n; done; echo x >x";
+        let tree = walked(make, &[]).expect("a walk").tree;
+        let above = |path: &Vec<u8>| path.iter().filter(|byte| **byte == b'/').count();
+        let first = tree.left_out.iter().map(above).min();
+        assert_eq!(first, Some(18), "19 names are longer than 3,800 bytes");
+        assert!(tree.entries.iter().any(|entry| above(&entry.path) == 18));
     }
 }

@@ -199,7 +199,9 @@ async fn a_repository_is_pushed_and_pulled_whole() {
     sync(&server, &id, "pull").await;
     assert_eq!(sh(LOOK).await, before);
     // What it wrote it need not read again.
+    let reads = model.count("GET /files/download");
     let again = sync(&server, &id, "push").await;
+    assert_eq!(model.count("GET /files/download"), reads, "no file is read");
     assert_eq!((&again["filesUploaded"], &again["bytesTransferred"]), (&json!(0), &json!(0)));
     let uploads = std::fs::read_dir(
         dir.path().join(model.sandboxes()[0].id.as_str()).join("home/.issuebox/tmp"),
